@@ -11,7 +11,8 @@ from starlette.exceptions import HTTPException
 
 from api.dialects.operations import BODY_SCHEMAS, SECURITY
 from api.http.auth import ApiKeyAuthenticator
-from api.http.handler import client_address, error_response, request_id_of, serve
+from api.http.error_responses import error_response
+from api.http.handler import client_address, request_id_of, serve
 from api.http.lingering_close import LingeringCloseResponse
 from api.routes import DIALECTS, dialect_of, router
 from api.state import State

@@ -24,7 +24,8 @@ from api.dialects.operations import (
 )
 from api.dialects.predict import Predict
 from api.dialects.request import MODEL_HEADER
-from api.http.handler import error_response, request_id_of, respond
+from api.http.error_responses import error_response
+from api.http.handler import request_id_of, respond
 from api.jobs.routes import router as job_router
 from shared.errors import ModelNotFoundError, NoWorkerError, UnavailableError
 from shared.process.admin_server import without_excluded

@@ -75,7 +75,7 @@ class TracingMiddleware:
                     _record_failure(span, error)
                     raise
                 finally:
-                    if route := _route(scope):
+                    if route := _route_template(scope):
                         span.set_attribute("http.route", route)
                         span.update_name(_name(method, scope))
 
@@ -104,7 +104,7 @@ def _request_attributes(method: str, scope: Scope) -> dict[str, AttributeValue]:
     return attributes
 
 
-def _route(scope: Scope) -> str:
+def _route_template(scope: Scope) -> str:
     """Returns the template of the path, or "" while unknown: the framework sets it when it calls the route."""
     if scope["path"] in DIALECTS and scope["method"] == "POST":
         return str(scope["path"])
@@ -112,7 +112,7 @@ def _route(scope: Scope) -> str:
 
 
 def _name(method: str, scope: Scope) -> str:
-    return f"{'HTTP' if method == '_OTHER' else method} {_route(scope)}".rstrip()
+    return f"{'HTTP' if method == '_OTHER' else method} {_route_template(scope)}".rstrip()
 
 
 @suppress_errors

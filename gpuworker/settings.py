@@ -70,7 +70,9 @@ class WorkerSettings(QueueSettings):
         description="Name of the pool of shared GPUs; this host's name when not set. In a container, name the host.",
     )
     gpu_lease_gpus: int = Field(default=1, ge=1, le=64, description="Number of GPUs in that pool: cuda:0 and so on.")
-    gpu_lease_per_gpu: int = Field(default=1, ge=1, le=64, description="Maximum number of workers on one GPU at once.")
+    gpu_lease_per_gpu: int = Field(
+        default=1, ge=1, le=64, description="Maximum number of workers that hold one GPU at once."
+    )
     gpu_lease_ttl_s: float = Field(
         default=15.0,
         ge=0.5,
@@ -120,8 +122,8 @@ class WorkerSettings(QueueSettings):
     shape_buckets: Literal["auto", "on", "off"] = Field(
         default="auto",
         description="Pad batches to few shapes, whose sides are powers of two or 1.5 times these; auto: for CUDA "
-        "graphs (--compile on a GPU). Elsewhere the padding costs more than it gains. Batches have up to 1.5 times "
-        "the tokens that max_batch_tokens allows.",
+        "graphs (--compile on a GPU). Elsewhere the padding costs more than it gains. A batch padded so has up to 1.5 "
+        "times the tokens that max_batch_tokens allows, or more where that is below 2,000 or the inputs are short.",
     )
     prepack: bool = Field(
         default=True,

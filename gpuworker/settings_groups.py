@@ -14,7 +14,7 @@ class LeaseSettings:
         mode: whether a lease is held for a worker's life, for each batch, or not needed.
         pool: name of the GPUs that are shared.
         gpus: number of GPUs in the pool.
-        per_gpu: maximum workers on one GPU at once.
+        per_gpu: maximum number of workers that hold one GPU at once.
         ttl_s: lifetime of a lease after its last renewal.
         margin_s: the engine stops this long before its lease expires.
         wait_s: how long an engine waits for a GPU before its entries go to other workers.

@@ -19,7 +19,7 @@ from gpuworker.ipc.messages import BatchCompleted
 from shared.keys import GROUP
 from shared.messages import Entry
 from shared.process.tracing.suppress_errors import suppress_errors
-from shared.process.tracing.traceparent import parse_span_context
+from shared.process.tracing.traceparent import parse_traceparent
 
 if TYPE_CHECKING:
     from opentelemetry.util.types import AttributeValue
@@ -65,7 +65,7 @@ class _Batch:
         if (
             entry.traceparent
             and len(self.links) < MAX_LINKS
-            and (request := parse_span_context(entry.traceparent)) is not None
+            and (request := parse_traceparent(entry.traceparent)) is not None
         ):
             self.links.append(Link(request, {"messaging.message.id": entry.ref.entry_id.decode()}))
 

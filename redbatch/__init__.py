@@ -22,6 +22,7 @@ Modules:
 - flags: command-line flags generated from settings classes.
 - import_path: keeps the current folder out of the import path.
 - options: options that several commands share.
+- preconditions: checks before a long run.
 - progress: the progress bar of long commands.
 - queue_target: the queue that a command works on.
 - readiness: the missing parts of a cluster, as a gateway reports them.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,10 @@ from typing import NamedTuple
 from shared import scripts
 from shared.connection import Argument, RedisConnection
 from shared.keys import Keys
+from shared.messages import Input, Options
 from shared.script_arguments import CacheRow
+
+DIGEST_BYTES = 20
 
 _HEAD = struct.Struct("<QI")
 
@@ -29,6 +33,13 @@ class CachedVector(NamedTuple):
     at_ms: int
     tokens: int
     data: bytes
+
+
+def cache_key(revision: str, options: Options, value: Input) -> bytes:
+    """Returns the key of an input's vector in the cache. Raises UnicodeEncodeError: it holds a lone surrogate."""
+    kind, data = (b"ids", value) if isinstance(value, bytes) else (b"text", value.encode())
+    head = repr((revision, *options)).encode()
+    return hashlib.blake2b(b"\0".join((head, kind, data)), digest_size=DIGEST_BYTES).digest()
 
 
 async def lookup(

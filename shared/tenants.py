@@ -20,7 +20,7 @@ TENANT = re.compile(r"[A-Za-z0-9._-]{1,64}")
 class Quota:
     """Quota of a tenant: `tokens_per_s`, up to `burst_tokens` at once, and `daily_tokens` on a day (UTC).
 
-    0 is no limit. Tenants with waiting requests share the throughput by `weight`.
+    0 is no limit. Tenants with recent requests share the throughput by `weight`.
     """
 
     tokens_per_s: Annotated[float, Field(ge=0, le=MAX_PER_S)] = 0.0

@@ -7,7 +7,6 @@ computed.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import time
 from collections.abc import Mapping, Sequence
 
@@ -18,11 +17,11 @@ from api.dialects.request import InferenceRequest, InferenceResult
 from api.dispatch.dispatcher import Dispatcher
 from api.settings import CacheSettings
 from shared import cache
-from shared.cache import CacheBound, CachedVector
+from shared.cache import CacheBound, CachedVector, cache_key
 from shared.connection import RedisConnection
 from shared.errors import RedisUnreachableError
 from shared.keys import Keys
-from shared.messages import EMBED, READY, Failure, Input, Options, Reply, Vectors
+from shared.messages import EMBED, READY, Failure, Reply, Vectors
 
 log = structlog.get_logger()
 
@@ -35,8 +34,6 @@ PAUSE_S = 0.5
 MAX_KEYS_PER_CALL = 512
 MAX_PENDING_VECTORS = 4_096
 """Maximum number of vectors that wait to be stored; further ones are not stored."""
-
-DIGEST_BYTES = 20
 
 CacheResults = list[CachedVector | None]
 
@@ -193,13 +190,6 @@ def create_caching_dispatcher(settings: CacheSettings, dispatcher: Dispatcher) -
     bound = CacheBound(settings.max_bytes, int(settings.ttl_s * 1000))
     queue = dispatcher.queue
     return CachingDispatcher(dispatcher, VectorCache(queue.connection("cache"), queue.keys, bound))
-
-
-def cache_key(revision: str, options: Options, value: Input) -> bytes:
-    """Returns the key of an input's vector in the cache. Raises UnicodeEncodeError: it holds a lone surrogate."""
-    kind, data = (b"ids", value) if isinstance(value, bytes) else (b"text", value.encode())
-    head = repr((revision, *options)).encode()
-    return hashlib.blake2b(b"\0".join((head, kind, data)), digest_size=DIGEST_BYTES).digest()
 
 
 def _select_inputs(request: InferenceRequest, misses: Sequence[int]) -> InferenceRequest:

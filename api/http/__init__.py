@@ -2,6 +2,8 @@
 
 - auth: authenticates API keys.
 - body: reads bodies within their bounds.
+- client_connection: whether the client is still there, and a task to cancel when it leaves.
+- error_responses: errors as responses, in the client's dialect, counted and logged.
 - handler: handles one request, from its body to its answer.
 - lingering_close: answers a request whose body is not read, then closes the connection.
 - protocol: the connection, as a uvicorn protocol.

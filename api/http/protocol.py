@@ -7,32 +7,12 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-CLIENT, BODY_COMPLETE, QUEUE = "client", "body_complete", "queue"
-"""Keys in the `state` of a request's scope: its ClientConnection; True if its body arrived with its head; the name of
-its queue, set once that is known.
+from api.http.client_connection import CLIENT, ClientConnection
+
+BODY_COMPLETE, QUEUE = "body_complete", "queue"
+"""Keys in the `state` of a request's scope: True if its body arrived with its head; the name of its queue, set once
+that is known.
 """
-
-
-class ClientConnection:
-    """The client's side of a connection. `gone` is True once it has closed the connection."""
-
-    def __init__(self) -> None:
-        self.gone = False
-        self._watching: asyncio.Task[Any] | None = None
-
-    def watch(self) -> None:
-        """Until `unwatch`, cancels the current task when the client leaves."""
-        self._watching = asyncio.current_task()
-
-    def unwatch(self) -> None:
-        """Stops watching: the task is not cancelled any more."""
-        self._watching = None
-
-    def leave(self) -> None:
-        """Marks the client as gone and cancels the task that watches it."""
-        self.gone = True
-        if self._watching is not None:
-            self._watching.cancel()
 
 
 class GatewayProtocol(HttpToolsProtocol):

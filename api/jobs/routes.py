@@ -18,7 +18,8 @@ from api.dialects.native import Native
 from api.dialects.operations import JSON
 from api.dialects.vectors import npy_header
 from api.http.body import BodyUnreadError
-from api.http.handler import answer_errors, client_address, request_id_of
+from api.http.error_responses import answer_errors
+from api.http.handler import client_address, request_id_of
 from api.http.protocol import QUEUE
 from api.jobs import creation, results
 from api.jobs.operations import OPERATIONS

@@ -61,10 +61,11 @@ class ModelTokenizer:
         self._default_prompt = self._prompts.get(model.default_prompt_name or "", "")
 
     def tokenize(self, inputs: Sequence[Input], options: Options = DEFAULT_OPTIONS) -> list[TokenizedInput]:
-        """Returns the tokens of each input. Token ids are taken as they are: they include special tokens.
+        """Returns the tokens of each input. Token ids include special tokens: they are only cut.
 
         Raises:
-            InputRefusedError: there is no such prompt or token, or an input is too long and must not be cut.
+            InputRefusedError: there is no such prompt or token, a prompt is named for token ids, or an input is too
+                long and must not be cut.
         """
         prompt = self._prompt(options.prompt_name)
         tokenizer = self._by_cut[options.truncate]

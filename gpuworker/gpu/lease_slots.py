@@ -36,7 +36,7 @@ def slots_of(gpus: int, per_gpu: int, device: str) -> list[str]:
 
     Args:
         gpus: number of GPUs in the pool.
-        per_gpu: maximum workers on one GPU at once.
+        per_gpu: maximum number of workers that hold one GPU at once.
         device: as set; only slots of this GPU are accepted if it names one.
     """
     required = _index(device)

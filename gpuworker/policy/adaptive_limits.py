@@ -13,10 +13,16 @@ from collections.abc import Sequence
 from gpuworker.policy.batch_wait import WaitForecast
 from gpuworker.policy.closed_loop import ReturnEstimator
 from gpuworker.policy.costs import CostFit
-from gpuworker.policy.limits import Limits, is_full, max_runner_tokens
+from gpuworker.policy.limits import Limits, is_full
 
 WEIGHT = 0.2
 """Weight of the last batch in the averages: the expected time of a batch, and the tokens of each of its inputs."""
+
+MIN_PARTS = 2
+"""The batch of a single runner leaves as much waiting as it takes."""
+
+SMALL_BATCH = 8
+"""A batch of this many times its fixed cost is not split: the fixed cost is then a ninth of its time."""
 
 
 class AdaptiveLimits:
@@ -107,3 +113,14 @@ class AdaptiveLimits:
         return WaitForecast(
             costs, returns.ended_at, returns.outstanding, self._input_tokens, returns.share, returns.delay_s
         )
+
+
+def max_runner_tokens(total_tokens: int, runners: int, limits: Limits) -> int:
+    """Returns the token limit of a batch that leaves inputs for the other runners, or for the next batch.
+
+    If one batch took everything, the next free runner would find nothing, and would start with the first few inputs
+    that come back. `total_tokens` counts what waits and what runs. A small batch is not made smaller: its fixed cost
+    would weigh too much.
+    """
+    parts = max(MIN_PARTS, runners)
+    return min(limits.max_tokens, max(total_tokens // parts, round(SMALL_BATCH * limits.overhead_tokens)))

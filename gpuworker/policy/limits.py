@@ -11,12 +11,6 @@ from gpuworker.policy.costs import Costs
 OVERHEAD_TOKENS = 32.0
 """MiniLM on one core: 5 ms for any batch and 0.155 ms for each token. Padded batches soon replace it by their own."""
 
-MIN_PARTS = 2
-"""The batch of a single runner leaves as much waiting as it takes."""
-
-SMALL_BATCH = 8
-"""A batch of this many times its fixed cost is not split: the fixed cost is then a ninth of its time."""
-
 
 class Limits(NamedTuple):
     """Limits of a batch.
@@ -65,14 +59,3 @@ def is_full(lengths: Sequence[int], limits: Limits) -> bool:
     longest = max(lengths)
     cost = sum(lengths) + longest if limits.packed else longest * (len(lengths) + 1)
     return len(lengths) >= limits.max_size or cost > limits.max_tokens
-
-
-def max_runner_tokens(total_tokens: int, runners: int, limits: Limits) -> int:
-    """Returns the token limit of a batch that leaves inputs for the other runners, or for the next batch.
-
-    If one batch took everything, the next free runner would find nothing, and would start with the first few inputs
-    that come back. `total_tokens` counts what waits and what runs. A small batch is not made smaller: its fixed cost
-    would weigh too much.
-    """
-    parts = max(MIN_PARTS, runners)
-    return min(limits.max_tokens, max(total_tokens // parts, round(SMALL_BATCH * limits.overhead_tokens)))

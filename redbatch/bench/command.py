@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from redbatch.bench.settings import BenchSettings
 from redbatch.bench.target import Target, encode_requests, parse_header, parse_target
 from redbatch.bench.texts import request_texts
 from redbatch.exit_codes import report_failure, report_misuse
+from redbatch.preconditions import check_file, missing_module
 from shared.process.settings import read_settings
 
 if TYPE_CHECKING:
@@ -56,22 +56,6 @@ def _requests(settings: BenchSettings, target: Target, headers: list[tuple[str, 
     return encode_requests(
         target, headers, request_texts(settings.texts, settings.mix, settings.seed, settings.inputs_per_request)
     )
-
-
-def missing_module(*names: str) -> str | None:
-    """Returns the first of these modules that is not installed, or None."""
-    for name in names:
-        try:
-            __import__(name)
-        except ModuleNotFoundError:
-            return name
-    return None
-
-
-def check_file(path: Path | None) -> None:
-    """Checks before a run, rather than after it, that a result file can be written. Raises ValueError."""
-    if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
-        raise ValueError(f"{path}: " + ("is a folder" if path.is_dir() else "its folder does not exist"))
 
 
 def _check_files(settings: BenchSettings) -> None:

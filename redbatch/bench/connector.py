@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 import ssl
 
 from redbatch.bench.connection import Connection, ConnectionCallbacks
@@ -44,3 +46,12 @@ class Connector:
             for each in results:
                 if isinstance(each, BaseException):
                     raise each
+
+
+def describe_connect_error(error: OSError) -> str:
+    """Returns why a connection could not be opened, in words."""
+    if isinstance(error, TimeoutError):
+        return "no answer to the attempt to connect"
+    if error.errno is None or isinstance(error, socket.gaierror | ssl.SSLError):
+        return error.strerror or str(error)
+    return os.strerror(error.errno)

@@ -115,7 +115,7 @@ class LoadGenerator(ABC):
 
     @abstractmethod
     def _on_disconnect(self) -> None:
-        """Called when a connection was closed."""
+        """Called when a connection was closed, or could not be opened: a subclass may open another."""
 
     def _send(self, connection: Connection, start_s: float) -> None:
         self.in_flight += 1

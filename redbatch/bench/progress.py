@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from rich.console import Console
 from rich.progress import BarColumn, TextColumn
 
@@ -9,6 +11,17 @@ from redbatch.bench.settings import BenchSettings
 from redbatch.progress import ProgressBar
 
 LINE_EVERY_S = 5.0
+PROGRESS_INTERVAL_S = 0.5
+
+
+class ProgressDisplay(Protocol):
+    """Receives the progress of a load."""
+
+    def show(self, elapsed_s: float, finished: int, errors: int) -> None:
+        """Shows the progress. The time is relative to the start of the measurement, and negative in the warmup.
+
+        Called every PROGRESS_INTERVAL_S.
+        """
 
 
 class LoadProgress(ProgressBar):

@@ -5,24 +5,21 @@ from __future__ import annotations
 import asyncio
 import gc
 import math
-import os
 import signal
-import socket
-import ssl
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from random import Random
-from typing import Protocol
 
 import uvloop
 
 from redbatch.bench.arrivals import ARRIVALS, schedule
 from redbatch.bench.closed_loop import ClosedLoop
-from redbatch.bench.connector import Connector
+from redbatch.bench.connector import Connector, describe_connect_error
 from redbatch.bench.load_generator import LoadGenerator, LoadPlan
 from redbatch.bench.open_loop import OpenLoop
+from redbatch.bench.progress import PROGRESS_INTERVAL_S, ProgressDisplay
 from redbatch.bench.settings import BenchSettings
 from redbatch.bench.statistics import Summary, summarize
 from redbatch.bench.target import Target
@@ -81,19 +78,6 @@ class RunResult:
     unanswered: int = 0
 
 
-class ProgressDisplay(Protocol):
-    """Receives the progress of a load."""
-
-    def show(self, elapsed_s: float, finished: int, errors: int) -> None:
-        """Shows the progress. The time is relative to the start of the measurement, and negative in the warmup.
-
-        Called every PROGRESS_INTERVAL_S.
-        """
-
-
-PROGRESS_INTERVAL_S = 0.5
-
-
 def run(spec: RunSpec, progress: ProgressDisplay) -> RunResult:
     """Runs a load to its end, or until Ctrl-C.
 
@@ -128,7 +112,7 @@ async def measure(spec: RunSpec, progress: ProgressDisplay) -> RunResult:
         try:
             await generator.connect_all(_initial_connections(settings))
         except OSError as error:
-            raise CannotConnectError(_describe_error(error)) from None
+            raise CannotConnectError(describe_connect_error(error)) from None
         loop.add_signal_handler(signal.SIGINT, interrupt)
         generator.start()
         await _wait_until_ended(generator, progress)
@@ -198,11 +182,3 @@ def _generator_cost(generator: LoadGenerator, connector: Connector) -> Generator
         delayed_requests=delayed,
         peak_lag_ms=lag_s * 1000,
     )
-
-
-def _describe_error(error: OSError) -> str:
-    if isinstance(error, TimeoutError):
-        return "no answer to the attempt to connect"
-    if error.errno is None or isinstance(error, socket.gaierror | ssl.SSLError):
-        return error.strerror or str(error)
-    return os.strerror(error.errno)

@@ -51,7 +51,7 @@ def show(job_id: JobId, redis_url: RedisUrl = None, queue: QueueName = None, in_
 
 @app.command()
 def cancel(job_id: JobId, redis_url: RedisUrl = None, queue: QueueName = None) -> None:
-    """Cancel a job and delete its results."""
+    """Cancel a job, and delete its inputs and its results."""
     from redbatch.jobs.command import cancel_job
     from redbatch.queue_target import QueueTarget
 

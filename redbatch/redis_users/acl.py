@@ -14,8 +14,8 @@ Digests = Mapping[str, Sequence[str]]
 
 DEFAULT = "user default reset off ~* &* +@all"
 """No client can log in as this user: it is off and has no password. But Redis replays its append-only file as this
-user, and the writes of a script are a transaction there: without these rights, Redis 7.0 would skip all of them
-silently."""
+user, and the writes of a script are a transaction there: without these rights, Redis (at least 7.0 and 7.2) would
+skip all of them silently."""
 
 
 class NoUsersError(ValueError):
@@ -27,11 +27,11 @@ def acl_file(digests: Digests, others: Sequence[str] = ()) -> str:
 
     A user may have several passwords. Redis allows no comments in the file.
     """
-    lines = [DEFAULT, *(rule(user, digests.get(user.name, ())) for user in USERS), *others]
+    lines = [DEFAULT, *(acl_line(user, digests.get(user.name, ())) for user in USERS), *others]
     return "\n".join(lines) + "\n"
 
 
-def rule(user: User, digests: Sequence[str]) -> str:
+def acl_line(user: User, digests: Sequence[str]) -> str:
     """Returns the line of one user."""
     words = ["user", user.name, "reset", "on"]
     words += [f"#{each}" for each in digests] if user.password else ["nopass"]

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from gpuworker.model_spec import ModelLoadError, parse_model
 from gpuworker.settings import WorkerSettings
-from redbatch.bench.command import check_file, missing_module
 from redbatch.bench.texts import InvalidTextsError, request_texts
 from redbatch.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, report_failure, report_misuse
+from redbatch.preconditions import check_file, missing_module
 from redbatch.tune.search_space import Machine, Setting, search_settings
 from redbatch.tune.settings import TuneSettings
 from redbatch.up.local_redis import LocalRedisError
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 def tune(overrides: Mapping[str, str], p95_ms: float) -> int:
     """Runs the search and prints its result.
 
-    Returns the exit code: 0; 1 if no candidate keeps the budget or the cluster cannot run; 2 for invalid arguments; 130
-    after Ctrl-C.
+    Returns the exit code: 0; 1 if no candidate keeps the budget, or the cluster or the file for the result fails; 2 for
+    invalid arguments or a missing package; 130 after Ctrl-C.
     """
     settings = read_settings(TuneSettings, {**overrides, "p95_ms": str(p95_ms)})
     worker_settings = {name: value for name, value in overrides.items() if name in WorkerSettings.model_fields}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from redbatch.bench.progress import ProgressDisplay
 from redbatch.bench.report import generator_warnings
-from redbatch.bench.run import ProgressDisplay, RunSpec, run
+from redbatch.bench.run import RunSpec, run
 from redbatch.bench.settings import BenchSettings
 from redbatch.bench.target import encode_requests, parse_target
 from redbatch.bench.texts import request_texts

@@ -52,6 +52,15 @@ class TrialResult:
             key=lambda measurement: (measurement.errors > 0, not measurement.answers, measurement.p95_ms),
         )
 
+    def describe(self) -> str:
+        """Returns a short description."""
+        measurement = self.best or self.lowest
+        clients = f"{measurement.clients:,} client{'' if measurement.clients == 1 else 's'}"
+        text = f"{measurement.per_s:,.1f} requests/s with {clients}, p95 {measurement.p95_ms:,.1f} ms"
+        if self.best is not None:
+            return text
+        return f"{text}: over the budget" + (", and no faster" if self.dropped else "")
+
     def is_better_than(self, other: TrialResult) -> bool:
         """Whether it clearly answers more within the budget; or, if neither keeps it, clearly exceeds it by less."""
         if self.best is not None or other.best is not None:

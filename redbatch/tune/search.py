@@ -143,7 +143,7 @@ class Search:
                 result: TrialResult = end.value
                 break
         self.results[trial.candidate] = result
-        self._progress.print_result(f"{name}: {describe_result(result)}")
+        self._progress.print_result(f"{name}: {result.describe()}")
         if trial.baseline is not None:
             self._trial_times_s.append(time.monotonic() - began_s)
         self._progress.set_remaining(self._remaining_s())
@@ -189,16 +189,6 @@ class Search:
 
     def _confirmation_s(self, candidates: int) -> float:
         return self._settings.rounds * candidates * (self._start_s + LOADS_PER_ROUND * self._settings.load_s)
-
-
-def describe_result(result: TrialResult) -> str:
-    """Returns a short description of a result."""
-    measurement = result.best or result.lowest
-    clients = f"{measurement.clients:,} client{'' if measurement.clients == 1 else 's'}"
-    text = f"{measurement.per_s:,.1f} requests/s with {clients}, p95 {measurement.p95_ms:,.1f} ms"
-    if result.best is not None:
-        return text
-    return f"{text}: over the budget" + (", and no faster" if result.dropped else "")
 
 
 def _format_time(seconds: float) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
+from redbatch.up.line_reader import LineReader
 from redbatch.up.local_redis import LocalRedis, LocalRedisError
 from redbatch.up.restarts import Restart, decide_restart
-from redbatch.up.supervisor import LineReader, SupervisorCallbacks
+from redbatch.up.supervisor import SupervisorCallbacks
 
 NAME = "redis"
 CHECK_EVERY_S = 0.1

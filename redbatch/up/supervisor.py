@@ -6,15 +6,12 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import Callable
 from typing import Protocol
 
 from redbatch.up.child_spec import ChildSpec
+from redbatch.up.line_reader import LineReader
 from redbatch.up.restarts import GiveUp, decide_restart
 from shared.process.parent_death import wrap_command
-
-MAX_LINE_BYTES = 1 << 20
-FINISH_TIMEOUT_S = 0.5
 
 
 class SupervisorCallbacks(Protocol):
@@ -31,53 +28,6 @@ class SupervisorCallbacks(Protocol):
 
     def was_ready(self) -> bool:
         """Returns whether the cluster has been ready to serve."""
-
-
-class LineReader:
-    """Passes each line written to a pipe to `on_line`.
-
-    `descriptor` is the write end of the pipe; close it with `close_writer`.
-    """
-
-    def __init__(self, on_line: Callable[[str], None]) -> None:
-        self._on_line = on_line
-        self._read, self.descriptor = os.pipe()
-        self._task: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
-        """Starts to read in a task."""
-        self._task = asyncio.get_running_loop().create_task(self._relay())
-
-    def close_writer(self) -> None:
-        """Closes this process' copy of the write end. Reading ends when all other processes have closed theirs."""
-        if self.descriptor >= 0:
-            os.close(self.descriptor)
-            self.descriptor = -1
-
-    async def finish(self) -> None:
-        """Reads the rest, for at most FINISH_TIMEOUT_S: a grandchild may still hold the pipe open."""
-        self.close_writer()
-        if self._task is not None:
-            await asyncio.wait([self._task], timeout=FINISH_TIMEOUT_S)
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-
-    async def _relay(self) -> None:
-        reader = asyncio.StreamReader(limit=MAX_LINE_BYTES)
-        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(self._read, "rb")
-        )
-        try:
-            while True:
-                try:
-                    line = await reader.readline()
-                except ValueError:  # longer than MAX_LINE_BYTES; the reader has discarded it
-                    continue
-                if not line:
-                    return
-                self._on_line(line.decode(errors="replace").rstrip())
-        finally:
-            transport.close()
 
 
 class Supervisor:

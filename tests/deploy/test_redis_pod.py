@@ -59,7 +59,7 @@ class Pod:
         workload = named(manifests, "StatefulSet", "redis")
         self._container: Any = pod_of(workload)["containers"][0]
         self._folder = folder
-        self._cli = shutil.which("redis-cli") or str(find_bundled("redis-cli"))
+        self._cli = shutil.which("redis-cli", path=server_binary().parent) or str(find_bundled("redis-cli"))
         mounts = {each["mountPath"]: each for each in self._container["volumeMounts"]}
         self._folders = {path: folder / each["name"] for path, each in mounts.items()}
         files = {
@@ -85,7 +85,7 @@ class Pod:
         return re.sub(
             rf"(?<![\w/])({paths})(?![\w-])",
             lambda found: str(self._folders[found[1]]),
-            text.replace("6379", str(self.port)),
+            re.sub(r"(?<!\w)6379(?!\w)", str(self.port), text),  # not in the digest of a password
         )
 
     def passes(self, probe: str) -> bool:

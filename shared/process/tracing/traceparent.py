@@ -30,7 +30,7 @@ def parse_parent(traceparent: Sequence[str], tracestate: Sequence[str] = ()) -> 
     return _W3C.extract({"traceparent": traceparent, "tracestate": tracestate}, _EMPTY)
 
 
-def parse_span_context(traceparent: str) -> SpanContext | None:
+def parse_traceparent(traceparent: str) -> SpanContext | None:
     """Returns the span that an entry names; None if the text names no span, or one that is not sampled.
 
     Any client of Redis may have written the text.

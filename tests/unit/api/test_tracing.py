@@ -21,7 +21,7 @@ from shared.errors import DeadlineExceededError, JobsFullError, OverloadedError
 from shared.keys import BULK
 from shared.messages import NewEntry, Timing, Vectors
 from shared.process.tracing import create_tracing
-from shared.process.tracing.traceparent import parse_span_context
+from shared.process.tracing.traceparent import parse_traceparent
 from shared.process.tracing.tracer_provider import create_bare_provider
 
 if TYPE_CHECKING:
@@ -205,7 +205,7 @@ async def test_entries_carry_the_producer_span(tracer: Tracer, exporter: InMemor
         request.accept(Vectors(ID, 2, 1, 1, b"1234", Timing(5.0, 6.0, 7, 8.0)))
         await asyncio.sleep(0)
     send, server = exporter.get_finished_spans()
-    context = parse_span_context(request.traceparent)
+    context = parse_traceparent(request.traceparent)
     assert context is not None
     assert context.span_id == send.context.span_id
     assert attributes(send) == {

@@ -9,7 +9,8 @@ from typing import Self
 import pytest
 import uvicorn
 
-from api.http.protocol import BODY_COMPLETE, CLIENT, ClientConnection, CoalescingTransport, GatewayProtocol
+from api.http.client_connection import CLIENT, ClientConnection
+from api.http.protocol import BODY_COMPLETE, CoalescingTransport, GatewayProtocol
 
 HEAD = b"POST /embed HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\n"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuworker.policy.adaptive_limits import AdaptiveLimits
+from gpuworker.policy.adaptive_limits import AdaptiveLimits, max_runner_tokens
 from gpuworker.policy.batch_wait import PendingBatch, WaitForecast
 from gpuworker.policy.costs import Costs
 from gpuworker.policy.limits import OVERHEAD_TOKENS, Limits
@@ -116,3 +116,12 @@ def test_a_full_batch_is_bounded_by_its_number_of_inputs() -> None:
     for tokens in (4_000, 40_000):
         limits.record_batch(0.0, COSTS.seconds(tokens), 1, tokens, 1)
     assert limits.full_s == pytest.approx(COSTS.seconds(16_384), rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("total_tokens", "runners", "tokens"),
+    [(100, 2, 256), (960, 2, 480), (3_000, 2, 512), (960, 3, 320), (600, 1, 300), (10_000, 1, 512)],
+)
+def test_a_batch_takes_a_runners_share(total_tokens: int, runners: int, tokens: int) -> None:
+    """Half for one runner; but not too little for a batch's fixed cost, nor more than the limit."""
+    assert max_runner_tokens(total_tokens, runners, Limits(64, 512, overhead_tokens=32.0)) == tokens

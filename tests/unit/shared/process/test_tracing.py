@@ -23,7 +23,7 @@ from shared.process import tracing
 from shared.process.tracing import Tracing, create_tracing, start_tracing
 from shared.process.tracing.quiet_exporter import QuietExporter
 from shared.process.tracing.suppress_errors import suppress_errors
-from shared.process.tracing.traceparent import format_traceparent, parse_parent, parse_span_context
+from shared.process.tracing.traceparent import format_traceparent, parse_parent, parse_traceparent
 from shared.process.tracing.tracer_provider import create_bare_provider
 from shared.process.version import __version__
 
@@ -41,7 +41,7 @@ def restore_loggers() -> Iterator[None]:
 
 def test_a_traceparent_is_read_as_it_was_written() -> None:
     """Trace, span and the sampled flag survive the text form."""
-    found = parse_span_context(TRACEPARENT)
+    found = parse_traceparent(TRACEPARENT)
     assert found is not None
     assert found.is_remote
     assert format_traceparent(NonRecordingSpan(found)) == TRACEPARENT
@@ -62,14 +62,14 @@ def test_a_traceparent_is_read_as_it_was_written() -> None:
 )
 def test_what_names_no_span_is_none(caplog: pytest.LogCaptureFixture, text: str) -> None:
     """By W3C zeros and version ff name no span. An unsampled span counts as none; no log line is written."""
-    assert parse_span_context(text) is None
+    assert parse_traceparent(text) is None
     assert caplog.records == []
 
 
 @given(st.text())
 def test_any_text_is_read(text: str) -> None:
     """Any text from Redis is parsed without an error."""
-    found = parse_span_context(text)
+    found = parse_traceparent(text)
     assert found is None or found.is_valid
 
 

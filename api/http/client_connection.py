@@ -1,0 +1,31 @@
+"""The client's side of a connection: whether the client is still there, and a task to cancel when it leaves."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+CLIENT = "client"
+"""Key in the `state` of a request's scope: its ClientConnection."""
+
+
+class ClientConnection:
+    """The client's side of a connection. `gone` is True once it has closed the connection."""
+
+    def __init__(self) -> None:
+        self.gone = False
+        self._watching: asyncio.Task[Any] | None = None
+
+    def watch(self) -> None:
+        """Until `unwatch`, cancels the current task when the client leaves."""
+        self._watching = asyncio.current_task()
+
+    def unwatch(self) -> None:
+        """Stops watching: the task is not cancelled any more."""
+        self._watching = None
+
+    def leave(self) -> None:
+        """Marks the client as gone and cancels the task that watches it."""
+        self.gone = True
+        if self._watching is not None:
+            self._watching.cancel()

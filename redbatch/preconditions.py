@@ -1,0 +1,21 @@
+"""Checks before a long run: modules that are not installed, and result files that cannot be written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def missing_module(*names: str) -> str | None:
+    """Returns the first of these modules that is not installed, or None."""
+    for name in names:
+        try:
+            __import__(name)
+        except ModuleNotFoundError:
+            return name
+    return None
+
+
+def check_file(path: Path | None) -> None:
+    """Checks before a run that a result file has a folder, and is none itself. Raises ValueError."""
+    if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
+        raise ValueError(f"{path}: " + ("is a folder" if path.is_dir() else "its folder does not exist"))
