@@ -37,6 +37,7 @@ from gpuworker.ipc.messages import (
     TurnStarted,
 )
 from gpuworker.policy.hang_timeout import HangTimeout
+from gpuworker.policy.standby import StandbyRule
 from gpuworker.settings import WorkerSettings
 from gpuworker.watchdog import Watchdog
 from shared import consumer
@@ -100,7 +101,7 @@ class Worker:
         self._watchdog = Watchdog(worker_state, self._engine, self._hang_timeout, self._sharing)
         self._result_handler = ResultHandler(worker_state, self._committer)
         self._returned_keys: asyncio.Future[list[str]] | None = None
-        self._has_run = True
+        self._standby_rule = StandbyRule()
         self._stop = stop
 
     def _lease_callbacks(self) -> LeaseCallbacks:
@@ -231,14 +232,9 @@ class Worker:
         self._heartbeat.set_standby()
 
     def _on_late(self) -> bool:
-        """Stands by and hands back the entries that wait for a GPU, if there is another worker that may take them.
-
-        A worker that has stood by runs a batch before it does so again: if the other one is not served either, the
-        entries would go back and forth.
-        """
-        if self._worker_state.workers <= 1 or not self._has_run:
+        """Stands by and hands back the entries that wait for a GPU, if other workers may take them."""
+        if not self._standby_rule.should_stand_by(self._worker_state.workers):
             return False
-        self._has_run = False
         waiting = [each.entry for each in self._worker_state.in_flight.unanswered() if each.started_at is None]
         log.warning("no gpu in time: the worker stands by", handed_back=len(waiting))
         self._on_standby()
@@ -307,7 +303,7 @@ class Worker:
         """Learns the hang timeout and the token limit from a batch."""
         if not completed.size or completed.more:
             return
-        self._has_run = True
+        self._standby_rule.record_batch()
         self._hang_timeout.record_batch(completed.run_s, completed.full_batch_s)
         if completed.max_batch_tokens < self._claimer.batch_tokens:
             self._claimer.batch_tokens = completed.max_batch_tokens

@@ -13,4 +13,5 @@
 - credits: how much a worker may claim.
 - retries: how an entry runs again whose run did not end, and which entries a worker keeps.
 - hang_timeout: how long an engine may be silent.
+- standby: whether a worker that waits too long for a GPU leaves its entries to others.
 """

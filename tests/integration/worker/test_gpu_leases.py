@@ -132,10 +132,8 @@ async def test_the_only_worker_keeps_what_waits_for_a_gpu(cluster: WorkerCluster
     assert await metric(worker, "redbatch_handed_back_total") == 0
 
 
-async def test_starved_workers_of_one_queue_do_not_pass_entries_back_and_forth(
-    cluster: WorkerCluster, pool: PoolKeys
-) -> None:
-    """Whichever stands by, entries are answered once there is a GPU, and each worker hands back at most once."""
+async def test_two_starved_workers_answer_once_they_have_a_gpu(cluster: WorkerCluster, pool: PoolKeys) -> None:
+    """Whichever stands by, and even if both do."""
     await cluster.raw.set(pool.slot("0.0"), OTHER, ex=HELD_S)
     workers = [await start_sharing(cluster, pool, name, heartbeat_s=0.2) for name in ("one", "two")]
     requests = await cluster.submit_many([[f"text {i}"] for i in range(10)])
