@@ -9,6 +9,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, field_validator, model_validator
 
+from gpuworker.policy.credits import claim_window
 from gpuworker.settings_groups import (
     BatchSettings,
     BulkSettings,
@@ -165,11 +166,12 @@ class WorkerSettings(QueueSettings):
         description="While interactive inputs arrive, a batch that contains bulk takes at most this many times as long "
         "as one of interactive inputs alone. A higher value makes bulk faster and interactive answers slower.",
     )
-    claim_window: int = Field(
-        default=256,
+    claim_window: int | None = Field(
+        default=None,
         ge=1,
-        le=10_000,
-        description="Maximum number of entries that a worker claims ahead, to sort by length.",
+        le=40_000,
+        description="Maximum number of entries that a worker holds, to sort by length and to fill batches; auto, or not "
+        "set: four times max_batch_size, and at least 256.",
     )
     heartbeat_s: float = Field(default=1.0, gt=0, le=60, description="Interval between heartbeats of a worker.")
     heartbeat_ttl_s: float = Field(
@@ -210,7 +212,7 @@ class WorkerSettings(QueueSettings):
         default=30.0, ge=0, le=600, description="After SIGTERM: time for running batches to finish."
     )
 
-    @field_validator("cores", "runners", "max_batch_tokens", mode="before")
+    @field_validator("cores", "runners", "max_batch_tokens", "claim_window", mode="before")
     @classmethod
     def _auto(cls, value: object) -> object:
         return None if value == "auto" else value
@@ -255,6 +257,15 @@ class WorkerSettings(QueueSettings):
         return self
 
     @model_validator(mode="after")
+    def _window_fills_a_batch(self) -> Self:
+        if self.claim_window is not None and self.claim_window < self.max_batch_size:
+            raise ValueError(
+                f"claim_window: at least max_batch_size ({self.max_batch_size}), or no batch of single inputs is full; "
+                "twice that, and the next batch is claimed while one runs"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _compiles_with_torch(self) -> Self:
         if self.compile and self.backend != "torch":
             raise ValueError(f"compile: only backend torch can compile, not {self.backend}")
@@ -272,6 +283,11 @@ class WorkerSettings(QueueSettings):
             margin_s=self.gpu_lease_margin_s,
             lock_dir=self.gpu_lease_dir,
         )
+
+    @property
+    def max_claimed_entries(self) -> int:
+        """Maximum entries that a worker holds."""
+        return self.claim_window or claim_window(self.max_batch_size)
 
     @cached_property
     def batching(self) -> BatchSettings:

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gpuworker.policy.costs import Costs
+from gpuworker.policy.credits import claim_window
 from gpuworker.policy.limits import Limits
 from gpuworker.settings import WorkerSettings
 
 TIMEOUT_S = 10.05
-CLAIM_WINDOW: int = WorkerSettings.model_fields["claim_window"].default
 MAX_SIZE: int = WorkerSettings.model_fields["max_batch_size"].default
 
 
@@ -57,7 +57,7 @@ class RequestPath:
 class Setup:
     """A cluster.
 
-    `wait_s` is max_batch_wait_ms in seconds; None means auto.
+    `wait_s` is max_batch_wait_ms in seconds; None means auto. `window` is claim_window; None means auto.
     """
 
     device: Device
@@ -65,8 +65,13 @@ class Setup:
     wait_s: float | None = 0.0
     workers: int = 1
     max_size: int = MAX_SIZE
-    window: int = CLAIM_WINDOW
+    window: int | None = None
     timeout_s: float = TIMEOUT_S
+
+    @property
+    def max_claimed(self) -> int:
+        """Maximum requests that a worker holds."""
+        return self.window or claim_window(self.max_size)
 
     @property
     def limits(self) -> Limits:

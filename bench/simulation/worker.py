@@ -92,8 +92,8 @@ class Worker:
     def claim(self, now: float, lane: deque[Request], share: int) -> None:
         """Claims requests from the lane, up to the worker's compute_credit and `share`."""
         tokens_per_s = self._rate_tokens / self._rate_s if self._rate_s else 0.0
-        held = HeldLoad(self.held, self._held_tokens)
-        allowed = compute_credit(held, self._setup.window, tokens_per_s, 2 * self._device.max_tokens)
+        held = HeldLoad(self.held, self._held_tokens, self.held)
+        allowed = compute_credit(held, self._setup.max_claimed, tokens_per_s, 2 * self._device.max_tokens)
         if allowed is None:
             return
         entries, tokens = min(allowed.entries, share), allowed.tokens

@@ -47,6 +47,7 @@ class InFlightEntries:
         self._by_key: dict[str, InFlightEntry] = {}
         self._num_entries = [0] * len(LANES)
         self._num_tokens = [0] * len(LANES)
+        self._num_inputs = [0] * len(LANES)
         self.capacity_freed = asyncio.Event()
 
     def __len__(self) -> int:
@@ -67,8 +68,7 @@ class InFlightEntries:
         """Adds an entry."""
         in_flight_entry = InFlightEntry(entry, inputs)
         self._by_key[key_of(entry)] = in_flight_entry
-        self._num_entries[entry.ref.lane] += 1
-        self._num_tokens[entry.ref.lane] += entry.ref.cost
+        self._count(entry, 1)
         return in_flight_entry
 
     def remove(self, keys: Iterable[str]) -> None:
@@ -76,8 +76,7 @@ class InFlightEntries:
         for key in keys:
             in_flight_entry = self._by_key.pop(key, None)
             if in_flight_entry is not None:
-                self._num_entries[in_flight_entry.entry.ref.lane] -= 1
-                self._num_tokens[in_flight_entry.entry.ref.lane] -= in_flight_entry.entry.ref.cost
+                self._count(in_flight_entry.entry, -1)
         self.capacity_freed.set()
 
     async def wait_until_empty(self, timeout_s: float) -> bool:
@@ -140,4 +139,11 @@ class InFlightEntries:
 
     def held_load(self, lane: int) -> HeldLoad:
         """Returns how much is held of this lane and of those before it."""
-        return HeldLoad(sum(self._num_entries[: lane + 1]), sum(self._num_tokens[: lane + 1]))
+        counts = (self._num_entries, self._num_tokens, self._num_inputs)
+        return HeldLoad(*(sum(by_lane[: lane + 1]) for by_lane in counts))
+
+    def _count(self, entry: Entry, sign: int) -> None:
+        lane = entry.ref.lane
+        self._num_entries[lane] += sign
+        self._num_tokens[lane] += sign * entry.ref.cost
+        self._num_inputs[lane] += sign * entry.ref.n

@@ -89,3 +89,19 @@ def test_groups_have_the_values_of_the_flat_settings() -> None:
 def test_an_unnamed_pool_is_this_host() -> None:
     """Workers of one host share its GPUs without a name for them."""
     assert WorkerSettings().lease.pool == socket.gethostname()
+
+
+def test_the_claim_window_follows_the_batch_size() -> None:
+    """Unless it is set: it has room for four batches of single inputs, and at least for 256."""
+    assert WorkerSettings().max_claimed_entries == 256
+    assert read_settings(WorkerSettings, {"claim_window": "auto"}).claim_window is None
+    assert WorkerSettings(max_batch_size=10_000).max_claimed_entries == 40_000
+    assert WorkerSettings(max_batch_size=100, claim_window=150).max_claimed_entries == 150
+
+
+def test_a_claim_window_below_the_batch_size_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    """No batch of single inputs would be full: the line says what to do."""
+    with pytest.raises(SystemExit):
+        read_settings(WorkerSettings, {"max_batch_size": "100", "claim_window": "99"})
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "claim_window: at least max_batch_size (100)" in line
