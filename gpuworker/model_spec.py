@@ -75,7 +75,7 @@ def is_function(name: str) -> bool:
 
 
 def counts_inputs(name: str) -> bool:
-    """Returns whether each input of the model that a setting names counts as one token: of functions and simulations."""
+    """Returns whether each input of a model counts as one token: of functions and simulated models."""
     return is_function(name) or name in ("null", "simulated") or name.startswith("simulated:")
 
 

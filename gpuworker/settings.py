@@ -170,8 +170,8 @@ class WorkerSettings(QueueSettings):
         default=None,
         ge=1,
         le=40_000,
-        description="Maximum number of entries that a worker holds, to sort by length and to fill batches; auto, or not "
-        "set: four times max_batch_size, and at least 256.",
+        description="Maximum number of entries that a worker holds, to sort by length and to fill batches; auto, or "
+        "not set: four times max_batch_size, and at least 256.",
     )
     heartbeat_s: float = Field(default=1.0, gt=0, le=60, description="Interval between heartbeats of a worker.")
     heartbeat_ttl_s: float = Field(

@@ -7,7 +7,7 @@ from typing import Literal
 
 from gpuworker.policy.costs import Costs
 from gpuworker.policy.credits import claim_window
-from gpuworker.policy.limits import Limits
+from gpuworker.policy.limits import Limits, long_tokens
 from gpuworker.settings import WorkerSettings
 
 TIMEOUT_S = 10.05
@@ -58,6 +58,7 @@ class Setup:
     """A cluster.
 
     `wait_s` is max_batch_wait_ms in seconds; None means auto. `window` is claim_window; None means auto.
+    `short_first`: whether short inputs go before long ones (gpuworker.policy.short_first), as they do in the product.
     """
 
     device: Device
@@ -67,6 +68,7 @@ class Setup:
     max_size: int = MAX_SIZE
     window: int | None = None
     timeout_s: float = TIMEOUT_S
+    short_first: bool = True
 
     @property
     def max_claimed(self) -> int:
@@ -76,7 +78,10 @@ class Setup:
     @property
     def limits(self) -> Limits:
         """The limits of a batch."""
-        return Limits(self.max_size, self.device.max_tokens, self.wait_s, packed=self.device.packed)
+        min_long = long_tokens(self.device.max_tokens) if self.short_first else None
+        return Limits(
+            self.max_size, self.device.max_tokens, self.wait_s, packed=self.device.packed, long_tokens=min_long
+        )
 
 
 DEVICES = {

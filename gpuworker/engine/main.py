@@ -24,7 +24,7 @@ from gpuworker.ipc.engine_options import EngineOptions
 from gpuworker.ipc.messages import EntriesStarted, FrameError, LoadFailed, Ready, StartEngine
 from gpuworker.ipc.shared_memory import SharedMemoryReader
 from gpuworker.model_spec import ModelLoadError, parse_model
-from gpuworker.policy.limits import Limits
+from gpuworker.policy.limits import Limits, long_tokens
 
 SWITCH_INTERVAL_S = 0.0005
 """Python's default of 5 ms is as long as a batch: a thread that holds the interpreter's lock, for some work on text,
@@ -78,6 +78,7 @@ def _create_pipeline(options: EngineOptions, backend: Backend, outbox: Outbox, t
         bulk_share=options.bulk_share,
         bulk_age_bound_s=options.bulk_age_bound_ms / 1000,
         bulk_stretch=options.bulk_stretch,
+        long_tokens=long_tokens(max_batch_tokens),
     )
 
     def send_result(result: BatchResult) -> None:

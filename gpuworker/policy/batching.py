@@ -1,9 +1,9 @@
 """The next batch: which of the waiting inputs run now. Pure: values in, values out, `now` is an argument.
 
 Interactive inputs go before bulk, which fills the room that their batch leaves. When it is bulk's turn
-(policy.fair_share), bulk goes first. Which inputs of the two lanes make the best batch is in policy.composition. While
-interactive inputs arrive, which wait for whatever runs, a batch that contains bulk has a lower limit
-(policy.bulk_limit).
+(policy.fair_share), bulk goes first. Of interactive inputs short ones may go first (policy.short_first). Which inputs
+of the two lanes make the best batch is in policy.composition. While interactive inputs arrive, which wait for whatever
+runs, a batch that contains bulk has a lower limit (policy.bulk_limit).
 
 An input that would be answered late, by the expected time of its batch, makes way for one that would not. Under
 overload a queue contains hardly anything but inputs that are about to expire, and all work would be in vain.
@@ -24,6 +24,7 @@ from typing import NamedTuple
 from gpuworker.policy.batch_wait import PendingBatch
 from gpuworker.policy.composition import CompositionContext, WaitingInput, compose_batch, split_lanes
 from gpuworker.policy.limits import Limits, is_full
+from gpuworker.policy.short_first import choose_leading, is_long
 
 SUSPECT_BOUND_S = 1.0
 """Longest time that a suspect lets others go first, however many were there before it: they may be more than the engine
@@ -31,11 +32,19 @@ can serve."""
 
 
 class SchedulerState(NamedTuple):
-    """Whether the device is busy, whether the last batch was a suspect, and the tokens that bulk is owed."""
+    """What ran and runs.
+
+    Attributes:
+        busy: whether the device is busy.
+        suspect_ran: whether the last batch was a suspect.
+        bulk_owed: tokens that bulk is owed.
+        long_passed_over: whether the last batch left long inputs waiting, in favor of short ones.
+    """
 
     busy: bool = False
     suspect_ran: bool = False
     bulk_owed: int = 0
+    long_passed_over: bool = False
 
 
 INITIAL_STATE = SchedulerState()
@@ -50,6 +59,7 @@ class Plan(NamedTuple):
         wake_at: when to plan again, if not now.
         full: whether more inputs would not have made the batch larger.
         seconds: how long the batch is expected to take.
+        passes_over: whether it leaves long inputs waiting, in favor of short ones.
     """
 
     batch: tuple[int, ...] = ()
@@ -57,6 +67,7 @@ class Plan(NamedTuple):
     wake_at: float | None = None
     full: bool = False
     seconds: float = 0.0
+    passes_over: bool = False
 
 
 def plan(waiting: Sequence[WaitingInput], limits: Limits, now: float, state: SchedulerState = INITIAL_STATE) -> Plan:
@@ -82,8 +93,11 @@ def plan(waiting: Sequence[WaitingInput], limits: Limits, now: float, state: Sch
         wake_at = min(due, _wake_at([waiting[i] for i in first], limits, now))
         if now < wake_at:
             return Plan(expired=expired, wake_at=wake_at)
-    context = CompositionContext(limits, now, state.bulk_owed)
-    batch = compose_batch(waiting, first, then, context)
+    context = CompositionContext(limits, now, state.bulk_owed, state.long_passed_over)
+    leading = choose_leading(waiting, first, context)
+    if len(leading.inputs) < len(first):
+        full = is_full([waiting[i].tokens for i in leading.inputs], limits)
+    batch = compose_batch(waiting, leading, then, context)
     seconds, late = _batch_seconds(waiting, batch, limits), set[int]()
     while (newly_late := {i for i in batch if waiting[i].deadline <= now + seconds}) and (
         len(newly_late) < len(first) + len(then)
@@ -91,13 +105,14 @@ def plan(waiting: Sequence[WaitingInput], limits: Limits, now: float, state: Sch
         late |= newly_late
         rest = [i for i in (*first, *then) if i not in newly_late]
         first, then = split_lanes(waiting, rest, bulk_first=state.bulk_owed > 0)
-        full = False
-        batch = compose_batch(waiting, first, then, context)
+        full, leading = False, choose_leading(waiting, first, context)
+        batch = compose_batch(waiting, leading, then, context)
         seconds = _batch_seconds(waiting, batch, limits)
     if newly_late and (single := _in_time_alone(waiting, late, limits, now)):
         batch, seconds = single, _batch_seconds(waiting, single, limits)
     expired += tuple(sorted(i for i in late if waiting[i].deadline <= now + seconds))
-    return Plan(batch=batch, expired=expired, full=full, seconds=seconds)
+    passes_over = leading.is_short_first and not any(is_long(waiting[i], limits) for i in batch)
+    return Plan(batch=batch, expired=expired, full=full, seconds=seconds, passes_over=passes_over)
 
 
 def _suspects_due(waiting: Sequence[WaitingInput], shared: list[int], suspects: list[int]) -> float:

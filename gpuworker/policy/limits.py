@@ -17,6 +17,9 @@ MIN_PARTS = 2
 SMALL_BATCH = 8
 """A batch of this many times its fixed cost is not split: the fixed cost is then a ninth of its time."""
 
+LONG_PARTS = 2
+"""An entry is long if it fills a batch by at least one part of this many."""
+
 
 class Limits(NamedTuple):
     """Limits of a batch.
@@ -36,6 +39,7 @@ class Limits(NamedTuple):
         bulk_share: see policy.fair_share.
         bulk_age_bound_s: see policy.fair_share.
         bulk_stretch: see policy.bulk_limit.
+        long_tokens: an entry with at least this many tokens is long: see policy.short_first. None: no entry is.
         max_bulk_tokens: follows from `bulk_stretch` at the moment: the `max_tokens` of a batch that contains bulk.
     """
 
@@ -51,6 +55,7 @@ class Limits(NamedTuple):
     bulk_share: float = 0.1
     bulk_age_bound_s: float = 5.0
     bulk_stretch: float = 1.1
+    long_tokens: int | None = None
     max_bulk_tokens: int | None = None
 
     def for_lane(self, *, bulk: bool) -> Limits:
@@ -58,6 +63,11 @@ class Limits(NamedTuple):
         if not bulk or self.max_bulk_tokens is None:
             return self
         return self._replace(max_tokens=min(self.max_tokens, self.max_bulk_tokens))
+
+
+def long_tokens(max_tokens: int) -> int:
+    """Returns the minimum tokens of a long entry, where a batch has at most `max_tokens`."""
+    return max(1, max_tokens // LONG_PARTS)
 
 
 def is_full(lengths: Sequence[int], limits: Limits) -> bool:

@@ -43,6 +43,18 @@ def test_bulk_is_counted_apart() -> None:
     assert in_flight.held_load(INTERACTIVE) == in_flight.held_load(BULK) == HeldLoad(1, 7, 1)
 
 
+def test_a_long_entry_counts_as_one_that_is_just_long() -> None:
+    """So a few of them do not keep the worker from claiming the short ones behind them; removal takes off the same."""
+    in_flight = InFlightEntries()
+    in_flight.add(entry(1, cost=8_192), ("a",))
+    in_flight.max_counted_tokens = 512
+    for number in (2, 3):
+        in_flight.add(entry(number, cost=8_192), ("a",))
+    assert in_flight.held_load(INTERACTIVE) == HeldLoad(3, 8_192 + 2 * 512, 3)
+    in_flight.remove(["0/1-0", "0/2-0", "0/3-0"])
+    assert in_flight.held_load(INTERACTIVE) == HeldLoad(0, 0, 0)
+
+
 def test_removal_wakes_the_claimer() -> None:
     """The claimer waits for `capacity_freed`."""
     in_flight = InFlightEntries()
