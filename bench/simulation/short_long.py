@@ -6,7 +6,7 @@ requests keep the device busy all the time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import takewhile
@@ -15,9 +15,11 @@ from random import Random
 from bench.simulation.cluster import Outcome, simulate
 from bench.simulation.setup import DEVICES, PATHS, RequestPath, Setup
 from bench.simulation.traffic import Traffic
+from bench.tables import markdown, number, percent
 from redbatch.bench.arrivals import poisson
 from redbatch.bench.texts import MIXED_TOKENS, SHORT_WORDS, SPECIAL_TOKENS
 
+BLOCK = "short-long"
 SHARE = 0.05
 LONG_INPUTS, LONG_TOKENS = 64, MIXED_TOKENS[1]
 """Requests of this share have this number of texts of this length; all others have one short text."""
@@ -138,3 +140,31 @@ def _percentiles(outcomes: list[Outcome], *, is_long: bool = False) -> dict[floa
     )
     at = {each: min(len(latencies) - 1, round(each / 100 * len(latencies))) for each in PERCENTILES}
     return {each: latencies[at[each]] if latencies else 0.0 for each in PERCENTILES}
+
+
+def table(comparisons: Sequence[Comparison]) -> str:
+    """Returns the figures as Markdown."""
+    heads = (
+        "device",
+        "a full batch, ms",
+        "p99 alone, ms",
+        "p99 by arrival, ms",
+        "p99 short first, ms",
+        "long ones, p50 by arrival, ms",
+        "p50 short first, ms",
+        "throughput lost in overload",
+    )
+    rows = [
+        [
+            each.device,
+            number(each.batch_ms),
+            number(each.alone[99.0]),
+            number(each.by_arrival[99.0]),
+            number(each.short_first[99.0]),
+            number(each.long_by_arrival),
+            number(each.long_short_first),
+            percent(each.loss),
+        ]
+        for each in comparisons
+    ]
+    return markdown(heads, rows)

@@ -71,7 +71,7 @@ def test_with_a_backlog_each_batch_of_single_inputs_is_full_and_the_next_is_clai
 
 
 def test_a_plan_of_many_waiting_inputs_has_more_than_256() -> None:
-    """The plan has no limit of its own beside the maximum size."""
+    """The plan has no other limit than the maximum size."""
     waiting = [WaitingInput(1, 0.0, 1e9) for _ in range(4_000)]
     assert len(plan(waiting, Limits(1_000, 16_384, packed=True), 0.1).batch) == 1_000
 

@@ -128,7 +128,7 @@ def test_past_the_bound_the_oldest_long_input_goes_next_and_short_ones_with_it()
 
 
 def test_where_a_batch_costs_much_whatever_is_in_it_long_inputs_fill_that_of_short_ones() -> None:
-    """A batch of its own would take hardly less; before any costs are known, nothing is gained for certain."""
+    """A separate batch would take hardly less; before any costs are known, nothing is gained for certain."""
     waiting = [*long(0.0), short(0.05)]
     for costs in (Costs(0.1, 0.001), Costs(0.1, 0.0), None):
         assert plan(waiting, LIMITS._replace(costs=costs), 0.1).batch == (4, 0, 1)
