@@ -10,6 +10,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, field_validator, model_validator
 
 from gpuworker.policy.credits import claim_window
+from gpuworker.policy.limits import parse_sizes
 from gpuworker.settings_groups import (
     BatchSettings,
     BulkSettings,
@@ -131,6 +132,12 @@ class WorkerSettings(QueueSettings):
         description="Name of this worker and its consumer (such as the pod's); host, pid and a random part if not set.",
     )
     max_batch_size: int = Field(default=64, ge=1, le=10_000, description="Maximum number of inputs in a batch.")
+    preferred_batch_sizes: str = Field(
+        default="",
+        max_length=1_024,
+        description="Preferred sizes of a batch, such as 8,16,32: one that reaches such a size goes at once, cut to "
+        "the largest that it reaches; any other waits up to max_batch_wait_ms. See docs/performance.md.",
+    )
     max_batch_tokens: int | None = Field(
         default=None,
         ge=1,
@@ -217,6 +224,14 @@ class WorkerSettings(QueueSettings):
     def _auto(cls, value: object) -> object:
         return None if value == "auto" else value
 
+    @field_validator("preferred_batch_sizes")
+    @classmethod
+    def _sizes(cls, value: str) -> str:
+        try:
+            return ",".join(map(str, parse_sizes(value)))
+        except ValueError:
+            raise ValueError("it takes numbers from 1 on, separated by commas, such as 8,16,32") from None
+
     @field_validator("model_args")
     @classmethod
     def _json_object(cls, value: str) -> str:
@@ -262,6 +277,16 @@ class WorkerSettings(QueueSettings):
             raise ValueError(
                 f"claim_window: at least max_batch_size ({self.max_batch_size}), or no batch of single inputs is full; "
                 "twice that, and the next batch is claimed while one runs"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _prefers_possible_sizes(self) -> Self:
+        largest = max(parse_sizes(self.preferred_batch_sizes), default=0)
+        if largest > self.max_batch_size:
+            raise ValueError(
+                f"preferred_batch_sizes: {largest} is above max_batch_size ({self.max_batch_size}): raise that, or "
+                "leave the size out"
             )
         return self
 

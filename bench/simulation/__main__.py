@@ -21,7 +21,7 @@ from rich.table import Table
 
 from bench import document
 from bench.cluster import ClusterError
-from bench.simulation import plot, results, short_long, validation
+from bench.simulation import plot, results, short_long, validation, wait_by_queue
 from bench.simulation.comparison import (
     CLOSED,
     FINAL_RUNS,
@@ -58,6 +58,7 @@ def main(  # noqa: PLR0913 - one for each option
     _compare_orders(console, processes)
     if only_short_long:
         return
+    _show_waits(console)
     selected = [each for name in device or DEVICES for each in scenarios(name) if not load or each.load in load]
     effort = Effort(requests, final_runs=seeds)
     all_results = _compare(console, selected, effort, processes)
@@ -92,9 +93,19 @@ def _compare_orders(console: Console, processes: int) -> None:
         comparisons = list(pool.map(short_long.compare_orders, short_long.SHOWN_DEVICES))
     table = short_long.table(comparisons)
     console.print(f"Short texts beside requests of long ones:\n\n{table}\n")
-    text = document.PATH.read_text(encoding="utf-8")
-    document.PATH.write_text(document.replace_block(text, short_long.BLOCK, table), encoding="utf-8")
+    _publish(short_long.BLOCK, table)
     plot.draw_orders(comparisons, document.IMAGES / "short-long.png")
+
+
+def _show_waits(console: Console) -> None:
+    table = wait_by_queue.table(wait_by_queue.measure_waits())
+    console.print(f"The wait of a free engine, by the number of waiting inputs:\n\n{table}\n")
+    _publish(wait_by_queue.BLOCK, table)
+
+
+def _publish(block: str, table: str) -> None:
+    text = document.PATH.read_text(encoding="utf-8")
+    document.PATH.write_text(document.replace_block(text, block, table), encoding="utf-8")
 
 
 def _conclude(console: Console, all_results: Sequence[Result]) -> None:

@@ -73,7 +73,8 @@ def split(request: Request, submitted_s: float) -> list[Entry]:
 class BatchRun:
     """A batch that has run: its times, its size, its tokens without and with padding.
 
-    `waiting_since_s` is the time from which its oldest input waited in the worker.
+    `waiting_since_s` is the time from which its oldest input waited in the worker. `free_s` is the time at which the
+    engine could have started it, and `num_waiting` the number of inputs that waited then.
     """
 
     began_s: float
@@ -82,6 +83,8 @@ class BatchRun:
     tokens: int
     padded: int
     waiting_since_s: float
+    free_s: float
+    num_waiting: int
 
 
 class WorkerCallbacks(NamedTuple):
@@ -121,6 +124,7 @@ class Worker:
         self._prepared: list[Row] = []
         self._prepared_passes_over = self._prepared_passed_over = False
         self._passes_over = self._long_passed_over = False
+        self._free: tuple[float, int] | None = None
         self._running = self._running_tokens = 0
         self._wake_s = 0.0
 
@@ -192,6 +196,8 @@ class Worker:
             live = [row for row in prepared if id(row[0]) not in expired]
             if live:
                 return live
+        if self._waiting and self._free is None:
+            self._free = now, len(self._waiting)
         while self._waiting:
             planned = self._plan(now)
             batch = self._remove(now, planned)
@@ -255,6 +261,7 @@ class Worker:
     def _start(self, now: float, batch: list[Row]) -> None:
         self._running += 1
         self._long_passed_over = self._passes_over
+        (free_s, num_waiting), self._free = self._free or (now, len(batch) + len(self._waiting)), None
         tokens = sum(each.tokens for _, each in batch)
         waiting_since_s = min(entry.waiting_since_s for entry, _ in batch)
         padded = tokens if self._device.packed else len(batch) * max(each.tokens for _, each in batch)
@@ -262,7 +269,7 @@ class Worker:
         if self._device.jitter:
             seconds *= max(0.5, self._random.gauss(1.0, self._device.jitter))
         self._running_tokens += tokens
-        run = BatchRun(now, now + seconds, len(batch), tokens, padded, waiting_since_s)
+        run = BatchRun(now, now + seconds, len(batch), tokens, padded, waiting_since_s, free_s, num_waiting)
         self._schedule(now + seconds, lambda at_s: self._end(at_s, batch, run))
 
     def _end(self, now: float, batch: list[Row], run: BatchRun) -> None:

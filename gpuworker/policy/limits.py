@@ -40,6 +40,7 @@ class Limits(NamedTuple):
         bulk_age_bound_s: see policy.fair_share.
         bulk_stretch: see policy.bulk_limit.
         long_tokens: an entry with at least this many tokens is long: see policy.short_first. None: no entry is.
+        preferred_sizes: sizes of a batch that are preferred, in ascending order. `max_size` is then the last of them.
         max_bulk_tokens: follows from `bulk_stretch` at the moment: the `max_tokens` of a batch that contains bulk.
     """
 
@@ -56,6 +57,7 @@ class Limits(NamedTuple):
     bulk_age_bound_s: float = 5.0
     bulk_stretch: float = 1.1
     long_tokens: int | None = None
+    preferred_sizes: tuple[int, ...] = ()
     max_bulk_tokens: int | None = None
 
     def for_lane(self, *, bulk: bool) -> Limits:
@@ -68,6 +70,19 @@ class Limits(NamedTuple):
 def long_tokens(max_tokens: int) -> int:
     """Returns the minimum tokens of a long entry, where a batch has at most `max_tokens`."""
     return max(1, max_tokens // LONG_PARTS)
+
+
+def parse_sizes(text: str) -> tuple[int, ...]:
+    """Returns the preferred sizes of a setting, in ascending order. Raises ValueError: it is no list of sizes."""
+    sizes = sorted({int(each) for each in text.split(",")}) if text.strip() else []
+    if sizes and sizes[0] < 1:
+        raise ValueError(f"{sizes[0]} is no size of a batch")
+    return tuple(sizes)
+
+
+def preferred_size(size: int, limits: Limits) -> int:
+    """Returns the largest preferred size that a batch of this size reaches; 0 if there is none."""
+    return max((each for each in limits.preferred_sizes if each <= size), default=0)
 
 
 def is_full(lengths: Sequence[int], limits: Limits) -> bool:

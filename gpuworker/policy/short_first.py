@@ -6,8 +6,8 @@ take as long as its batch, which long texts fill. So short inputs go first, in a
 batch that runs, and for their own, which is small.
 
 Such a batch costs the fixed part of one more batch. So short inputs have a separate batch only if that is at most a
-fifth of the time of a batch that contains all, or what fits into one; a thirteenth, once long inputs have waited for seconds.
-Otherwise, and before any costs are known, they lead that batch, and long inputs fill it.
+fifth of the time of a batch that contains all, or what fits into one; a thirteenth, once long inputs have waited for
+seconds. Otherwise, and before any costs are known, they lead that batch, and long inputs fill it.
 
 Long inputs do not starve. One that has waited for the age bound is passed over at most once: it is in the next batch,
 or in the one after that. The other inputs of that batch are short ones first.
@@ -60,7 +60,7 @@ def _is_overdue(each: WaitingInput, limits: Limits, now: float) -> bool:
 
 
 def _pays(waiting: Sequence[WaitingInput], first: list[int], limits: Limits, min_batch: int) -> bool:
-    """Whether a batch that contains all, or what fits into one, is at least `min_batch` times the fixed part of a batch."""
+    """Whether a batch of all these, or what fits into one, takes `min_batch` times the fixed part of a batch."""
     if limits.costs is None or limits.long_tokens is None:
         return False
     tokens = sum(waiting[i].tokens for i in first) * min(1.0, limits.max_size / len(first))

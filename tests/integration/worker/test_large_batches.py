@@ -20,7 +20,7 @@ PADDING = "x" * 60
 """The gateway estimates 17 tokens for such an input. Those of a full batch are many times what a batch may have."""
 
 
-def result_of(reply: Reply) -> tuple[str, int]:
+def result_of(reply: Reply) -> tuple[object, int]:
     """Returns the value that the function got, and the size of its batch. Raises AssertionError if it is an error."""
     assert isinstance(reply, Values), reply
     value, size = orjson.loads(reply.values[0])
@@ -46,3 +46,23 @@ async def test_waiting_single_inputs_fill_large_batches(
     assert [value for value, _ in results] == values
     assert max(size for _, size in results) == MAX_BATCH_SIZE
     assert await cluster.is_empty()
+
+
+async def test_a_preferred_size_goes_at_once_and_what_is_left_waits(
+    cluster: WorkerCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a wait of a minute, five inputs make a batch of four; three more make the next one."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    await cluster.start_worker(SLOW_FUNCTION, preferred_batch_sizes="4,8", max_batch_wait_ms=60_000, max_batch_size=64)
+    submissions = [cluster.submission(Body(PREDICT, (f"{i}",)), 120_000) for i in range(8)]
+    keys = [cluster.keys.reply(each.request_id) for each in submissions]
+
+    async def has_four_replies() -> bool:
+        return bool(await cluster.raw.exists(*keys) == 4)
+
+    await cluster.gateway.add(*submissions[:5])
+    await wait_until(has_four_replies, "a batch of four has run")
+    assert len(await cluster.pending_entries()) == 1
+    await cluster.gateway.add(*submissions[5:])
+    results = [result_of(await cluster.wait_for_reply(each.request_id)) for each in submissions]
+    assert results == [(i, 4) for i in range(8)]

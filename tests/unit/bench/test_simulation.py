@@ -18,6 +18,8 @@ from bench.simulation.setup import DEVICES, Device, RequestPath, Setup
 from bench.simulation.short_long import compare_orders, table
 from bench.simulation.traffic import LOADS, Traffic, at_once, closed_loop, diurnal, lengths, open_loop
 from bench.simulation.validation import Formula, Prediction
+from bench.simulation.wait_by_queue import measure_waits
+from bench.simulation.wait_by_queue import table as wait_table
 from bench.simulation.worker import split
 from gpuworker.policy.costs import Costs
 
@@ -314,3 +316,14 @@ def test_the_entries_of_a_request_have_at_most_32_inputs_and_are_answered_togeth
     assert [len(entry.inputs) for entry in split(request, 0.0)] == [32, 32, 6]
     assert request.answered_s == pytest.approx(max(batch.ended_s for batch in outcome.batches) + PATH.out_s)
     assert sum(batch.size for batch in outcome.batches) == 70
+
+
+def test_the_wait_of_a_free_engine_shrinks_as_the_queue_grows() -> None:
+    """Adaptive or fixed: a full batch does not wait, and inputs of a backlog have waited already."""
+    waits = measure_waits()
+    for name in ("auto_ms", "fixed_ms"):
+        means = [getattr(each, name) for each in waits if getattr(each, name) is not None]
+        assert means == sorted(means, reverse=True)
+        assert means[0] > 1
+        assert means[-1] == 0
+    assert wait_table(waits).splitlines()[-1].startswith("| 64 or more | 0.00 | 0.00 |")
