@@ -20,7 +20,7 @@ Record = Mapping[str, Any]
 
 def row(setting: Setting, load: str, figures: Mapping[str, float]) -> Row:
     """Returns the row of one load with one setting."""
-    of = {"size": setting.size, "wait": setting.wait, "preferred": setting.preferred, "load": load}
+    of: dict[str, Name] = {"size": setting.size, "wait": setting.wait, "preferred": setting.preferred, "load": load}
     return Row(TABLE, of, figures)
 
 

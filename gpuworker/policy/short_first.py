@@ -7,7 +7,8 @@ batch that runs, and for their own, which is small.
 
 Such a batch costs the fixed part of one more batch. So short inputs have a separate batch only if that is at most a
 fifth of the time of a batch that contains all, or what fits into one; a thirteenth, once long inputs have waited for
-seconds. Otherwise, and before any costs are known, they lead that batch, and long inputs fill it.
+seconds. Otherwise, and before any costs are known, they lead that batch, and long inputs fill it. A padded batch hardly
+ever has both, because of the padding: there, short inputs always have a separate one.
 
 Long inputs do not starve. One that has waited for the age bound is passed over at most once: it is in the next batch,
 or in the one after that. The other inputs of that batch are short ones first.
