@@ -113,7 +113,7 @@ def _offline(*arguments: str) -> str:
 
 def serve(target: Target, seconds: int) -> dict[str, dict[str, float]]:
     """Returns the figures of the served model by mix of texts."""
-    settings = {"device": target.device, "max_batch_size": str(MAX_BATCH_SIZE), "claim_window": "1024"}
+    settings = {"device": target.device, "max_batch_size": str(MAX_BATCH_SIZE)}
     with cluster(Shape(target.path, gateways=GATEWAYS, settings=settings)) as running:
         return {mix: _served(running, mix, seconds) for mix in MIXES}
 

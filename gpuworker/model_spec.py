@@ -87,6 +87,11 @@ def is_function(name: str) -> bool:
     return _FUNCTION.fullmatch(name) is not None and not name.startswith("simulated:")
 
 
+def counts_inputs(name: str) -> bool:
+    """Returns whether each input of a model counts as one token: of functions and simulated models."""
+    return is_function(name) or name in ("null", "simulated") or name.startswith("simulated:")
+
+
 def _simulated(name: str) -> Model:
     values = {"base_ms": "5", "item_ms": "3", "revision": ""}
     for part in filter(None, name.partition(":")[2].split(",")):

@@ -9,6 +9,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, field_validator, model_validator
 
+from gpuworker.policy.credits import claim_window
+from gpuworker.policy.limits import parse_sizes
 from gpuworker.settings_groups import (
     BatchSettings,
     BulkSettings,
@@ -140,6 +142,12 @@ class WorkerSettings(QueueSettings):
         description="Name of this worker and its consumer (such as the pod's); host, pid and a random part if not set.",
     )
     max_batch_size: int = Field(default=64, ge=1, le=10_000, description="Maximum number of inputs in a batch.")
+    preferred_batch_sizes: str = Field(
+        default="",
+        max_length=1_024,
+        description="Preferred sizes of a batch, such as 8,16,32: one that reaches such a size goes at once, cut to "
+        "the largest that it reaches; any other waits up to max_batch_wait_ms. See docs/performance.md.",
+    )
     max_batch_tokens: int | None = Field(
         default=None,
         ge=1,
@@ -181,11 +189,12 @@ class WorkerSettings(QueueSettings):
         description="Maximum size of an input of the function that this worker serves, if below the gateway's "
         "max_input_bytes. Gateways learn it from the heartbeat.",
     )
-    claim_window: int = Field(
-        default=256,
+    claim_window: int | None = Field(
+        default=None,
         ge=1,
-        le=10_000,
-        description="Maximum number of entries that a worker claims ahead, to sort by length.",
+        le=40_000,
+        description="Maximum number of entries that a worker holds, to sort by length and to fill batches; auto, or "
+        "not set: four times max_batch_size, and at least 256.",
     )
     heartbeat_s: float = Field(default=1.0, gt=0, le=60, description="Interval between heartbeats of a worker.")
     heartbeat_ttl_s: float = Field(
@@ -226,10 +235,18 @@ class WorkerSettings(QueueSettings):
         default=30.0, ge=0, le=600, description="After SIGTERM: time for running batches to finish."
     )
 
-    @field_validator("cores", "runners", "max_batch_tokens", mode="before")
+    @field_validator("cores", "runners", "max_batch_tokens", "claim_window", mode="before")
     @classmethod
     def _auto(cls, value: object) -> object:
         return None if value == "auto" else value
+
+    @field_validator("preferred_batch_sizes")
+    @classmethod
+    def _sizes(cls, value: str) -> str:
+        try:
+            return ",".join(map(str, parse_sizes(value)))
+        except ValueError:
+            raise ValueError("it takes numbers from 1 on, separated by commas, such as 8,16,32") from None
 
     @field_validator("model_args")
     @classmethod
@@ -271,6 +288,25 @@ class WorkerSettings(QueueSettings):
         return self
 
     @model_validator(mode="after")
+    def _window_fills_a_batch(self) -> Self:
+        if self.claim_window is not None and self.claim_window < self.max_batch_size:
+            raise ValueError(
+                f"claim_window: at least max_batch_size ({self.max_batch_size}), or no batch of single inputs is full; "
+                "twice that, and the next batch is claimed while one runs"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _prefers_possible_sizes(self) -> Self:
+        largest = max(parse_sizes(self.preferred_batch_sizes), default=0)
+        if largest > self.max_batch_size:
+            raise ValueError(
+                f"preferred_batch_sizes: {largest} is above max_batch_size ({self.max_batch_size}): raise that, or "
+                "leave the size out"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _compiles_with_torch(self) -> Self:
         if self.compile and self.backend != "torch":
             raise ValueError(f"compile: only backend torch can compile, not {self.backend}")
@@ -289,6 +325,11 @@ class WorkerSettings(QueueSettings):
             wait_s=self.gpu_lease_wait_s,
             lock_dir=self.gpu_lease_dir,
         )
+
+    @property
+    def max_claimed_entries(self) -> int:
+        """Maximum entries that a worker holds."""
+        return self.claim_window or claim_window(self.max_batch_size)
 
     @cached_property
     def batching(self) -> BatchSettings:

@@ -37,6 +37,7 @@ from gpuworker.ipc.messages import (
     TurnStarted,
 )
 from gpuworker.policy.hang_timeout import HangTimeout
+from gpuworker.policy.limits import long_tokens
 from gpuworker.policy.standby import StandbyRule
 from gpuworker.settings import WorkerSettings
 from gpuworker.watchdog import Watchdog
@@ -219,6 +220,7 @@ class Worker:
     def _on_ready(self, ready: Ready) -> None:
         log.info("engine ready", model=ready.model, device=ready.device, dim=ready.dim)
         self._claimer.batch_tokens = ready.max_batch_tokens
+        self._worker_state.in_flight.max_counted_tokens = long_tokens(ready.max_batch_tokens)
         self._hang_timeout.reset()
         self._worker_state.revision = ready.revision
         self._heartbeat.set_ready(ready)

@@ -2,6 +2,7 @@
 
 python -m bench.simulation [--device gpu] [--load poisson] [--requests 8000] [--seeds 8]
 python -m bench.simulation --check-real
+python -m bench.simulation --short-long
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from bench import document
 from bench.cluster import ClusterError
-from bench.simulation import plot, results, validation
+from bench.simulation import plot, results, short_long, validation, wait_by_queue
 from bench.simulation.comparison import (
     CLOSED,
     FINAL_RUNS,
@@ -38,19 +40,25 @@ PICTURE = Path(__file__).parents[2] / "docs" / "images" / "adaptive-wait.png"
 WIDTH = 150
 
 
-def main(
+def main(  # noqa: PLR0913 - one for each option
+    *,
     device: Annotated[list[str] | None, typer.Option(help=f"Any of {', '.join(DEVICES)}. Default: all.")] = None,
     load: Annotated[list[str] | None, typer.Option(help=f"Any of {', '.join((*LOADS, CLOSED))}. Default: all.")] = None,
     requests: Annotated[int, typer.Option(min=100, help="Minimum requests in a run.")] = REQUESTS,
     seeds: Annotated[int, typer.Option(min=2, help="Final runs against the rival: these count.")] = FINAL_RUNS,
     processes: Annotated[int, typer.Option(min=1, help="Parallel processes.")] = os.cpu_count() or 1,
     check_real: Annotated[bool, typer.Option("--check-real", help="Predict a real cluster (three minutes).")] = False,
+    only_short_long: Annotated[bool, typer.Option("--short-long", help="Short texts beside long ones only.")] = False,
 ) -> None:
-    """Compares, and writes bench/results/simulation.json and docs/images/adaptive-wait.png."""
+    """Compares, and writes bench/results/simulation.json, and the table and pictures of docs/performance.md."""
     console = Console(highlight=False, width=WIDTH)
     if check_real:
         _check_real(console)
         return
+    _compare_orders(console, processes)
+    if only_short_long:
+        return
+    _show_waits(console)
     selected = [each for name in device or DEVICES for each in scenarios(name) if not load or each.load in load]
     effort = Effort(requests, final_runs=seeds)
     all_results = _compare(console, selected, effort, processes)
@@ -78,6 +86,26 @@ def _compare(console: Console, selected: Sequence[Scenario], effort: Effort, pro
             )
     console.print(table)
     return all_results
+
+
+def _compare_orders(console: Console, processes: int) -> None:
+    with ProcessPoolExecutor(processes) as pool:
+        comparisons = list(pool.map(short_long.compare_orders, short_long.SHOWN_DEVICES))
+    table = short_long.table(comparisons)
+    console.print(f"Short texts beside requests of long ones:\n\n{table}\n")
+    _publish(short_long.BLOCK, table)
+    plot.draw_orders(comparisons, document.IMAGES / "short-long.png")
+
+
+def _show_waits(console: Console) -> None:
+    table = wait_by_queue.table(wait_by_queue.measure_waits())
+    console.print(f"The wait of a free engine, by the number of waiting inputs:\n\n{table}\n")
+    _publish(wait_by_queue.BLOCK, table)
+
+
+def _publish(block: str, table: str) -> None:
+    text = document.PATH.read_text(encoding="utf-8")
+    document.PATH.write_text(document.replace_block(text, block, table), encoding="utf-8")
 
 
 def _conclude(console: Console, all_results: Sequence[Result]) -> None:

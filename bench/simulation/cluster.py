@@ -5,14 +5,13 @@ from __future__ import annotations
 import heapq
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 
 from bench.simulation.setup import Setup
 from bench.simulation.traffic import Traffic, lengths
-from bench.simulation.worker import BatchRun, Request, Worker, WorkerCallbacks
-from gpuworker.policy.composition import WaitingInput
+from bench.simulation.worker import BatchRun, Entry, Request, Worker, WorkerCallbacks, split
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +33,11 @@ class _Cluster:
         self._path = setup.path
         self._traffic = traffic
         self._random = Random(seed)  # noqa: S311 - no secrets
-        self._lengths: Iterator[int] = lengths(setup.device.lengths, seed)
+        self._inputs = traffic.inputs or ((tokens,) for tokens in lengths(setup.device.lengths, seed))
         self._events: list[tuple[float, int, Callable[[float], None]]] = []
         self._num_events = 0
         self._path_busy_until_s = 0.0
-        self._lane: deque[Request] = deque()
+        self._lane: deque[Entry] = deque()
         self._requests: list[Request] = []
         self._workers = deque(
             Worker(setup, self._random, self._schedule, WorkerCallbacks(self._answer, self._claim))
@@ -74,12 +73,11 @@ class _Cluster:
 
     def _send(self, now: float) -> None:
         submitted_s = self._serve_on_path(now, self._path.in_each_s) + self._path.in_s
-        tokens = next(self._lengths)
-        request = Request(now, tokens, WaitingInput(tokens, submitted_s, now + self._setup.timeout_s))
+        request = Request(now, next(self._inputs), now + self._setup.timeout_s)
         self._requests.append(request)
 
         def submit(at_s: float) -> None:
-            self._lane.append(request)
+            self._lane.extend(split(request, submitted_s))
             self._claim(at_s)
 
         self._schedule(submitted_s, submit)
@@ -98,11 +96,15 @@ class _Cluster:
             share = math.ceil(entries / len(self._workers)) - worker.held
             worker.claim(now, self._lane, max(share, 0 if worker.held else 1))
 
-    def _answer(self, now: float, requests: Sequence[Request], ok: bool) -> None:
+    def _answer(self, now: float, entries: Sequence[Entry], ok: bool) -> None:
         traffic = self._traffic
-        for request in requests:
+        for request in [entry.request for entry in entries]:
+            request.num_pending -= 1
+            request.ok = request.ok and ok
+            if request.num_pending:
+                continue
             answered_s = self._serve_on_path(now, self._path.out_each_s) + self._path.out_s
-            request.answered_s, request.ok = answered_s, ok
+            request.answered_s = answered_s
             if traffic.is_closed:
                 next_s = answered_s + (self._random.expovariate(1 / traffic.think_s) if traffic.think_s else 0.0)
                 if next_s < traffic.until_s:

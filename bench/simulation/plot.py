@@ -1,4 +1,4 @@
-"""The plot of `make bench-simulation`: the adaptive wait and fixed waits. Imports matplotlib."""
+"""The plots of `make bench-simulation`. Imports matplotlib."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any
 from matplotlib.axes import Axes
 
 from bench.simulation.comparison import CLOSED
-from redbatch.bench.plot_style import BLUE, TITLE, YELLOW, new_figure, plain_numbers, save
+from bench.simulation.short_long import Comparison
+from redbatch.bench.plot_style import BLUE, GRAY, RED, TITLE, YELLOW, legend, new_figure, plain_numbers, save, style
 
 SIZE_INCHES = (10.5, 5.2)
 ADAPTIVE = "adaptive"
@@ -82,3 +83,31 @@ def _panel(
     axes.set_xscale("log")
     plain_numbers(axes.xaxis, ticks)
     axes.tick_params(labelsize=9)
+
+
+ORDERS = {
+    "in the order of arrival": ("by_arrival", "s", RED),
+    "short ones first": ("short_first", "o", BLUE),
+    "short ones alone": ("alone", "^", GRAY),
+}
+MS_TICKS = (5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000)
+
+
+def draw_orders(comparisons: Sequence[Comparison], path: Path) -> None:
+    """Draws for each device the latency of short texts by percentile, in each order, and the bound of their p99."""
+    figure = new_figure(10.5, 4.2)
+    panels = figure.subplots(1, len(comparisons), sharey=True, squeeze=False)[0]
+    for axes, each in zip(panels, comparisons, strict=True):
+        for label, (name, marker, color) in ORDERS.items():
+            latencies: dict[float, float] = getattr(each, name)
+            places = range(len(latencies))
+            axes.plot(places, list(latencies.values()), marker=marker, color=color, label=label)
+            axes.set_xticks(list(places), [f"p{percentile:g}" for percentile in latencies])
+        axes.axhline(each.bound_ms, color="black", linestyle="--", linewidth=0.8, label="p99 alone, plus one batch")
+        axes.set_yscale("log")
+        axes.set_title(f"{each.device}: a full batch takes {each.batch_ms:.0f} ms", fontsize=TITLE)
+        style(axes)
+    plain_numbers(panels[0].yaxis, MS_TICKS)
+    panels[0].set_ylabel("latency of short texts, ms", fontsize=9)
+    legend(panels[-1])
+    save(figure, path)

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gpuworker.policy.costs import Costs
-from gpuworker.policy.limits import Limits
+from gpuworker.policy.credits import claim_window
+from gpuworker.policy.limits import Limits, long_tokens
 from gpuworker.settings import WorkerSettings
 
 TIMEOUT_S = 10.05
-CLAIM_WINDOW: int = WorkerSettings.model_fields["claim_window"].default
 MAX_SIZE: int = WorkerSettings.model_fields["max_batch_size"].default
 
 
@@ -57,7 +57,8 @@ class RequestPath:
 class Setup:
     """A cluster.
 
-    `wait_s` is max_batch_wait_ms in seconds; None means auto.
+    `wait_s` is max_batch_wait_ms in seconds; None means auto. `window` is claim_window; None means auto.
+    `short_first`: whether short inputs go before long ones (gpuworker.policy.short_first), as they do in the product.
     """
 
     device: Device
@@ -65,13 +66,22 @@ class Setup:
     wait_s: float | None = 0.0
     workers: int = 1
     max_size: int = MAX_SIZE
-    window: int = CLAIM_WINDOW
+    window: int | None = None
     timeout_s: float = TIMEOUT_S
+    short_first: bool = True
+
+    @property
+    def max_claimed(self) -> int:
+        """Maximum requests that a worker holds."""
+        return self.window or claim_window(self.max_size)
 
     @property
     def limits(self) -> Limits:
         """The limits of a batch."""
-        return Limits(self.max_size, self.device.max_tokens, self.wait_s, packed=self.device.packed)
+        min_long = long_tokens(self.device.max_tokens) if self.short_first else None
+        return Limits(
+            self.max_size, self.device.max_tokens, self.wait_s, packed=self.device.packed, long_tokens=min_long
+        )
 
 
 DEVICES = {

@@ -29,7 +29,7 @@ def diurnal(rate: float, random: Random, day_s: float) -> Iterator[float]:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Requests of one input each.
+    """Requests and the times at which they are sent.
 
     Attributes:
         arrivals: send times (s) in ascending order; those after `until_s` are ignored.
@@ -37,6 +37,7 @@ class Traffic:
         warmup_s: requests sent before this time are not measured.
         is_closed: whether each client sends its next request after its answer, until the end.
         think_s: mean of the exponentially distributed time between an answer and the next request.
+        inputs: of each request, the tokens of its inputs; None: one input, of the device's lengths.
     """
 
     arrivals: Iterator[float]
@@ -44,6 +45,7 @@ class Traffic:
     warmup_s: float = 0.0
     is_closed: bool = False
     think_s: float = 0.0
+    inputs: Iterator[tuple[int, ...]] | None = None
 
 
 def open_loop(load: str, rate: float, requests: int, seed: int) -> Traffic:

@@ -21,7 +21,7 @@ from bench import redbatch_bench
 from bench.cluster import Cluster, ClusterError, Shape, cluster
 from bench.simulation.cluster import simulate
 from bench.simulation.figures import figures
-from bench.simulation.setup import CLAIM_WINDOW, DEVICES, Device, RequestPath, Setup
+from bench.simulation.setup import DEVICES, Device, RequestPath, Setup
 from bench.simulation.traffic import Traffic, at_once, closed_loop
 from gpuworker.policy.costs import Costs
 from redbatch.bench.arrivals import poisson
@@ -186,7 +186,6 @@ def _measure_simultaneous_path(formula: Formula, case: Case, single: RequestPath
     settings = {
         "max_batch_size": str(case.simultaneous),
         "max_batch_wait_ms": str(PATIENT_MS),
-        "claim_window": str(max(case.simultaneous, CLAIM_WINDOW)),
     }
     with cluster(Shape(formula.model, settings=settings)) as running:
         before = _engine_totals(running)

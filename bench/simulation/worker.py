@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from random import Random
 from typing import NamedTuple
 
 from bench.simulation.setup import Setup
 from gpuworker.policy.adaptive_limits import AdaptiveLimits
-from gpuworker.policy.batching import Plan, plan
+from gpuworker.policy.batching import Plan, SchedulerState, plan
 from gpuworker.policy.composition import WaitingInput
 from gpuworker.policy.credits import HeldLoad, compute_credit
 from gpuworker.policy.limits import Limits
+from gpuworker.policy.short_first import is_long
+
+ENTRY_INPUTS = 32
+"""The default of the gateway's `inputs_per_entry`."""
 
 RATE_DECAY = 0.9
 """The same value as in gpuworker.consumer.result_handler."""
@@ -24,21 +29,52 @@ Schedule = Callable[[float, Callable[[float], None]], None]
 
 @dataclass(slots=True)
 class Request:
-    """A request of one input, and its outcome: when it was answered, and whether with a result (`ok`)."""
+    """A request: the tokens of its inputs, and its outcome: when it was answered, and whether with a result (`ok`)."""
 
     sent_s: float
-    tokens: int
-    waiting: WaitingInput
-    waiting_since_s: float = 0.0
+    inputs: tuple[int, ...]
+    deadline_s: float
+    num_pending: int = 0
     answered_s: float | None = None
-    ok: bool = False
+    ok: bool = True
+
+
+@dataclass(slots=True)
+class Entry:
+    """An entry of a request: its inputs as the plan sees them, and how many of them have no result."""
+
+    request: Request
+    inputs: tuple[WaitingInput, ...]
+    tokens: int
+    num_pending: int
+    waiting_since_s: float = 0.0
+
+
+Row = tuple[Entry, WaitingInput]
+"""An input of an entry."""
+
+
+def split(request: Request, submitted_s: float) -> list[Entry]:
+    """Returns the entries of a request."""
+    entries = []
+    for start in range(0, len(request.inputs), ENTRY_INPUTS):
+        lengths = request.inputs[start : start + ENTRY_INPUTS]
+        number, total = len(lengths), sum(lengths)
+        inputs = tuple(
+            WaitingInput(each, submitted_s, request.deadline_s, entry_inputs=number, entry_tokens=total)
+            for each in lengths
+        )
+        entries.append(Entry(request, inputs, total, number))
+    request.num_pending = len(entries)
+    return entries
 
 
 @dataclass(frozen=True, slots=True)
 class BatchRun:
     """A batch that has run: its times, its size, its tokens without and with padding.
 
-    `waiting_since_s` is the time from which its oldest input waited in the worker.
+    `waiting_since_s` is the time from which its oldest input waited in the worker. `free_s` is the time at which the
+    engine could have started it, and `num_waiting` the number of inputs that waited then.
     """
 
     began_s: float
@@ -47,17 +83,19 @@ class BatchRun:
     tokens: int
     padded: int
     waiting_since_s: float
+    free_s: float
+    num_waiting: int
 
 
 class WorkerCallbacks(NamedTuple):
     """Callbacks of a worker.
 
     Attributes:
-        answer: receives the time (s), the answered requests, and whether they have results.
+        answer: receives the time (s), the answered entries, and whether they have results.
         claim: called with the time (s) when answers have freed capacity for further claims.
     """
 
-    answer: Callable[[float, Sequence[Request], bool], None]
+    answer: Callable[[float, Sequence[Entry], bool], None]
     claim: Callable[[float], None]
 
 
@@ -81,23 +119,26 @@ class Worker:
         self._callbacks = callbacks
         self._adaptive_limits = AdaptiveLimits(setup.limits, setup.device.runners)
         self._rate_tokens = self._rate_s = 0.0
-        self._waiting_requests: list[Request] = []
+        self._waiting_entries: list[Entry] = []  # of each waiting input
         self._waiting: list[WaitingInput] = []
-        self._prepared: list[Request] = []
+        self._prepared: list[Row] = []
+        self._prepared_passes_over = self._prepared_passed_over = False
+        self._passes_over = self._long_passed_over = False
+        self._free: tuple[float, int] | None = None
         self._running = self._running_tokens = 0
         self._wake_s = 0.0
 
     # -- claiming ------------------------------------------------------------------------------------------------------
 
-    def claim(self, now: float, lane: deque[Request], share: int) -> None:
+    def claim(self, now: float, lane: deque[Entry], share: int) -> None:
         """Claims requests from the lane, up to the worker's compute_credit and `share`."""
         tokens_per_s = self._rate_tokens / self._rate_s if self._rate_s else 0.0
-        held = HeldLoad(self.held, self._held_tokens)
-        allowed = compute_credit(held, self._setup.window, tokens_per_s, 2 * self._device.max_tokens)
+        held = HeldLoad(self.held, self._held_tokens, self.held)
+        allowed = compute_credit(held, self._setup.max_claimed, tokens_per_s, 2 * self._device.max_tokens)
         if allowed is None:
             return
         entries, tokens = min(allowed.entries, share), allowed.tokens
-        claimed: list[Request] = []
+        claimed: list[Entry] = []
         while lane and len(claimed) < entries and tokens > 0:
             claimed.append(lane.popleft())
             tokens -= claimed[-1].tokens
@@ -105,23 +146,28 @@ class Worker:
             self._accept(now, claimed)
             self._start_batches(now)
 
-    def _accept(self, now: float, claimed: list[Request]) -> None:
+    def _accept(self, now: float, claimed: list[Entry]) -> None:
         self.held += len(claimed)
-        self._held_tokens += sum(each.tokens for each in claimed)
-        expired = [each for each in claimed if each.waiting.deadline <= now]
+        self._held_tokens += sum(map(self._counted_tokens, claimed))
+        expired = [each for each in claimed if each.request.deadline_s <= now]
         if expired:
             self._answer(now, expired, ok=False)
-            claimed = [each for each in claimed if each.waiting.deadline > now]
+            claimed = [each for each in claimed if each.request.deadline_s > now]
+        before = len(self._waiting)
         for each in claimed:
             each.waiting_since_s = now
-        self._waiting_requests += claimed
-        self._waiting += [each.waiting for each in claimed]
-        self._adaptive_limits.record_arrivals(now, len(claimed))
+            self._waiting_entries += [each] * len(each.inputs)
+            self._waiting += each.inputs
+        self._adaptive_limits.record_arrivals(now, len(self._waiting) - before)
 
-    def _answer(self, now: float, requests: Sequence[Request], *, ok: bool) -> None:
-        self.held -= len(requests)
-        self._held_tokens -= sum(request.tokens for request in requests)
-        self._callbacks.answer(now, requests, ok)
+    def _counted_tokens(self, entry: Entry) -> int:
+        """What an entry counts as in the worker's load: see gpuworker.consumer.inflight."""
+        return min(entry.tokens, self._setup.limits.long_tokens or entry.tokens)
+
+    def _answer(self, now: float, entries: Sequence[Entry], *, ok: bool) -> None:
+        self.held -= len(entries)
+        self._held_tokens -= sum(map(self._counted_tokens, entries))
+        self._callbacks.answer(now, entries, ok)
         self._schedule(now, self._callbacks.claim)
 
     # -- the engine ----------------------------------------------------------------------------------------------------
@@ -137,17 +183,22 @@ class Worker:
             planned = self._plan(now)
             if planned.full:
                 self._prepared = self._remove(now, planned)
+                self._prepared_passes_over, self._prepared_passed_over = self._passes_over, False
 
-    def _next_batch(self, now: float) -> list[Request]:
-        if self._prepared:
-            live = [each for each in self._prepared if each.waiting.deadline > now]
-            expired = [each for each in self._prepared if each.waiting.deadline <= now]
-            self._prepared = []
+    def _next_batch(self, now: float) -> list[Row]:
+        if self._prepared and not self._prepared_passed_over and self._would_delay_short(self._prepared):
+            self._prepared_passed_over = True
+        elif self._prepared:
+            prepared, self._prepared, self._passes_over = self._prepared, [], self._prepared_passes_over
+            expired = {id(entry): entry for entry, each in prepared if each.deadline <= now}
             if expired:
-                self._answer(now, expired, ok=False)
+                self._expire(now, list(expired.values()))
+            live = [row for row in prepared if id(row[0]) not in expired]
             if live:
                 return live
-        while self._waiting_requests:
+        if self._waiting and self._free is None:
+            self._free = now, len(self._waiting)
+        while self._waiting:
             planned = self._plan(now)
             batch = self._remove(now, planned)
             if batch:
@@ -157,61 +208,92 @@ class Worker:
                 break
         return []
 
+    def _would_delay_short(self, prepared: list[Row]) -> bool:
+        """The same as in gpuworker.engine.waiting_inputs."""
+        limits = self._setup.limits
+        return any(is_long(each, limits) for _, each in prepared) and any(
+            not is_long(each, limits) for each in self._waiting
+        )
+
     def _may_be_full(self) -> bool:
         """A cheap test that avoids most plans of batches that are not full; the plan decides."""
-        num_waiting = len(self._waiting_requests)
+        num_waiting = len(self._waiting)
         if num_waiting == 0 or num_waiting >= self._setup.max_size:
             return num_waiting > 0
         longest = max(each.tokens for each in self._waiting)
         return (num_waiting + 1) * longest > self._limits().max_tokens
 
     def _plan(self, now: float) -> Plan:
-        return plan(self._waiting, self._limits(), now)
+        return plan(self._waiting, self._limits(), now, SchedulerState(long_passed_over=self._long_passed_over))
 
     def _limits(self) -> Limits:
         return self._adaptive_limits.limits(sum(each.tokens for each in self._waiting), self._running_tokens)
 
-    def _remove(self, now: float, planned: Plan) -> list[Request]:
-        """Removes the requests of a plan from the waiting ones, answers the expired ones, and returns the batch."""
-        batch = [self._waiting_requests[i] for i in planned.batch]
-        expired = [self._waiting_requests[i] for i in planned.expired]
-        removed = {*planned.batch, *planned.expired}
-        if len(removed) == len(self._waiting_requests):
-            self._waiting_requests, self._waiting = [], []
-        elif removed:
-            self._waiting_requests = [each for i, each in enumerate(self._waiting_requests) if i not in removed]
-            self._waiting = [each for i, each in enumerate(self._waiting) if i not in removed]
-        if expired:
-            self._answer(now, expired, ok=False)
-        return batch
+    def _remove(self, now: float, planned: Plan) -> list[Row]:
+        """Removes the inputs of a plan from the waiting ones, fails entries that are late, and returns the batch."""
+        self._passes_over = planned.passes_over
+        batch = [(self._waiting_entries[i], self._waiting[i]) for i in planned.batch]
+        late = {id(self._waiting_entries[i]): self._waiting_entries[i] for i in planned.expired}
+        removed = set(planned.batch)
+        self._keep([i not in removed for i in range(len(self._waiting))])
+        if late:
+            self._expire(now, list(late.values()))
+        return [row for row in batch if id(row[0]) not in late]
+
+    def _expire(self, now: float, late: list[Entry]) -> None:
+        """Fails entries, and removes all of their inputs that wait."""
+        keys = {id(each) for each in late}
+        self._keep([id(entry) not in keys for entry in self._waiting_entries])
+        self._prepared = [row for row in self._prepared if id(row[0]) not in keys]
+        for each in late:
+            each.num_pending = 0
+        self._answer(now, late, ok=False)
+
+    def _keep(self, kept: list[bool]) -> None:
+        self._waiting_entries = list(compress(self._waiting_entries, kept))
+        self._waiting = list(compress(self._waiting, kept))
 
     def _wake_at(self, wake_s: float) -> None:
         if wake_s != self._wake_s:
             self._wake_s = wake_s
             self._schedule(wake_s, self._start_batches)
 
-    def _start(self, now: float, batch: list[Request]) -> None:
+    def _start(self, now: float, batch: list[Row]) -> None:
         self._running += 1
-        tokens, waiting_since_s = sum(each.tokens for each in batch), min(each.waiting_since_s for each in batch)
-        padded = tokens if self._device.packed else len(batch) * max(each.tokens for each in batch)
+        self._long_passed_over = self._passes_over
+        (free_s, num_waiting), self._free = self._free or (now, len(batch) + len(self._waiting)), None
+        tokens = sum(each.tokens for _, each in batch)
+        waiting_since_s = min(entry.waiting_since_s for entry, _ in batch)
+        padded = tokens if self._device.packed else len(batch) * max(each.tokens for _, each in batch)
         seconds = self._device.costs.seconds(padded)
         if self._device.jitter:
             seconds *= max(0.5, self._random.gauss(1.0, self._device.jitter))
         self._running_tokens += tokens
-        run = BatchRun(now, now + seconds, len(batch), tokens, padded, waiting_since_s)
+        run = BatchRun(now, now + seconds, len(batch), tokens, padded, waiting_since_s, free_s, num_waiting)
         self._schedule(now + seconds, lambda at_s: self._end(at_s, batch, run))
 
-    def _end(self, now: float, batch: list[Request], run: BatchRun) -> None:
+    def _end(self, now: float, batch: list[Row], run: BatchRun) -> None:
         seconds = run.ended_s - run.began_s
         self.batches.append(run)
         self._rate_tokens = RATE_DECAY * self._rate_tokens + run.tokens
         self._rate_s = RATE_DECAY * self._rate_s + seconds + self._device.gap_s
-        self._adaptive_limits.record_batch(now, seconds, run.size, run.padded, run.size)
-        self._answer(now, batch, ok=True)
+        completed = self._complete(batch)
+        answered = sum(len(entry.inputs) for entry in completed)
+        self._adaptive_limits.record_batch(now, seconds, run.size, run.padded, answered)
+        self._answer(now, completed, ok=True)
         if self._device.gap_s:
             self._schedule(now + self._device.gap_s, lambda at_s: self._free_runner(at_s, run))
         else:
             self._free_runner(now, run)
+
+    def _complete(self, batch: list[Row]) -> list[Entry]:
+        """Returns the entries of which a batch had the last input; those that failed meanwhile are not among them."""
+        completed = []
+        for entry, _ in batch:
+            entry.num_pending -= 1
+            if entry.num_pending == 0:
+                completed.append(entry)
+        return completed
 
     def _free_runner(self, now: float, run: BatchRun) -> None:
         self._running -= 1

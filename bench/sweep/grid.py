@@ -14,20 +14,28 @@ ADAPTIVE = "auto"
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """The maximum number of inputs in a batch, and the maximum wait for it to fill, in ms or `auto`."""
+    """The maximum number of inputs in a batch, the maximum wait (ms or `auto`) for it to fill, and preferred sizes."""
 
     size: int
     wait: str
+    preferred: str = ""
 
     @property
     def worker_settings(self) -> dict[str, str]:
         """The same as settings of a worker."""
-        return {"max_batch_size": str(self.size), "max_batch_wait_ms": self.wait}
+        settings = {"max_batch_size": str(self.size), "max_batch_wait_ms": self.wait}
+        return settings | ({"preferred_batch_sizes": self.preferred} if self.preferred else {})
 
     @property
     def name(self) -> str:
         """The displayed name."""
-        return f"{self.size}, {self.wait if self.wait == ADAPTIVE else f'{self.wait} ms'}"
+        wait = self.wait if self.wait == ADAPTIVE else f"{self.wait} ms"
+        return f"{self.displayed_size}, {wait}"
+
+    @property
+    def displayed_size(self) -> str:
+        """The size, or the preferred sizes: the largest of these is then the maximum."""
+        return self.preferred.replace(",", "/") or str(self.size)
 
 
 ORIGINAL = (Setting(8, "5"), Setting(16, "10"), Setting(32, "20"))
@@ -37,6 +45,7 @@ DEFAULT = Setting(int(default_of("max_batch_size")), default_of("max_batch_wait_
 SIZES = (1, 2, 4, 8, 16, 32, 64)
 MIDDLE_SIZES = (8, 16, 32)
 WAITS = ("5", "10", "20", "50")
+PREFERRED = Setting(32, "20", "8,16,32")
 
 
 def batch_ms(size: int) -> float:
@@ -50,6 +59,9 @@ def ceiling(size: int) -> float:
 
 
 def grid() -> list[Setting]:
-    """Returns the settings: all sizes without a wait, the middle sizes with each wait, and the largest with `auto`."""
+    """Returns the settings: all sizes without a wait, the middle sizes with each wait, the largest with `auto`.
+
+    And preferred sizes, for comparison with the largest of them and the same wait.
+    """
     waits = [Setting(size, wait) for size in MIDDLE_SIZES for wait in (*WAITS, ADAPTIVE)]
-    return [*(Setting(size, "0") for size in SIZES), *waits, Setting(SIZES[-1], ADAPTIVE)]
+    return [*(Setting(size, "0") for size in SIZES), *waits, Setting(SIZES[-1], ADAPTIVE), PREFERRED]

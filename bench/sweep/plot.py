@@ -24,8 +24,15 @@ Figures = Mapping[str, Mapping[str, Any]]
 
 
 def draw(record: Record, path: Path) -> None:
-    """Draws p95 in bursts over the throughput of 500 requests at once: all settings, and a detail of crowded ones."""
-    settings = {setting: _figures(loads) for setting, loads in by_setting(record).items() if len(loads) > 1}
+    """Draws p95 in bursts over the throughput of 500 requests at once: all settings, and a detail of crowded ones.
+
+    Settings with preferred sizes are in the table only: they are no point of a line.
+    """
+    settings = {
+        setting: _figures(loads)
+        for setting, loads in by_setting(record).items()
+        if len(loads) > 1 and not setting.preferred
+    }
     close = {setting: figures for setting, figures in settings.items() if setting.size >= CROWDED}
     figure = new_figure(*SIZE_INCHES)
     wide, near = figure.subplots(1, 2, width_ratios=(1, 1.35))

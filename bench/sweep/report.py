@@ -20,14 +20,15 @@ Record = Mapping[str, Any]
 
 def row(setting: Setting, load: str, figures: Mapping[str, float]) -> Row:
     """Returns the row of one load with one setting."""
-    return Row(TABLE, {"size": setting.size, "wait": setting.wait, "load": load}, figures)
+    of: dict[str, Name] = {"size": setting.size, "wait": setting.wait, "preferred": setting.preferred, "load": load}
+    return Row(TABLE, of, figures)
 
 
 def problems(rows: Iterable[Row]) -> list[str]:
     """Returns the reasons why the sweep is invalid: failed requests, and rates above the model's formula."""
     reasons = []
     for each in rows:
-        setting = Setting(int(each.of["size"]), str(each.of["wait"]))
+        setting = setting_of(each.of)
         name = f"{each.of['load']} ({setting.name})"
         if errors := each.figures[ERRORS]:
             reasons.append(f"{name}: {errors:.0f} requests failed")
@@ -66,8 +67,13 @@ def by_setting(record: Record) -> dict[Setting, dict[str, Mapping[str, Any]]]:
     rows: dict[Setting, dict[str, Mapping[str, Any]]] = {}
     for each in record["rows"]:
         of = each["of"]
-        rows.setdefault(Setting(of["size"], of["wait"]), {})[of["load"]] = each
+        rows.setdefault(setting_of(of), {})[of["load"]] = each
     return rows
+
+
+def setting_of(of: Mapping[str, Any]) -> Setting:
+    """Returns the setting of a row. Files of earlier runs have no preferred sizes."""
+    return Setting(int(of["size"]), str(of["wait"]), str(of.get("preferred", "")))
 
 
 def table(record: Record) -> str:
@@ -87,7 +93,7 @@ def _heads(load: str) -> list[str]:
 def _line(setting: Setting, loads: Mapping[str, Mapping[str, Any]], *, bold: bool) -> list[str]:
     mark = "**" if bold else ""
     wait = setting.wait if setting.wait == "auto" else f"{setting.wait} ms"
-    cells = [f"{mark}{setting.size}{mark}", f"{mark}{wait}{mark}", number(ceiling(setting.size))]
+    cells = [f"{mark}{setting.displayed_size}{mark}", f"{mark}{wait}{mark}", number(ceiling(setting.size))]
     for load in LOADS:
         measured = loads.get(load)
         cells += [NONE] * 4 if measured is None else _figures(measured)

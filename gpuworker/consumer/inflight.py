@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ class InFlightEntry:
         started_at: when its run began (monotonic clock), s; None before that and between two parts of it.
         num_running: how many of its parts have started and not paused.
         answered: whether it only waits for its commit.
+        counted_tokens: how many tokens it counts as in the load.
     """
 
     entry: Entry
@@ -38,16 +40,26 @@ class InFlightEntry:
     started_at: float | None = None
     num_running: int = 0
     answered: bool = False
+    counted_tokens: int = 0
 
 
 class InFlightEntries:
-    """All entries that this worker holds, by key. `capacity_freed` is set when some were removed."""
+    """All entries that this worker holds, by key.
+
+    Attributes:
+        capacity_freed: set when some were removed.
+        max_counted_tokens: maximum tokens that an entry counts as in the load: those that make it long (see
+            policy.short_first). The lane is read in order: if a few long entries filled the load, the short ones
+            behind them could not be claimed.
+    """
 
     def __init__(self) -> None:
         self._by_key: dict[str, InFlightEntry] = {}
         self._num_entries = [0] * len(LANES)
         self._num_tokens = [0] * len(LANES)
+        self._num_inputs = [0] * len(LANES)
         self.capacity_freed = asyncio.Event()
+        self.max_counted_tokens = sys.maxsize
 
     def __len__(self) -> int:
         return len(self._by_key)
@@ -65,10 +77,9 @@ class InFlightEntries:
 
     def add(self, entry: Entry, inputs: tuple[Input, ...]) -> InFlightEntry:
         """Adds an entry."""
-        in_flight_entry = InFlightEntry(entry, inputs)
+        in_flight_entry = InFlightEntry(entry, inputs, counted_tokens=min(entry.ref.cost, self.max_counted_tokens))
         self._by_key[key_of(entry)] = in_flight_entry
-        self._num_entries[entry.ref.lane] += 1
-        self._num_tokens[entry.ref.lane] += entry.ref.cost
+        self._count(in_flight_entry, 1)
         return in_flight_entry
 
     def remove(self, keys: Iterable[str]) -> None:
@@ -76,8 +87,7 @@ class InFlightEntries:
         for key in keys:
             in_flight_entry = self._by_key.pop(key, None)
             if in_flight_entry is not None:
-                self._num_entries[in_flight_entry.entry.ref.lane] -= 1
-                self._num_tokens[in_flight_entry.entry.ref.lane] -= in_flight_entry.entry.ref.cost
+                self._count(in_flight_entry, -1)
         self.capacity_freed.set()
 
     async def wait_until_empty(self, timeout_s: float) -> bool:
@@ -140,4 +150,11 @@ class InFlightEntries:
 
     def held_load(self, lane: int) -> HeldLoad:
         """Returns how much is held of this lane and of those before it."""
-        return HeldLoad(sum(self._num_entries[: lane + 1]), sum(self._num_tokens[: lane + 1]))
+        counts = (self._num_entries, self._num_tokens, self._num_inputs)
+        return HeldLoad(*(sum(by_lane[: lane + 1]) for by_lane in counts))
+
+    def _count(self, in_flight_entry: InFlightEntry, sign: int) -> None:
+        ref = in_flight_entry.entry.ref
+        self._num_entries[ref.lane] += sign
+        self._num_tokens[ref.lane] += sign * in_flight_entry.counted_tokens
+        self._num_inputs[ref.lane] += sign * ref.n

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import structlog
 
 from gpuworker import metrics
 from gpuworker.consumer.claimer import Claimer
-from gpuworker.consumer.inflight import key_of
+from gpuworker.consumer.inflight import InFlightEntry, key_of
 from gpuworker.consumer.worker_state import WorkerState
 from gpuworker.policy.retries import should_keep
 from shared import consumer
@@ -20,6 +20,9 @@ from shared.errors import RedisUnreachableError
 from shared.keys import RELEASED
 
 log = structlog.get_logger()
+
+MAX_RENEWAL = 1_024
+"""Maximum entries of one renewal. Redis runs nothing else meanwhile, for about 5 µs each."""
 
 SLOW_S = 0.5
 """A longer call indicates a stall, after which every worker needs time to renew what it holds."""
@@ -82,8 +85,10 @@ class Reclaimer:
     async def renew(self) -> None:
         """Renews what is held; drops entries that this worker no longer owns and has not started or answered."""
         held = self._worker_state.in_flight.entries()
-        if not held:
-            return
+        for start in range(0, len(held), MAX_RENEWAL):
+            await self._renew(held[start : start + MAX_RENEWAL])
+
+    async def _renew(self, held: Sequence[InFlightEntry]) -> None:
         entries = [each.entry for each in held]
         renewed = await consumer.renew(self._connection, self._worker_state.keys, self._worker_state.worker, entries)
         self._worker_state.clock.observe(renewed.now_ms)

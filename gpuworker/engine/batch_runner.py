@@ -74,7 +74,8 @@ class BatchRunner:
                     return ready, False
                 plan = schedule.plan()
                 rows, expired = schedule.take(plan)
-                if not rows and not expired:
+                # If short inputs were to go before a ready batch, but wait for more, that batch goes now.
+                if not rows and not expired and schedule.waiting.ready is None:
                     self._turn.release()
                     wakes.wait(None if plan.wake_at is None else max(0.0, plan.wake_at - time.monotonic()))
                     continue

@@ -24,7 +24,7 @@ from gpuworker.ipc.engine_options import EngineOptions
 from gpuworker.ipc.messages import EntriesStarted, FrameError, LoadFailed, Ready, StartEngine
 from gpuworker.ipc.shared_memory import SharedMemoryReader, SharedMemoryWriter
 from gpuworker.model_spec import ModelLoadError, parse_model
-from gpuworker.policy.limits import Limits
+from gpuworker.policy.limits import Limits, long_tokens, parse_sizes
 
 SWITCH_INTERVAL_S = 0.0005
 """Python's default of 5 ms is as long as a batch: a thread that holds the interpreter's lock, for some work on text,
@@ -74,8 +74,9 @@ def serve(
 def _create_pipeline(options: EngineOptions, backend: Backend, outbox: Outbox, turn: GpuTurn) -> tuple[Pipeline, Ready]:
     """Returns the pipeline of a loaded model, and the message that describes the model."""
     max_batch_tokens = options.max_batch_tokens or backend.max_batch_tokens
+    preferred_sizes = parse_sizes(options.preferred_batch_sizes)
     limits = Limits(
-        options.max_batch_size,
+        max(preferred_sizes, default=options.max_batch_size),
         max_batch_tokens,
         None if options.max_batch_wait_ms == "auto" else options.max_batch_wait_ms / 1000,
         options.batch_age_bound_ms / 1000,
@@ -83,6 +84,8 @@ def _create_pipeline(options: EngineOptions, backend: Backend, outbox: Outbox, t
         bulk_share=options.bulk_share,
         bulk_age_bound_s=options.bulk_age_bound_ms / 1000,
         bulk_stretch=options.bulk_stretch,
+        long_tokens=long_tokens(max_batch_tokens),
+        preferred_sizes=preferred_sizes,
     )
 
     def send_result(result: BatchResult) -> None:

@@ -117,11 +117,12 @@ class Pipeline:
             with schedule.lock:
                 schedule.preparer.wait_for(schedule.may_prepare)
                 rows, expired = schedule.take(schedule.plan())
-                planned_at, bulk_first = time.monotonic(), schedule.waiting.bulk_first
+                planned_at, waiting = time.monotonic(), schedule.waiting
+                bulk_first, passes_over = waiting.bulk_first, waiting.passes_over
             if expired:
                 self._callbacks.on_result(BatchResult(failures=expired))
             if rows:
                 batch = collate(self._backend, rows)
                 with schedule.lock:
-                    schedule.waiting.hold_ready(batch, planned_at, bulk_first=bulk_first)
+                    waiting.hold_ready(batch, planned_at, bulk_first=bulk_first, passes_over=passes_over)
                     schedule.wake_runner()

@@ -121,8 +121,11 @@ def _tokenize(backend: Backend, tasks: Sequence[EntryTask]) -> list[InputItem]:
         for task in group:
             own = list(islice(following, len(task.inputs)))
             task.tokens, task.tokenize_s, task.tokenized_at = [each.tokens for each in own], now - began, now
+            number, tokens = len(own), sum(task.tokens)
             for index, each in enumerate(own):
-                waiting = WaitingInput(each.tokens, task.since, task.deadline, task.attempts, task.key, task.bulk)
+                waiting = WaitingInput(
+                    each.tokens, task.since, task.deadline, task.attempts, task.key, task.bulk, number, tokens
+                )
                 items.append(InputItem(task, index, each, waiting, now))
     return items
 

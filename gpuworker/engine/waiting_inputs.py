@@ -10,6 +10,7 @@ from gpuworker.policy.batching import Plan, SchedulerState, plan
 from gpuworker.policy.bulk_limit import BulkBatchLimit
 from gpuworker.policy.fair_share import DeficitCounter
 from gpuworker.policy.limits import Limits
+from gpuworker.policy.short_first import is_long
 
 MIN_VISIBLE_BULK = 256
 VISIBLE_BATCHES = 4
@@ -28,6 +29,7 @@ class WaitingInputs:
     Attributes:
         tokens: those of all rows, without padding.
         bulk_first: whether it was bulk's turn at the last plan.
+        passes_over: whether the batch that was taken last leaves long inputs waiting, in favor of short ones.
         ready: a batch that was taken, and has not begun.
     """
 
@@ -43,6 +45,8 @@ class WaitingInputs:
         self.bulk_first = False
         self.ready: Batch | None = None
         self._ready_planned_at, self._ready_bulk_first = 0.0, False
+        self._limits = limits
+        self.passes_over = self._long_passed_over = self._ready_passes_over = self._ready_passed_over = False
         self._expected_s, self._bulk_runs = 0.0, False
 
     def __bool__(self) -> bool:
@@ -66,14 +70,14 @@ class WaitingInputs:
         """Returns what to do now; its indices are those of the visible rows."""
         owed = self._deficit.tokens_owed(now)
         self.bulk_first = owed > 0
-        state = SchedulerState(busy, suspect_ran, owed)
+        state = SchedulerState(busy, suspect_ran, owed, self._long_passed_over)
         limits = limits._replace(max_bulk_tokens=self._bulk_limit.max_bulk_tokens(limits.costs, now))
         return plan([row.waiting for _, row in self._visible()], limits, now, state)
 
     def take(self, plan: Plan, now: float) -> tuple[tuple[BatchRow, ...], list[InputItem]]:
         """Removes and returns the rows of a plan's batch; also returns the inputs that expire."""
         visible, until = list(self._visible()), now + plan.seconds
-        self._expected_s = plan.seconds
+        self._expected_s, self.passes_over = plan.seconds, plan.passes_over
         late = [item for i in plan.expired for item in visible[i][1].items if item.waiting.deadline <= until]
         return tuple(self._pop(visible[i][0]) for i in plan.batch), late
 
@@ -85,6 +89,7 @@ class WaitingInputs:
         bulk_tokens = sum(each.tokens for each in batch) - interactive_tokens
         self._bulk_runs = bulk_tokens > 0
         self._bulk_limit.record_start(len(interactive), interactive_tokens, bulk_tokens, now)
+        self._long_passed_over = self.passes_over
         bulk_first = self.bulk_first and bulk_tokens > 0
         self._deficit.record(
             interactive_tokens, bulk_tokens, bulk_first=bulk_first, bulk_waits=bool(self._bulk), now=now
@@ -98,12 +103,20 @@ class WaitingInputs:
         """
         return self._bulk_runs and self._bulk_limit.expected_inputs(self._expected_s, now) >= 1
 
-    def hold_ready(self, ready: Batch, planned_at: float, *, bulk_first: bool) -> None:
-        """Holds a batch ready, with the time at which it was planned, and whether it was bulk's turn then."""
+    def hold_ready(self, ready: Batch, planned_at: float, *, bulk_first: bool, passes_over: bool) -> None:
+        """Holds a batch ready, with the time at which it was planned, whether it was bulk's turn, and `passes_over`."""
         self.ready, self._ready_planned_at, self._ready_bulk_first = ready, planned_at, bulk_first
+        self._ready_passes_over, self._ready_passed_over = passes_over, False
 
     def take_ready(self) -> Batch | None:
-        """Returns the batch that is held ready. If bulk in it would delay inputs that came since, puts it back."""
+        """Returns the batch that is held ready; None if there is none, or if another one goes before it.
+
+        If bulk in it would delay inputs that came since, puts it back. If long inputs in it would delay short ones, it
+        stays ready, and goes after one batch of these.
+        """
+        if self.ready is not None and not self._ready_passed_over and self._would_delay_short(self.ready):
+            self._ready_passed_over = True
+            return None
         ready, self.ready = self.ready, None
         if ready is None:
             return None
@@ -113,8 +126,14 @@ class WaitingInputs:
         if outranked and not self._ready_bulk_first:
             self._put_back(ready.rows)
             return None
-        self.bulk_first = self._ready_bulk_first
+        self.bulk_first, self.passes_over = self._ready_bulk_first, self._ready_passes_over
         return ready
+
+    def _would_delay_short(self, ready: Batch) -> bool:
+        """Whether a batch that is ready has long interactive inputs, and short ones wait."""
+        if not any(is_long(row.waiting, self._limits) and not row.waiting.bulk for row in ready.rows):
+            return False
+        return any(not is_long(row.waiting, self._limits) for row in self._interactive.values())
 
     def remove_closed(self) -> None:
         """Removes the inputs of entries that have ended. A row of which only bulk is left moves to the bulk lane."""

@@ -93,14 +93,20 @@ class BatchRow:
     def waiting(self) -> WaitingInput:
         """How the plan sees the row: it waits since its oldest input, and until the deadline of its most urgent one.
 
-        It is bulk if all its inputs are.
+        It is bulk if all its inputs are, and belongs to the smallest of their entries.
         """
         first = self.items[0].waiting
         if len(self.items) == 1:
             return first
         since = min(item.waiting.since for item in self.items)
         deadline = min(item.waiting.deadline for item in self.items)
-        return first._replace(since=since, deadline=deadline, bulk=all(item.waiting.bulk for item in self.items))
+        return first._replace(
+            since=since,
+            deadline=deadline,
+            bulk=all(item.waiting.bulk for item in self.items),
+            entry_inputs=min(item.waiting.entry_inputs for item in self.items),
+            entry_tokens=min(item.waiting.entry_tokens for item in self.items),
+        )
 
 
 class Batch(NamedTuple):

@@ -30,6 +30,7 @@ class EngineOptions:
     shape_buckets: str
     prepack: bool
     max_batch_size: int
+    preferred_batch_sizes: str
     max_batch_tokens: int | None
     max_batch_wait_ms: float | Literal["auto"]
     batch_age_bound_ms: float

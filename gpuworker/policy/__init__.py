@@ -3,6 +3,7 @@
 - limits: the limits of a batch, and the share of one runner.
 - batching: the plan: the next batch, the inputs that expire, and when to look again.
 - composition: which inputs of two lanes make the best batch.
+- short_first: whether short inputs go before long ones.
 - costs: the time of a batch by its tokens, fitted to the batches that ran.
 - adaptive_limits: the limits of the next batch: as set, and as learned.
 - batch_wait: whether waiting for more inputs pays.

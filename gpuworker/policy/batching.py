@@ -1,9 +1,12 @@
 """The next batch: which of the waiting inputs run now. Pure: values in, values out, `now` is an argument.
 
 Interactive inputs go before bulk, which fills the room that their batch leaves. When it is bulk's turn
-(policy.fair_share), bulk goes first. Which inputs of the two lanes make the best batch is in policy.composition. While
-interactive inputs arrive, which wait for whatever runs, a batch that contains bulk has a lower limit
-(policy.bulk_limit).
+(policy.fair_share), bulk goes first. Of interactive inputs short ones may go first (policy.short_first). Which inputs
+of the two lanes make the best batch is in policy.composition. While interactive inputs arrive, which wait for whatever
+runs, a batch that contains bulk has a lower limit (policy.bulk_limit).
+
+With preferred sizes, a batch goes as soon as it reaches one of them, cut to the largest that it reaches. If it reaches
+none, it waits for more, if there is a wait, and then goes as it is. So without a wait it goes at once.
 
 An input that would be answered late, by the expected time of its batch, makes way for one that would not. Under
 overload a queue contains hardly anything but inputs that are about to expire, and all work would be in vain.
@@ -23,7 +26,8 @@ from typing import NamedTuple
 
 from gpuworker.policy.batch_wait import PendingBatch
 from gpuworker.policy.composition import CompositionContext, WaitingInput, compose_batch, split_lanes
-from gpuworker.policy.limits import Limits, is_full
+from gpuworker.policy.limits import Limits, is_full, preferred_size
+from gpuworker.policy.short_first import choose_leading, is_long
 
 SUSPECT_BOUND_S = 1.0
 """Longest time that a suspect lets others go first, however many were there before it: they may be more than the engine
@@ -31,11 +35,19 @@ can serve."""
 
 
 class SchedulerState(NamedTuple):
-    """Whether the device is busy, whether the last batch was a suspect, and the tokens that bulk is owed."""
+    """What ran and runs.
+
+    Attributes:
+        busy: whether the device is busy.
+        suspect_ran: whether the last batch was a suspect.
+        bulk_owed: tokens that bulk is owed.
+        long_passed_over: whether the last batch left long inputs waiting, in favor of short ones.
+    """
 
     busy: bool = False
     suspect_ran: bool = False
     bulk_owed: int = 0
+    long_passed_over: bool = False
 
 
 INITIAL_STATE = SchedulerState()
@@ -50,6 +62,7 @@ class Plan(NamedTuple):
         wake_at: when to plan again, if not now.
         full: whether more inputs would not have made the batch larger.
         seconds: how long the batch is expected to take.
+        passes_over: whether it leaves long inputs waiting, in favor of short ones.
     """
 
     batch: tuple[int, ...] = ()
@@ -57,6 +70,7 @@ class Plan(NamedTuple):
     wake_at: float | None = None
     full: bool = False
     seconds: float = 0.0
+    passes_over: bool = False
 
 
 def plan(waiting: Sequence[WaitingInput], limits: Limits, now: float, state: SchedulerState = INITIAL_STATE) -> Plan:
@@ -76,28 +90,70 @@ def plan(waiting: Sequence[WaitingInput], limits: Limits, now: float, state: Sch
             return Plan(expired=expired)
         next_one = waiting[min(suspects, key=lambda i: (waiting[i].attempts, waiting[i].since))]
         return Plan(tuple(i for i in suspects if waiting[i].entry == next_one.entry), expired, full=True)
-    first, then = split_lanes(waiting, shared, bulk_first=state.bulk_owed > 0)
-    full = _is_full(waiting, shared, first, limits)
-    if not full and (limits.wait_s or limits.forecast):
-        wake_at = min(due, _wake_at([waiting[i] for i in first], limits, now))
+    context = CompositionContext(limits, now, state.bulk_owed, state.long_passed_over)
+    draft = _draft(waiting, shared, context)
+    full = draft.full or _is_full(waiting, shared, draft.first, limits)
+    if not (full or draft.preferred) and (limits.wait_s or limits.forecast):
+        wake_at = min(due, _wake_at([waiting[i] for i in draft.first], limits, now))
         if now < wake_at:
             return Plan(expired=expired, wake_at=wake_at)
-    context = CompositionContext(limits, now, state.bulk_owed)
-    batch = compose_batch(waiting, first, then, context)
-    seconds, late = _batch_seconds(waiting, batch, limits), set[int]()
-    while (newly_late := {i for i in batch if waiting[i].deadline <= now + seconds}) and (
-        len(newly_late) < len(first) + len(then)
+    draft, late = _without_late(waiting, shared, draft, context)
+    expired += tuple(sorted(i for i in late if waiting[i].deadline <= now + draft.seconds))
+    return Plan(draft.batch, expired, full=draft.full, seconds=draft.seconds, passes_over=draft.passes_over)
+
+
+class _Draft(NamedTuple):
+    """A batch, and the facts about it that a plan needs.
+
+    Attributes:
+        batch: its inputs.
+        first: all inputs of the lane that goes first.
+        seconds: how long it is expected to take.
+        full: whether more inputs would not make it larger.
+        preferred: whether it has reached a preferred size.
+        passes_over: whether it leaves long inputs waiting, in favor of short ones.
+    """
+
+    batch: tuple[int, ...]
+    first: list[int]
+    seconds: float
+    full: bool
+    preferred: bool
+    passes_over: bool
+
+
+def _draft(waiting: Sequence[WaitingInput], rest: Sequence[int], context: CompositionContext) -> _Draft:
+    """Returns the best batch of these inputs, cut to the largest preferred size that it reaches."""
+    limits = context.limits
+    first, then = split_lanes(waiting, rest, bulk_first=context.bulk_owed > 0)
+    leading = choose_leading(waiting, first, context)
+    batch = compose_batch(waiting, leading, then, context)
+    size = preferred_size(len(batch), limits)
+    if 0 < size < len(batch):
+        batch = compose_batch(waiting, leading, then, context._replace(limits=limits._replace(max_size=size)))
+    if len(leading.inputs) < len(first):
+        full = is_full([waiting[i].tokens for i in leading.inputs], limits)
+    else:
+        full = _is_full(waiting, rest, first, limits)
+    passes_over = leading.is_short_first and not any(is_long(waiting[i], limits) for i in batch)
+    return _Draft(batch, first, _batch_seconds(waiting, batch, limits), full, size > 0, passes_over)
+
+
+def _without_late(
+    waiting: Sequence[WaitingInput], shared: Sequence[int], draft: _Draft, context: CompositionContext
+) -> tuple[_Draft, set[int]]:
+    """Returns the best batch without inputs that would be late in it, as far as others would not; and the late ones."""
+    limits, now, late = context.limits, context.now, set[int]()
+    rest = list(shared)
+    while (newly_late := {i for i in draft.batch if waiting[i].deadline <= now + draft.seconds}) and (
+        len(newly_late) < len(rest)
     ):
         late |= newly_late
-        rest = [i for i in (*first, *then) if i not in newly_late]
-        first, then = split_lanes(waiting, rest, bulk_first=state.bulk_owed > 0)
-        full = False
-        batch = compose_batch(waiting, first, then, context)
-        seconds = _batch_seconds(waiting, batch, limits)
+        rest = [i for i in rest if i not in newly_late]
+        draft = _draft(waiting, rest, context)._replace(full=False)
     if newly_late and (single := _in_time_alone(waiting, late, limits, now)):
-        batch, seconds = single, _batch_seconds(waiting, single, limits)
-    expired += tuple(sorted(i for i in late if waiting[i].deadline <= now + seconds))
-    return Plan(batch=batch, expired=expired, full=full, seconds=seconds)
+        draft = draft._replace(batch=single, seconds=_batch_seconds(waiting, single, limits))
+    return draft, late
 
 
 def _suspects_due(waiting: Sequence[WaitingInput], shared: list[int], suspects: list[int]) -> float:
@@ -109,7 +165,7 @@ def _suspects_due(waiting: Sequence[WaitingInput], shared: list[int], suspects: 
     return first if all(waiting[i].since > first for i in shared) else first + SUSPECT_BOUND_S
 
 
-def _is_full(waiting: Sequence[WaitingInput], shared: list[int], first: list[int], limits: Limits) -> bool:
+def _is_full(waiting: Sequence[WaitingInput], shared: Sequence[int], first: list[int], limits: Limits) -> bool:
     """Whether the next batch reaches its limits: with the inputs that go first, or with bulk that fills it."""
     leading, filling = limits.for_lane(bulk=waiting[first[0]].bulk), limits.for_lane(bulk=True)
     lengths = [waiting[i].tokens for i in first]

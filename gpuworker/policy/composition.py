@@ -6,7 +6,8 @@ most tokens for its cost. Each further input shares the fixed part, until its pa
 age bound it is the best run that contains the oldest input. If a run contains only some of several inputs of one
 length, it takes those that arrived first.
 
-A model that runs packed batches has no padding, whatever the lengths: its inputs are taken in the order of arrival.
+A model that runs packed batches has no padding, whatever the lengths: its inputs are taken in the order of arrival,
+except that short ones may go first (policy.short_first).
 
 The second lane fills the room that such a batch leaves; if batches are padded, only with inputs no longer than its
 longest. Without padding, bulk that goes first takes only the tokens that it is owed, and no more.
@@ -32,6 +33,8 @@ class WaitingInput(NamedTuple):
         attempts: runs of it that began before and did not end.
         entry: the key of its entry.
         bulk: whether it is of the bulk lane.
+        entry_inputs: number of inputs of its entry.
+        entry_tokens: tokens of all of these.
     """
 
     tokens: int
@@ -40,6 +43,8 @@ class WaitingInput(NamedTuple):
     attempts: int = 0
     entry: str = ""
     bulk: bool = False
+    entry_inputs: int = 1
+    entry_tokens: int = 0
 
     @property
     def suspect(self) -> bool:
@@ -48,11 +53,33 @@ class WaitingInput(NamedTuple):
 
 
 class CompositionContext(NamedTuple):
-    """What a batch depends on apart from the waiting inputs: its limits, the time, and the tokens that bulk is owed."""
+    """What a batch depends on apart from the waiting inputs.
+
+    Attributes:
+        limits: of the batch.
+        now: the time, s.
+        bulk_owed: tokens that bulk is owed.
+        long_passed_over: whether the last batch left long inputs waiting, in favor of short ones.
+    """
 
     limits: Limits
     now: float
     bulk_owed: int
+    long_passed_over: bool = False
+
+
+class Leading(NamedTuple):
+    """The inputs of the first lane from which a batch is made, in the order in which a packed batch takes them.
+
+    Attributes:
+        inputs: their indices.
+        anchor: one that the batch has to contain; None: any.
+        is_short_first: whether short inputs are preferred to long ones that wait too.
+    """
+
+    inputs: list[int]
+    anchor: int | None = None
+    is_short_first: bool = False
 
 
 def split_lanes(
@@ -65,19 +92,17 @@ def split_lanes(
 
 
 def compose_batch(
-    waiting: Sequence[WaitingInput], first: list[int], then: list[int], context: CompositionContext
+    waiting: Sequence[WaitingInput], leading: Leading, then: list[int], context: CompositionContext
 ) -> tuple[int, ...]:
-    """Returns the indices of a batch of the lane `first`, filled with inputs of the lane `then`."""
-    limits, now, bulk_owed = context
-    leading = limits.for_lane(bulk=waiting[first[0]].bulk)
+    """Returns the indices of a batch of the lane that goes first, filled with inputs of the lane `then`."""
+    limits, first = context.limits, leading.inputs
+    first_limits = limits.for_lane(bulk=waiting[first[0]].bulk)
     if limits.packed:
         if then and waiting[first[0]].bulk:
-            first, then = _owed_first(waiting, first, then, bulk_owed)
-        batch = _packed(waiting, first, leading)
+            first, then = _owed_first(waiting, first, then, context.bulk_owed)
+        batch = _packed(waiting, first, first_limits)
         return batch + _fill_packed(waiting, then, limits, batch) if then else batch
-    oldest = min(first, key=lambda i: waiting[i].since)
-    overdue = now - waiting[oldest].since >= limits.age_bound_s
-    batch = _padded(waiting, first, leading, oldest if overdue else None)
+    batch = _padded(waiting, first, first_limits, leading.anchor)
     return batch + _fill_padded(waiting, then, limits.for_lane(bulk=waiting[then[0]].bulk), batch) if then else batch
 
 
@@ -85,16 +110,15 @@ def _owed_first(
     waiting: Sequence[WaitingInput], bulk: list[int], interactive: list[int], owed: int
 ) -> tuple[list[int], list[int]]:
     """The first inputs of bulk that add up to what it is owed; and all others, interactive ones first."""
-    order, tokens = sorted(bulk, key=lambda i: waiting[i].since), 0
-    for number, i in enumerate(order, 1):
+    tokens = 0
+    for number, i in enumerate(bulk, 1):
         tokens += waiting[i].tokens
         if tokens >= owed:
-            return order[:number], [*interactive, *order[number:]]
-    return order, interactive
+            return bulk[:number], [*interactive, *bulk[number:]]
+    return bulk, interactive
 
 
-def _packed(waiting: Sequence[WaitingInput], shared: list[int], limits: Limits) -> tuple[int, ...]:
-    order = sorted(shared, key=lambda i: waiting[i].since)
+def _packed(waiting: Sequence[WaitingInput], order: list[int], limits: Limits) -> tuple[int, ...]:
     number = tokens = 0
     for i in order[: limits.max_size]:
         tokens += waiting[i].tokens

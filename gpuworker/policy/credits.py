@@ -1,6 +1,7 @@
 """How much a worker may claim. Pure.
 
-It holds enough to sort by length and to keep its engine busy, and no more: no other worker can run what it holds.
+It holds enough to sort by length, to fill its batches and to keep its engine busy, and no more: no other worker can run
+what it holds.
 """
 
 from __future__ import annotations
@@ -8,7 +9,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 HORIZON_S = 1.0
-"""A worker holds at most this much of its engine's work."""
+"""A worker holds at most this much of its engine's work, or the batches below if these are more."""
+
+MIN_WINDOW = 256
+FULL_BATCHES = 4
+"""Full batches that a worker has room for: one runs, one is claimed ahead, and as many wait, because a batch leaves as
+much waiting as it takes (see policy.limits)."""
 
 
 class HeldLoad(NamedTuple):
@@ -16,6 +22,7 @@ class HeldLoad(NamedTuple):
 
     entries: int
     tokens: int
+    inputs: int
 
 
 class Credit(NamedTuple):
@@ -23,6 +30,29 @@ class Credit(NamedTuple):
 
     entries: int
     tokens: int
+
+
+def claim_window(max_batch_size: int) -> int:
+    """Returns the maximum entries that a worker holds: with one input each, they fill FULL_BATCHES batches."""
+    return max(MIN_WINDOW, FULL_BATCHES * max_batch_size)
+
+
+def min_held_tokens(held: HeldLoad, batch_tokens: int, max_batch_size: int, *, has_tokens: bool) -> int:
+    """Returns the estimated tokens that a worker may hold however slow it is.
+
+    Those of two full batches: the one that runs and the one that is ready. A model without tokens counts inputs
+    instead, whatever tokens the gateway estimated for them; so these are the tokens of FULL_BATCHES full batches, each
+    input with the mean of those held.
+
+    Args:
+        held: of this lane and of those before it.
+        batch_tokens: maximum tokens of a batch.
+        max_batch_size: maximum inputs of a batch.
+        has_tokens: whether the model reads tokens.
+    """
+    if has_tokens or not held.inputs:
+        return 2 * batch_tokens
+    return max(2 * batch_tokens, FULL_BATCHES * max_batch_size * held.tokens // held.inputs)
 
 
 def compute_credit(held: HeldLoad, window: int, tokens_per_s: float, min_tokens: int) -> Credit | None:
@@ -34,7 +64,7 @@ def compute_credit(held: HeldLoad, window: int, tokens_per_s: float, min_tokens:
         held: of this lane and of those before it.
         window: maximum entries.
         tokens_per_s: measured rate of the engine; 0 while unknown.
-        min_tokens: what a worker may hold however slow it is: the batch that runs and the one that is ready.
+        min_tokens: see min_held_tokens.
     """
     tokens = max(min_tokens, int(tokens_per_s * HORIZON_S)) - held.tokens
     entries = window - held.entries

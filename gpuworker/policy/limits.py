@@ -11,6 +11,9 @@ from gpuworker.policy.costs import Costs
 OVERHEAD_TOKENS = 32.0
 """MiniLM on one core: 5 ms for any batch and 0.155 ms for each token. Padded batches soon replace it by their own."""
 
+LONG_PARTS = 2
+"""An entry is long if it fills a batch by at least one part of this many."""
+
 
 class Limits(NamedTuple):
     """Limits of a batch.
@@ -30,6 +33,8 @@ class Limits(NamedTuple):
         bulk_share: see policy.fair_share.
         bulk_age_bound_s: see policy.fair_share.
         bulk_stretch: see policy.bulk_limit.
+        long_tokens: an entry with at least this many tokens is long: see policy.short_first. None: no entry is.
+        preferred_sizes: sizes of a batch that are preferred, in ascending order. `max_size` is then the last of them.
         max_bulk_tokens: follows from `bulk_stretch` at the moment: the `max_tokens` of a batch that contains bulk.
     """
 
@@ -45,6 +50,8 @@ class Limits(NamedTuple):
     bulk_share: float = 0.1
     bulk_age_bound_s: float = 5.0
     bulk_stretch: float = 1.1
+    long_tokens: int | None = None
+    preferred_sizes: tuple[int, ...] = ()
     max_bulk_tokens: int | None = None
 
     def for_lane(self, *, bulk: bool) -> Limits:
@@ -52,6 +59,24 @@ class Limits(NamedTuple):
         if not bulk or self.max_bulk_tokens is None:
             return self
         return self._replace(max_tokens=min(self.max_tokens, self.max_bulk_tokens))
+
+
+def long_tokens(max_tokens: int) -> int:
+    """Returns the minimum tokens of a long entry, where a batch has at most `max_tokens`."""
+    return max(1, max_tokens // LONG_PARTS)
+
+
+def parse_sizes(text: str) -> tuple[int, ...]:
+    """Returns the preferred sizes of a setting, in ascending order. Raises ValueError: it is no list of sizes."""
+    sizes = sorted({int(each) for each in text.split(",")}) if text.strip() else []
+    if sizes and sizes[0] < 1:
+        raise ValueError(f"{sizes[0]} is no size of a batch")
+    return tuple(sizes)
+
+
+def preferred_size(size: int, limits: Limits) -> int:
+    """Returns the largest preferred size that a batch of this size reaches; 0 if there is none."""
+    return max((each for each in limits.preferred_sizes if each <= size), default=0)
 
 
 def is_full(lengths: Sequence[int], limits: Limits) -> bool:

@@ -6,7 +6,9 @@ import os
 import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
 
 from gpuworker.model_spec import ModelLoadError, parse_model
 from gpuworker.settings import WorkerSettings
@@ -86,7 +88,21 @@ def _search_settings(
         device, worker.cores or _available_cores(), has_tokens=parse_model(worker.model).kind == "sentence"
     )
     names = [name for name in settings.setting_names if name not in worker_settings]
-    return search_settings(machine, settings.p95_ms, names)
+    searched = (
+        Setting(each.name, tuple(value for value in each.values if is_valid(worker_settings, each.name, value)))
+        for each in search_settings(machine, settings.p95_ms, names)
+    )
+    return tuple(setting for setting in searched if len(setting.values) > 1)
+
+
+def is_valid(worker_settings: Mapping[str, str], name: str, value: str | None) -> bool:
+    """Returns whether a worker accepts a value beside the settings of the user, such as a `claim_window`."""
+    try:
+        values: dict[str, Any] = {**worker_settings, **({} if value is None else {name: value})}
+        WorkerSettings(**values)
+    except ValidationError:
+        return False
+    return True
 
 
 def _available_cores() -> int:

@@ -12,7 +12,7 @@ Candidate = frozenset[tuple[str, str]]
 
 DEFAULTS: Candidate = frozenset()
 
-BATCH_SIZES = ("8", "16", "32", "64", "128", "256", "512")
+BATCH_SIZES = tuple(str(2**k) for k in range(3, 14))
 BATCH_TOKENS = {
     "cpu": ("128", "256", None, "1024", "2048", "4096"),
     "gpu": ("4096", "8192", None, "32768", "65536"),

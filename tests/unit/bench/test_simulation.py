@@ -10,13 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.simulation import results
+from bench.simulation import plot, results
 from bench.simulation.cluster import Outcome, simulate
 from bench.simulation.comparison import CLOSED, Effort, Result, Scenario, Shortfall, compare, mean, rival
 from bench.simulation.figures import Figures, figures
 from bench.simulation.setup import DEVICES, Device, RequestPath, Setup
+from bench.simulation.short_long import compare_orders, table
 from bench.simulation.traffic import LOADS, Traffic, at_once, closed_loop, diurnal, lengths, open_loop
 from bench.simulation.validation import Formula, Prediction
+from bench.simulation.wait_by_queue import measure_waits
+from bench.simulation.wait_by_queue import table as wait_table
+from bench.simulation.worker import split
 from gpuworker.policy.costs import Costs
 
 SLOW_START = DEVICES["gpu-large-base"]
@@ -67,7 +71,7 @@ def test_each_request_is_answered_once(setup: Setup, kind: str, seed: int) -> No
     for request in outcome.requests:
         assert request.answered_s is not None
         assert request.answered_s > request.sent_s
-        assert request.ok or request.answered_s >= request.waiting.deadline - ONE_BATCH * longest_s
+        assert request.ok or request.answered_s >= request.deadline_s - ONE_BATCH * longest_s
 
 
 @settings(max_examples=15, deadline=None)
@@ -290,3 +294,36 @@ def test_a_formula_gives_the_capacity_of_its_model() -> None:
     formula = Formula(5, 3)
     assert formula.model == "simulated:base_ms=5,item_ms=3"
     assert formula.capacity == pytest.approx(64 / 0.194)
+
+
+def test_short_texts_keep_their_latency_beside_long_ones(tmp_path: Path) -> None:
+    """Their p99 is that alone plus about one batch, instead of seconds; the throughput loses less than 3 %."""
+    compared = compare_orders("minilm-cpu", requests=1_500, seeds=(1,))
+    assert compared.short_first[99.0] <= 1.1 * compared.bound_ms
+    assert compared.by_arrival[99.0] > 10 * compared.bound_ms
+    assert compared.long_short_first <= 1.1 * compared.long_by_arrival
+    assert compared.loss <= 0.03
+    assert "| minilm-cpu | 84.4 |" in table([compared])
+    plot.draw_orders([compared], tmp_path / "orders.png")
+    assert (tmp_path / "orders.png").stat().st_size > 10_000
+
+
+def test_the_entries_of_a_request_have_at_most_32_inputs_and_are_answered_together() -> None:
+    """A request of 70 inputs has three entries, and one answer, when the last batch of it has ended."""
+    load = Traffic(iter([0.0]), 1.0, inputs=iter([(10,) * 70]))
+    outcome = simulate(Setup(DEVICES["minilm-cpu"], PATH), load)
+    (request,) = outcome.requests
+    assert [len(entry.inputs) for entry in split(request, 0.0)] == [32, 32, 6]
+    assert request.answered_s == pytest.approx(max(batch.ended_s for batch in outcome.batches) + PATH.out_s)
+    assert sum(batch.size for batch in outcome.batches) == 70
+
+
+def test_the_wait_of_a_free_engine_shrinks_as_the_queue_grows() -> None:
+    """Adaptive or fixed: a full batch does not wait, and inputs of a backlog have waited already."""
+    waits = measure_waits()
+    for name in ("auto_ms", "fixed_ms"):
+        means = [getattr(each, name) for each in waits if getattr(each, name) is not None]
+        assert means == sorted(means, reverse=True)
+        assert means[0] > 1
+        assert means[-1] == 0
+    assert wait_table(waits).splitlines()[-1].startswith("| 64 or more | 0.00 | 0.00 |")

@@ -13,10 +13,11 @@ from bench.document import PATH as DOCUMENT
 from bench.document import replace_block
 from bench.sweep import plot, report
 from bench.sweep.__main__ import BLOCK, block
-from bench.sweep.grid import DEFAULT, MODEL, ORIGINAL, Setting, batch_ms, ceiling, grid
+from bench.sweep.grid import DEFAULT, MODEL, ORIGINAL, PREFERRED, Setting, batch_ms, ceiling, grid
 from bench.sweep.loads import AT_ONCE, BURSTS, Extent
 from gpuworker.backends.simulated import SimulatedBackend
 from gpuworker.model_spec import parse_model
+from gpuworker.settings import WorkerSettings
 
 MACHINE: dict[str, str | int | bool] = {"cpu": "a processor", "cores": 2}
 METADATA = {"started": "2026-11-21 10:05", "commit": "abc1234"}
@@ -116,3 +117,15 @@ def test_the_bursts_differ_by_round_only() -> None:
     assert extent.loads(0)[BURSTS] != extent.loads(1)[BURSTS]
     at_once = extent.loads(0)[AT_ONCE]
     assert (at_once.max_connections, at_once.requests, at_once.warmup_s) == (500, 500, 0)
+
+
+def test_preferred_sizes_are_a_setting_of_the_sweep() -> None:
+    """Beside the same maximum and wait without them; its row in the table names the sizes."""
+    assert PREFERRED in grid()
+    assert Setting(PREFERRED.size, PREFERRED.wait) in [*grid(), *ORIGINAL]
+    assert PREFERRED.worker_settings["preferred_batch_sizes"] == "8,16,32"
+    assert WorkerSettings.model_validate(PREFERRED.worker_settings).preferred_batch_sizes == "8,16,32"
+    rows = [report.row(PREFERRED, load, figures(100)) for load in (AT_ONCE, BURSTS)]
+    record = report.as_json(rows, {}, {})
+    assert list(report.by_setting(record)) == [PREFERRED]
+    assert "| 8/16/32 | 20 ms |" in report.table(record)

@@ -89,3 +89,44 @@ def test_groups_have_the_values_of_the_flat_settings() -> None:
 def test_an_unnamed_pool_is_this_host() -> None:
     """Workers of one host share its GPUs without a name for them."""
     assert WorkerSettings().lease.pool == socket.gethostname()
+
+
+def test_the_claim_window_follows_the_batch_size() -> None:
+    """Unless it is set: it has room for four batches of single inputs, and at least for 256."""
+    assert WorkerSettings().max_claimed_entries == 256
+    assert read_settings(WorkerSettings, {"claim_window": "auto"}).claim_window is None
+    assert WorkerSettings(max_batch_size=10_000).max_claimed_entries == 40_000
+    assert WorkerSettings(max_batch_size=100, claim_window=150).max_claimed_entries == 150
+
+
+def test_a_claim_window_below_the_batch_size_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    """No batch of single inputs would be full: the line says what to do."""
+    with pytest.raises(SystemExit):
+        read_settings(WorkerSettings, {"max_batch_size": "100", "claim_window": "99"})
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "claim_window: at least max_batch_size (100)" in line
+
+
+def test_preferred_sizes_are_a_list_in_any_order() -> None:
+    """They are kept in ascending order, each once; by default there are none."""
+    assert WorkerSettings().preferred_batch_sizes == ""
+    assert read_settings(WorkerSettings, {"preferred_batch_sizes": " 32, 8,16,8"}).preferred_batch_sizes == "8,16,32"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("8;16", "separated by commas, such as 8,16,32"),
+        ("8,,16", "separated by commas, such as 8,16,32"),
+        ("0,8", "numbers from 1 on"),
+        ("8,65", "preferred_batch_sizes: 65 is above max_batch_size (64): raise that, or leave the size out"),
+    ],
+)
+def test_other_preferred_sizes_are_refused_in_one_line(
+    text: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The line says what the setting takes."""
+    with pytest.raises(SystemExit):
+        read_settings(WorkerSettings, {"preferred_batch_sizes": text})
+    (line,) = capsys.readouterr().err.splitlines()
+    assert message in line

@@ -25,5 +25,6 @@ OPTIONS = EngineOptions(
     bulk_share=0.1,
     bulk_age_bound_ms=5_000,
     bulk_stretch=1.2,
+    preferred_batch_sizes="",
     log_level="warning",
 )

@@ -10,9 +10,9 @@ from shared.keys import BULK, INTERACTIVE
 from shared.messages import Entry, Ref
 
 
-def entry(number: int, cost: int = 10, attempts: int = 0) -> Entry:
+def entry(number: int, cost: int = 10, attempts: int = 0, inputs: int = 1) -> Entry:
     """Returns an entry of the first lane."""
-    ref = Ref(0, f"{number}-0".encode(), 1, cost)
+    ref = Ref(0, f"{number}-0".encode(), inputs, cost)
     return Entry(ref, 1, f"r{number}", 0, 10_000, "", "", b"", attempts)
 
 
@@ -23,14 +23,14 @@ def test_keys_differ_between_lanes() -> None:
 
 
 def test_counts_entries_until_they_are_removed() -> None:
-    """Entries and tokens rise with an addition and fall with a removal; a second removal changes nothing."""
+    """Entries, tokens and inputs rise with an addition and fall with a removal; a second removal changes nothing."""
     in_flight = InFlightEntries()
     in_flight.add(entry(1, cost=7), ("a",))
-    in_flight.add(entry(2, cost=5), ("b",))
-    assert (in_flight.held_load(BULK), len(in_flight), "0/1-0" in in_flight) == (HeldLoad(2, 12), 2, True)
+    in_flight.add(entry(2, cost=5, inputs=2), ("b", "c"))
+    assert (in_flight.held_load(BULK), len(in_flight), "0/1-0" in in_flight) == (HeldLoad(2, 12, 3), 2, True)
     in_flight.remove(["0/1-0", "0/9-0"])
     in_flight.remove(["0/1-0"])
-    assert (in_flight.held_load(BULK), len(in_flight), in_flight.get("0/1-0")) == (HeldLoad(1, 5), 1, None)
+    assert (in_flight.held_load(BULK), len(in_flight), in_flight.get("0/1-0")) == (HeldLoad(1, 5, 2), 1, None)
 
 
 def test_bulk_is_counted_apart() -> None:
@@ -38,9 +38,21 @@ def test_bulk_is_counted_apart() -> None:
     in_flight = InFlightEntries()
     in_flight.add(entry(1, cost=7), ("a",))
     in_flight.add(Entry(Ref(BULK, b"5-0", 1, 100), 1, "r", 0, 0, "", "", b""), ("b",))
-    assert (in_flight.held_load(INTERACTIVE), in_flight.held_load(BULK)) == (HeldLoad(1, 7), HeldLoad(2, 107))
+    assert (in_flight.held_load(INTERACTIVE), in_flight.held_load(BULK)) == (HeldLoad(1, 7, 1), HeldLoad(2, 107, 2))
     in_flight.remove(["1/5-0"])
-    assert in_flight.held_load(INTERACTIVE) == in_flight.held_load(BULK) == HeldLoad(1, 7)
+    assert in_flight.held_load(INTERACTIVE) == in_flight.held_load(BULK) == HeldLoad(1, 7, 1)
+
+
+def test_a_long_entry_counts_as_one_that_is_just_long() -> None:
+    """So a few of them do not keep the worker from claiming the short ones behind them; removal takes off the same."""
+    in_flight = InFlightEntries()
+    in_flight.add(entry(1, cost=8_192), ("a",))
+    in_flight.max_counted_tokens = 512
+    for number in (2, 3):
+        in_flight.add(entry(number, cost=8_192), ("a",))
+    assert in_flight.held_load(INTERACTIVE) == HeldLoad(3, 8_192 + 2 * 512, 3)
+    in_flight.remove(["0/1-0", "0/2-0", "0/3-0"])
+    assert in_flight.held_load(INTERACTIVE) == HeldLoad(0, 0, 0)
 
 
 def test_removal_wakes_the_claimer() -> None:

@@ -77,7 +77,7 @@ def test_a_batch_that_is_put_back_goes_before_later_inputs() -> None:
     ready = [item(f"{i}", bulk=True) for i in range(3)]
     waiting = waiting_inputs(ready)
     rows, _ = waiting.take(waiting.plan(LIMITS, NOW, busy=True, suspect_ran=False), NOW)
-    waiting.hold_ready(Batch(rows, None), NOW, bulk_first=False)
+    waiting.hold_ready(Batch(rows, None), NOW, bulk_first=False, passes_over=False)
     waiting.add([item("later", bulk=True, since=NOW + 1), item("interactive", since=NOW + 1)])
     ready[1].task.closed = True
     assert waiting.take_ready() is None
@@ -96,3 +96,21 @@ def test_a_batch_with_bulk_would_be_outranked_if_interactive_inputs_come_before_
         planned(waiting, now)
     assert waiting.would_be_outranked(now)
     assert not waiting.would_be_outranked(now + 60)
+
+
+def test_a_ready_batch_of_long_inputs_lets_one_batch_of_short_ones_go_first() -> None:
+    """It stays ready, and goes after that batch, even if more short inputs have come."""
+    limits = LIMITS._replace(long_tokens=50)
+    waiting = WaitingInputs(limits, 1)
+    waiting.add([item(f"{i}", tokens=60) for i in range(4)])
+    rows, _ = waiting.take(waiting.plan(limits, NOW, busy=True, suspect_ran=False), NOW)
+    waiting.hold_ready(Batch(rows, None), NOW, bulk_first=False, passes_over=False)
+    waiting.add([item("short")])
+    assert waiting.take_ready() is None
+    assert planned(waiting) == ["short"]
+    waiting.add([item("later")])
+    ready = waiting.take_ready()
+    assert ready is not None
+    assert ready.rows == rows
+    assert waiting.take_ready() is None
+    assert planned(waiting) == ["later"]

@@ -211,3 +211,62 @@ def test_a_wait_leaves_time_to_run_before_the_oldest_deadline() -> None:
     waiting = [WaitingInput(10, 0.0, 9.0), WaitingInput(10, 0.0, 1.0)]
     assert plan(waiting, limits, 0.5).wake_at == pytest.approx(0.8)
     assert plan(waiting, limits, 0.8).batch == (0, 1)
+
+
+PREFERRED = Limits(32, 10_000, wait_s=0.5, packed=True, preferred_sizes=(8, 16, 32))
+
+
+@given(st.integers(1, 80), st.sampled_from([0.0, 0.5, None]), st.booleans())
+def test_a_batch_that_reaches_a_preferred_size_goes_at_once_with_the_largest_that_it_reaches(
+    number: int, wait_s: float | None, packed: bool
+) -> None:
+    """With any wait. The oldest inputs go; the others are left for the next batch."""
+    waiting = [WaitingInput(1, i * 0.001, 9.0) for i in range(number)]
+    limits = PREFERRED._replace(wait_s=wait_s, packed=packed, age_bound_s=9.0)
+    result = plan(waiting, limits, 0.1)
+    reached = max((size for size in limits.preferred_sizes if size <= number), default=0)
+    if reached:
+        assert result.batch == tuple(range(reached))
+        assert result.full == (number >= 32)
+    elif wait_s:
+        assert result.batch == ()
+        assert result.wake_at == pytest.approx(wait_s)
+    else:
+        assert result.batch == tuple(range(number))
+
+
+def test_a_batch_below_all_preferred_sizes_goes_as_it_is_when_the_wait_is_over() -> None:
+    """The wait counts from the first input, and leaves time to run before the oldest deadline."""
+    waiting = [WaitingInput(1, 0.0, 9.0), WaitingInput(1, 0.4, 0.7)]
+    limits = PREFERRED._replace(reserve_s=0.3)
+    assert plan(waiting, limits, 0.39).wake_at == pytest.approx(0.4)
+    assert plan(waiting, limits, 0.4).batch == (0, 1)
+    assert plan(waiting[:1], limits, 0.4).wake_at == pytest.approx(0.5)
+    assert plan(waiting[:1], limits, 0.5).batch == (0,)
+
+
+def test_a_batch_that_is_full_by_its_tokens_does_not_wait_for_a_preferred_size() -> None:
+    """No wait would make it larger; one that reaches a preferred size by its tokens is cut to it."""
+    assert plan([WaitingInput(30, 0.0, 9.0)] * 6, PREFERRED._replace(max_tokens=100), 0.1).batch == (0, 1, 2)
+    assert len(plan([WaitingInput(10, 0.0, 9.0)] * 20, PREFERRED._replace(max_tokens=100), 0.1).batch) == 8
+
+
+def test_bulk_helps_to_reach_a_preferred_size() -> None:
+    """It fills the room of interactive inputs, which go first."""
+    waiting = [WaitingInput(1, 0.1, 9.0)] * 5 + [WaitingInput(1, 0.0, 9.0, bulk=True)] * 5
+    assert plan(waiting, PREFERRED, 0.1).batch == (0, 1, 2, 3, 4, 5, 6, 7)
+
+
+@given(waiting_inputs(), limits_strategy, st.sets(st.integers(1, 10), min_size=1), st.sampled_from([0.0, 0.03, 0.4]))
+def test_with_preferred_sizes_each_input_runs_once_within_the_limits_or_expires(
+    waiting: list[WaitingInput], limits: Limits, sizes: set[int], run_s: float
+) -> None:
+    """Nothing starves, no batch is larger than the largest preferred size, and a wait ends in time."""
+    limits = limits._replace(preferred_sizes=tuple(sorted(sizes)), max_size=max(sizes))
+    batches, expired = run_all(waiting, limits, run_s)
+    assert sorted([i for batch in batches for i in batch] + expired) == list(range(len(waiting)))
+    assert all(len(batch) <= max(sizes) for batch in batches if not waiting[batch[0]].suspect)
+    result = plan(waiting, limits, NOW)
+    if result.wake_at is not None:
+        oldest = min(each.since for each in waiting if each.deadline > NOW and not each.suspect)
+        assert NOW < result.wake_at <= oldest + (limits.wait_s or 0.0)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from gpuworker.settings import WorkerSettings
+from redbatch.tune.command import is_valid
 from redbatch.tune.search_space import (
     DEFAULTS,
     Machine,
@@ -74,3 +76,14 @@ def test_a_choice_is_named_by_its_differences() -> None:
     """A candidate is named by its differences from the defaults, in a fixed order."""
     assert describe_candidate(DEFAULTS) == "defaults"
     assert describe_candidate(frozenset({("b", "2"), ("a", "1")})) == "a=1, b=2"
+
+
+def test_batch_sizes_go_up_to_the_maximum_of_the_setting() -> None:
+    """The claim window follows each of them; with a window that the user has set, larger ones are not tried."""
+    sizes = [int(value or WorkerSettings().max_batch_size) for value in values(LAPTOP, "max_batch_size")]
+    assert sizes == sorted(sizes)
+    assert sizes[-1] <= 10_000 < 2 * sizes[-1]
+    assert all(WorkerSettings(max_batch_size=size).max_claimed_entries >= 4 * size for size in sizes)
+    assert is_valid({"claim_window": "128"}, "max_batch_size", "128")
+    assert not is_valid({"claim_window": "128"}, "max_batch_size", "256")
+    assert is_valid({"claim_window": "128"}, "max_batch_size", None)

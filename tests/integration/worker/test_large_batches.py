@@ -1,0 +1,68 @@
+"""Batches of many single-input requests: `max_batch_size` means what it says, whatever the window and the tokens."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import orjson
+import pytest
+
+from shared.messages import PREDICT, Body, Reply, Values
+from tests.integration.worker.worker_cluster import WorkerCluster
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(180)]
+
+ROOT = Path(__file__).parents[3]
+SLOW_FUNCTION = "tests.integration.functions.function_models:Echo"
+REQUESTS, MAX_BATCH_SIZE = 10_000, 2_000
+PADDING = "x" * 60
+"""The gateway estimates 17 tokens for such an input. Those of a full batch are many times what a batch may have."""
+
+
+def result_of(reply: Reply) -> tuple[object, int]:
+    """Returns the value that the function got, and the size of its batch. Raises AssertionError if it is an error."""
+    assert isinstance(reply, Values), reply
+    value, size = orjson.loads(reply.values[0])
+    return value, size
+
+
+async def test_waiting_single_inputs_fill_large_batches(
+    cluster: WorkerCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """10,000 requests wait: batches of 2,000 run, and while one runs the next is claimed."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    values = [f"{i} {PADDING}" for i in range(REQUESTS)]
+    submissions = [cluster.submission(Body(PREDICT, (orjson.dumps(each).decode(),)), 120_000) for each in values]
+    await cluster.gateway.add(*submissions)
+    await cluster.start_worker(SLOW_FUNCTION, max_batch_size=MAX_BATCH_SIZE, model_args='{"batch_s": 1.0}')
+
+    async def has_claimed_ahead() -> bool:
+        running = len(await cluster.entries_in_progress())
+        return running == MAX_BATCH_SIZE and len(await cluster.pending_entries()) >= 2 * running
+
+    await wait_until(has_claimed_ahead, "a large batch runs, and another one is claimed", timeout_s=60)
+    results = [result_of(await cluster.wait_for_reply(each.request_id, 60)) for each in submissions]
+    assert [value for value, _ in results] == values
+    assert max(size for _, size in results) == MAX_BATCH_SIZE
+    assert await cluster.is_empty()
+
+
+async def test_a_preferred_size_goes_at_once_and_what_is_left_waits(
+    cluster: WorkerCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a wait of a minute, five inputs make a batch of four; three more make the next one."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    await cluster.start_worker(SLOW_FUNCTION, preferred_batch_sizes="4,8", max_batch_wait_ms=60_000, max_batch_size=64)
+    submissions = [cluster.submission(Body(PREDICT, (f"{i}",)), 120_000) for i in range(8)]
+    keys = [cluster.keys.reply(each.request_id) for each in submissions]
+
+    async def has_four_replies() -> bool:
+        return bool(await cluster.raw.exists(*keys) == 4)
+
+    await cluster.gateway.add(*submissions[:5])
+    await wait_until(has_four_replies, "a batch of four has run")
+    assert len(await cluster.pending_entries()) == 1
+    await cluster.gateway.add(*submissions[5:])
+    results = [result_of(await cluster.wait_for_reply(each.request_id)) for each in submissions]
+    assert results == [(i, 4) for i in range(8)]
