@@ -9,6 +9,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, field_validator, model_validator
 
+from gpuworker.policy.retries import RetryLimits
 from gpuworker.settings_groups import (
     BatchSettings,
     BulkSettings,
@@ -193,6 +194,26 @@ class WorkerSettings(QueueSettings):
     max_attempts: int = Field(
         default=3, ge=1, le=100, description="How often an input may begin to run before it is answered input_failed."
     )
+    max_retries: int = Field(
+        default=3,
+        ge=0,
+        le=100,
+        description="How often an input runs again after an exception that your class names in `retry_on`; then it is "
+        "answered input_failed, and is a dead letter.",
+    )
+    retry_backoff_ms: float = Field(
+        default=200.0,
+        ge=0,
+        le=30_000,
+        description="Wait before the first of these runs. It doubles each time, up to 30 s; a run that could not begin "
+        "before the deadline is not waited for.",
+    )
+    error_messages: Literal["off", "log", "client"] = Field(
+        default="off",
+        description="Where the messages of exceptions that a model raises go. They may quote an input, so off: nowhere, "
+        "the log has their types and tracebacks; log: into the log (the default of `redbatch up`); client: also into "
+        "the answer.",
+    )
     engine_hang_s: float = Field(
         default=5.0,
         ge=0.1,
@@ -298,7 +319,8 @@ class WorkerSettings(QueueSettings):
     @cached_property
     def retries(self) -> RetrySettings:
         """How often inputs run again, and what is kept of those given up."""
-        return RetrySettings(self.max_attempts, self.max_dead_letters)
+        limits = RetryLimits(self.max_retries, self.retry_backoff_ms / 1000)
+        return RetrySettings(self.max_attempts, self.max_dead_letters, limits)
 
     @property
     def queue_name(self) -> str:

@@ -36,6 +36,7 @@ from gpuworker.ipc.messages import (
     TurnRequested,
     TurnStarted,
 )
+from gpuworker.model_spec import is_function
 from gpuworker.policy.hang_timeout import HangTimeout
 from gpuworker.settings import WorkerSettings
 from gpuworker.watchdog import Watchdog
@@ -102,7 +103,7 @@ class Worker:
         self._job_feeder = JobFeeder(worker_state, lambda: self._claimer.batch_tokens)
         self._heartbeat = HeartbeatSender(worker_state, gpus)
         self.missing_parts, self.is_alive = self._heartbeat.missing_parts, self._heartbeat.is_alive
-        self._hang_timeout = HangTimeout(settings.engine_hang_s, settings.batching.wait_s or 0.0)
+        self._hang_timeout = HangTimeout(settings.engine_hang_s, _longest_wait_s(settings))
         self._watchdog = Watchdog(worker_state, self._engine, self._hang_timeout, self._sharing)
         self._result_handler = ResultHandler(worker_state, self._committer)
         self._returned_keys: asyncio.Future[list[str]] | None = None
@@ -286,3 +287,9 @@ class Worker:
 
     def _drop(self, keys: list[str]) -> None:
         self._engine.send(DropEntries(keys))
+
+
+def _longest_wait_s(settings: WorkerSettings) -> float:
+    """Returns how long an engine may be idle with work to do: it waits for more inputs, or to run an input again."""
+    retry_s = settings.retries.limits.longest_delay_s if is_function(settings.model) else 0.0
+    return retry_s + (settings.batching.wait_s or 0.0)

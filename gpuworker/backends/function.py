@@ -10,42 +10,40 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from gpuworker.backends.base import InputRefusedError, Token
+from gpuworker.backends.function_methods import CollatedInputs, FunctionMethods, MethodsError, check_methods
 from gpuworker.model_spec import Model, ModelLoadError
 from shared.messages import DEFAULT_OPTIONS, PREDICT, Input, Options
 
 if TYPE_CHECKING:
-    from gpuworker.functions import VectorizedFunction
     from gpuworker.ipc.engine_options import EngineOptions
 
-METHODS = ("preprocess", "transform", "postprocess")
 MAX_BATCH_TOKENS = 16_384
 _DIGITS = 16
-_ARRAYS = orjson.OPT_SERIALIZE_NUMPY
 
 
 @dataclass(frozen=True, slots=True)
 class PreprocessedInput:
-    """An input as `preprocess` returned it; each counts as one token."""
+    """An input as `preprocess_input` returned it; each counts as one token."""
 
     value: Any
     tokens: int = 1
 
 
 class FunctionBackend:
-    """Calls the three methods of an object of the user's class.
+    """Calls the methods of an object of the user's class.
 
     Raises:
-        ModelLoadError: there is no such class, it lacks one of these methods, or its constructor fails.
+        ModelLoadError: there is no such class, it has no `transform`, or its constructor fails.
     """
 
     def __init__(self, model: Model, options: EngineOptions) -> None:
         _show_gpu(options.device)
-        self._function = _create(model, options.model_args)
+        self._methods = FunctionMethods(_create(model, options.model_args))
         self.ops = frozenset((PREDICT,))
         self.dim = 0
         self.device = options.device if options.device.startswith("cuda:") else "cpu"
@@ -58,27 +56,26 @@ class FunctionBackend:
         self.packs = True
         self.runners = 1
         self.normalizes = self.runs_sequentially = False
-        self.prepares_ahead = False  # collating takes no time: inputs that arrive while a batch runs join the next one
+        # Without `preprocess`, collating takes no time, and inputs that arrive while a batch runs join the next one.
+        self.prepares_ahead = self.collate_runs_user_code = self._methods.preprocesses_batches
+        self.retry_on = self._methods.retry_on
 
     def tokenize(self, inputs: Sequence[Input], options: Options = DEFAULT_OPTIONS) -> list[PreprocessedInput]:  # noqa: ARG002 - it has none
         """Preprocesses each input. Raises any error of the class."""
-        return [PreprocessedInput(self._function.preprocess(orjson.loads(each))) for each in inputs]
+        return [PreprocessedInput(self._methods.preprocess_input(orjson.loads(each))) for each in inputs]
 
-    def collate(self, inputs: Sequence[PreprocessedInput]) -> list[Any]:
-        """Returns the values."""
-        return [each.value for each in inputs]
+    def collate(self, inputs: Sequence[PreprocessedInput]) -> CollatedInputs:
+        """Preprocesses the values as a batch. Raises any error of the class."""
+        return self._methods.preprocess([each.value for each in inputs])
 
-    def run(self, batch: list[Any], op: str = PREDICT, *, exclusive: bool, raw: bool = False) -> list[bytes]:  # noqa: ARG002 - see base
+    def run(self, batch: CollatedInputs, op: str = PREDICT, *, exclusive: bool, raw: bool = False) -> list[bytes]:  # noqa: ARG002 - see base
         """Returns the outputs as JSON.
 
         Raises:
-            ValueError: `transform` returned another number of results than it got values.
-            Exception: any error of the class, or an output that JSON cannot hold.
+            ModelOutputError: there is not one output for each input, or one has no JSON form.
+            Exception: any error of the class.
         """
-        results = self._function.transform(batch)
-        if len(results) != len(batch):
-            raise ValueError(f"transform gave {len(results)} results for {len(batch)} values")
-        return [orjson.dumps(self._function.postprocess(each), _encode_array, _ARRAYS) for each in results]
+        return self._methods.compute(batch)
 
     def show_tokens(self, inputs: Sequence[Input], options: Options) -> list[list[Token]]:  # noqa: ARG002 - refused
         """Raises InputRefusedError."""
@@ -97,9 +94,7 @@ class FunctionBackend:
 
     def warmup(self) -> None:
         """Calls the `warmup` method of the class, if it has one."""
-        warm_up = getattr(self._function, "warmup", None)
-        if callable(warm_up):
-            warm_up()
+        self._methods.warmup()
 
 
 def _show_gpu(device: str) -> None:
@@ -112,7 +107,7 @@ def _show_gpu(device: str) -> None:
         )
 
 
-def _create(model: Model, model_args: str) -> VectorizedFunction:
+def _create(model: Model, model_args: str) -> object:
     module_name, _, class_name = model.path.partition(":")
     # Last, so that no file in the folder hides a library. In a container the module is installed; on a laptop it is in
     # the current folder.
@@ -126,13 +121,15 @@ def _create(model: Model, model_args: str) -> VectorizedFunction:
         raise ModelLoadError(f"model {model.name}: {error}") from error
     except Exception as error:
         raise ModelLoadError(f"model {model.name} cannot be imported: {_one_line(error)}") from error
-    missing = [each for each in METHODS if not callable(getattr(kind, each, None))]
-    if missing:
-        raise ModelLoadError(f"model {model.name} has no {', no '.join(missing)}: see gpuworker.functions")
     try:
-        return cast("VectorizedFunction", kind(**json.loads(model_args or "{}")))
+        check_methods(kind)
+    except MethodsError as error:
+        raise ModelLoadError(f"model {model.name} {error}: see gpuworker.functions") from error
+    try:
+        created: object = kind(**json.loads(model_args or "{}"))
     except Exception as error:
         raise ModelLoadError(f"model {model.name} cannot be constructed: {_one_line(error)}") from error
+    return created
 
 
 def _one_line(error: Exception) -> str:
@@ -148,11 +145,3 @@ def _revision(model: Model, model_args: str) -> str:
     if source is not None:
         digest.update(Path(source).read_bytes())
     return digest.hexdigest()[:_DIGITS]
-
-
-def _encode_array(value: object) -> object:
-    """Returns a tensor, or any value with a `tolist` method, as lists. Raises TypeError: it has no such method."""
-    tolist = getattr(value, "tolist", None)
-    if not callable(tolist):
-        raise TypeError(type(value).__name__)
-    return tolist()

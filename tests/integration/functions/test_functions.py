@@ -16,9 +16,10 @@ from typing import Any
 import httpx
 import pytest
 import pytest_asyncio
+import redis
 
 from tests import plain_http
-from tests.integration.gateway.gateway_cluster import GatewayCluster, GatewayProcess, error_of
+from tests.integration.gateway.gateway_cluster import GatewayCluster, GatewayProcess, error_of, log_lines, metric
 from tests.processes import Processes
 from tests.waiting import wait_until
 
@@ -86,6 +87,38 @@ async def test_an_input_that_fails_does_not_fail_its_batch(cluster: GatewayClust
     assert predict(gateway, {"inputs": [1, "!refuse"]}).status_code == 400
 
 
+async def test_methods_of_whole_batches_see_the_batch(cluster: GatewayCluster) -> None:
+    """`postprocess` gets what `preprocess` and `transform` returned for the batch; inputs that fail, fail alone."""
+    gateway = await start(cluster, f"{MODELS}:Batches")
+    values = ["a", "bb", "ccc"]
+    lengths, sums = zip(*predict(gateway, {"inputs": values}).json()["outputs"], strict=True)
+    assert (lengths, max(sums)) == ((1, 2, 3), 6)
+    bad = {"!refuse": 400, "!preprocess": 500, "thirteen chars": 200, "13 characters": 500}
+    async with plain_http.client(timeout=60) as client:
+        inputs = [*bad, *("x" * n for n in range(1, 12))]
+        answers = await asyncio.gather(
+            *(client.post(f"{gateway.url}/predict", json={"input": each}) for each in inputs)
+        )
+    assert [each.status_code for each in answers] == [*bad.values(), *[200] * 11]
+    assert [each.json()["output"][0] for each in answers[len(bad) :]] == list(range(1, 12))
+    assert error_of(answers[0])["message"] == "Not this one."
+    assert "postprocess returned 0 results for 1 input" in error_of(answers[3])["message"]
+
+
+async def test_an_input_that_kills_the_engine_in_a_batchs_preprocess_fails_only_itself(
+    cluster: GatewayCluster,
+) -> None:
+    """Also if the batch is prepared while another runs: its entries count as started."""
+    args = '{"deadly": "!kill"}'
+    gateway = await start(cluster, f"{MODELS}:Batches", model_args=args, max_dead_letters=0, max_batch_size=4)
+    async with plain_http.client(timeout=60, limits=httpx.Limits(max_connections=None)) as client:
+        inputs = [*("x" * n for n in range(1, 21)), "!kill", *("y" * n for n in range(1, 21))]
+        answers = await asyncio.gather(
+            *(client.post(f"{gateway.url}/predict", json={"input": each}) for each in inputs)
+        )
+    assert [each.status_code for each in answers] == [*[200] * 20, 500, *[200] * 20]
+
+
 @pytest.mark.parametrize("method", ["preprocess", "transform"])
 async def test_an_input_that_kills_the_engine_fails_only_itself(cluster: GatewayCluster, method: str) -> None:
     """An input that kills the engine, before or in its batch, fails at the third attempt; others get outputs."""
@@ -98,6 +131,42 @@ async def test_an_input_that_kills_the_engine_fails_only_itself(cluster: Gateway
         )
     assert [each.status_code for each in answers] == [500, *[200] * 20]
     assert error_of(answers[0])["code"] == "input_failed"
+
+
+@pytest.mark.parametrize("messages", ["off", "log", "client"])
+async def test_an_exception_is_logged_and_counted(cluster: GatewayCluster, messages: str) -> None:
+    """The log has its type and frames, the metric its type; its message goes only where the setting allows."""
+    gateway, worker = await asyncio.gather(
+        cluster.start_gateway(), cluster.start_worker(f"{MODELS}:Echo", error_messages=messages)
+    )
+    await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
+    for _ in range(2):
+        text = error_of(predict(gateway, {"input": "!preprocess"}))["message"]
+    assert ("(RuntimeError)" in text, "cannot read !preprocess" in text) == (messages != "client", messages == "client")
+    await wait_until(lambda: metric(worker, 'redbatch_model_errors_total{type="RuntimeError"}') == 2, "it is counted")
+    [line] = [each for each in log_lines(worker) if each["msg"] == "the model raised an exception"]
+    assert (line["service"], line["level"], line["error"]) == ("engine", "error", "RuntimeError")
+    assert re.search(r"function_models\.py\W.*preprocess_input", line["exception"])
+    assert ("cannot read !preprocess" in worker.output) is (messages != "off")
+
+
+@pytest.mark.leaves_dead_letters
+async def test_an_input_is_tried_again_and_then_is_a_dead_letter(cluster: GatewayCluster) -> None:
+    """The exception is one that the class names; a neighbour is answered meanwhile, and a later attempt may succeed."""
+    settings = {"model_args": '{"times": {"twice": 2, "ever": 99}}', "retry_backoff_ms": 100, "max_batch_wait_ms": 50}
+    gateway = await start(cluster, f"{MODELS}:Passing", **settings)
+    async with plain_http.client(timeout=60) as client:
+        inputs = ["ever", "twice", "never"]
+        answers = await asyncio.gather(
+            *(client.post(f"{gateway.url}/predict", json={"input": each}) for each in inputs)
+        )
+        assert [each.status_code for each in answers] == [500, 200, 200]
+        assert error_of(answers[0])["message"].endswith("(TimeoutError). It was tried again 3 times.")
+        late = await client.post(f"{gateway.url}/predict", json={"input": "ever", "timeout_ms": 250})
+        assert (late.status_code, "tried again 1 time." in error_of(late)["message"]) == (500, True)
+    with redis.Redis.from_url(cluster.redis_url, protocol=2) as client_of_redis:
+        [(_, letter)] = client_of_redis.xrange(cluster.keys.dead)
+    assert b"TimeoutError" in letter[b"error"]
 
 
 async def test_processes_that_a_function_forks_do_not_hide_the_engines_death(cluster: GatewayCluster) -> None:
@@ -139,7 +208,7 @@ async def test_predictions_of_an_embedding_model_are_refused(cluster: GatewayClu
     [
         ("nowhere_at_all:Model", "", "there is no module nowhere_at_all: install it"),
         (f"{MODELS}:Missing", "", "has no attribute 'Missing'"),
-        (f"{MODELS}:Incomplete", "", "has no transform, no postprocess"),
+        (f"{MODELS}:Incomplete", "", "has no transform"),
         (f"{MODELS}:FailingConstructor", "", "cannot be constructed: OSError: there are no weights"),
         (f"{MODELS}:Outer", '{"size": 3}', "cannot be constructed: TypeError"),
     ],

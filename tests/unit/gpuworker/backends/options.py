@@ -25,5 +25,8 @@ OPTIONS = EngineOptions(
     bulk_share=0.1,
     bulk_age_bound_ms=5_000,
     bulk_stretch=1.2,
+    error_messages="off",
+    max_retries=3,
+    retry_backoff_ms=1,
     log_level="warning",
 )
