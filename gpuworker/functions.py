@@ -30,7 +30,7 @@ InputRefused = InputRefusedError
 
 
 class VectorizedFunction(Protocol):
-    """A function whose methods take whole batches. A subclass may omit `preprocess` and `postprocess`, as any class may.
+    """A function whose methods take whole batches. A subclass may omit all but `transform`.
 
     Any exception of any method except InputRefusedError counts as a fault of the class: the batch runs again in halves,
     until each input that causes the error is alone. These fail: the client gets the type of the error, with status 500.

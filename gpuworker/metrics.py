@@ -37,6 +37,9 @@ MODEL_ERRORS = Counter(
 MAX_ERROR_TYPES = 50
 """More types of exceptions than this count as OTHER_ERROR: a class may make types as it runs."""
 OTHER_ERROR = "other"
+CIRCUIT_OPENED = Counter(
+    "redbatch_circuit_opened", "Times that a worker stopped claiming because its model failed on every batch"
+)
 COMMITS = Counter(
     "redbatch_commits",
     "Entries by the outcome of their commit",

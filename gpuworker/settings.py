@@ -9,6 +9,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, field_validator, model_validator
 
+from gpuworker.policy.circuit import CircuitOptions
 from gpuworker.policy.retries import RetryLimits
 from gpuworker.settings_groups import (
     BatchSettings,
@@ -210,9 +211,22 @@ class WorkerSettings(QueueSettings):
     )
     error_messages: Literal["off", "log", "client"] = Field(
         default="off",
-        description="Where the messages of exceptions that a model raises go. They may quote an input, so off: nowhere, "
-        "the log has their types and tracebacks; log: into the log (the default of `redbatch up`); client: also into "
-        "the answer.",
+        description="Where messages of the model's exceptions go, which may quote an input. off: nowhere, the log has "
+        "types and tracebacks; log: into the log (the default of `redbatch up`); client: also into the answer.",
+    )
+    circuit_after_s: float = Field(
+        default=10.0,
+        ge=0,
+        le=3_600,
+        description="A worker whose model fails on every batch for this long stops claiming entries for a while; 0: it "
+        "goes on.",
+    )
+    circuit_backoff_s: float = Field(
+        default=5.0,
+        gt=0,
+        le=60,
+        description="How long it stops before it tries one entry. Each time that this fails too, the time doubles, up "
+        "to 60 s.",
     )
     engine_hang_s: float = Field(
         default=5.0,
@@ -321,6 +335,11 @@ class WorkerSettings(QueueSettings):
         """How often inputs run again, and what is kept of those given up."""
         limits = RetryLimits(self.max_retries, self.retry_backoff_ms / 1000)
         return RetrySettings(self.max_attempts, self.max_dead_letters, limits)
+
+    @cached_property
+    def circuit(self) -> CircuitOptions:
+        """When a worker with a failing model stops claiming."""
+        return CircuitOptions(self.circuit_after_s, self.circuit_backoff_s)
 
     @property
     def queue_name(self) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import structlog
 
 from gpuworker import metrics
+from gpuworker.consumer.circuit_breaker import CircuitBreaker
 from gpuworker.consumer.claimer import Claimer
 from gpuworker.consumer.committer import Committer
 from gpuworker.consumer.heartbeat import HeartbeatSender
@@ -37,6 +38,7 @@ from gpuworker.ipc.messages import (
     TurnStarted,
 )
 from gpuworker.model_spec import is_function
+from gpuworker.policy.circuit import Circuit
 from gpuworker.policy.hang_timeout import HangTimeout
 from gpuworker.settings import WorkerSettings
 from gpuworker.watchdog import Watchdog
@@ -80,6 +82,7 @@ class Worker:
         self._queue = QueueConnections(settings, settings.queue_name, f"worker:{name}")
         self._claim_connection = self._queue.connection("claim", identified=True)
         worker_state = WorkerState(settings, name, self._queue.keys, self._queue.connection("control"))
+        worker_state.circuit = Circuit(settings.circuit)
         self._worker_state = worker_state
         if tracing is not None:
             self._trace(tracing)
@@ -106,6 +109,7 @@ class Worker:
         self._hang_timeout = HangTimeout(settings.engine_hang_s, _longest_wait_s(settings))
         self._watchdog = Watchdog(worker_state, self._engine, self._hang_timeout, self._sharing)
         self._result_handler = ResultHandler(worker_state, self._committer)
+        self._circuit_breaker = CircuitBreaker(worker_state, self._committer, self._heartbeat, self._drop)
         self._returned_keys: asyncio.Future[list[str]] | None = None
         self._stop = stop
 
@@ -216,6 +220,7 @@ class Worker:
         self._claimer.batch_tokens = ready.max_batch_tokens
         self._hang_timeout.reset()
         self._worker_state.revision = ready.revision
+        self._worker_state.circuit.reset()
         self._heartbeat.set_ready(ready)
         self._claimer.send_to_engine(self._worker_state.in_flight.unanswered())
         self._worker_state.in_flight.capacity_freed.set()
@@ -270,6 +275,7 @@ class Worker:
                 if message.paused_keys:
                     self._worker_state.in_flight.mark_paused(message.paused_keys)
                     self._in_progress.notify()
+                self._circuit_breaker.record_batch(message)
             case EntriesReturned() if self._returned_keys is not None and not self._returned_keys.done():
                 self._returned_keys.set_result(list(message.keys))
             case _:

@@ -149,8 +149,9 @@ Result = Vectors | Values
 Reply = Result | Failure
 
 
-STANDBY, LOADING, READY, DRAINING = STATES = ("standby", "loading", "ready", "draining")
-"""The states of a worker: one on standby waits for a GPU that another worker holds."""
+STANDBY, LOADING, READY, FAILING, DRAINING = STATES = ("standby", "loading", "ready", "failing", "draining")
+"""The states of a worker: one on standby waits for a GPU that another worker holds; one that is failing has a model
+that fails on every batch, and claims nothing for a while."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +163,8 @@ class Heartbeat:
     whose run has begun. The model's properties, as far as it reports them: the format of its numbers, the pooling of
     token vectors, and the maximum tokens of an input; with the bounds of a batch; its `revision`, which changes if its
     vectors may change; and the `commit` of a model that comes from the hub. These are 0 or empty while the model loads.
-    `gpu` is the driver's name of the GPU, if it reports one, with its memory and the driver's version.
+    `gpu` is the driver's name of the GPU, if it reports one, with its memory and the driver's version. A worker
+    that is `failing` has the type of its model's last exception there, and tries again in `retry_s`.
     """
 
     worker: str
@@ -188,3 +190,5 @@ class Heartbeat:
     gpu_uuid: str = ""
     gpu_memory_bytes: int = 0
     driver: str = ""
+    failing: str = ""
+    retry_s: float = 0.0

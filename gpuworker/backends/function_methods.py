@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any, NamedTuple
 
 import orjson
@@ -115,7 +116,7 @@ def _method(owner: object, name: str) -> Callable[..., Any] | None:
 
 def _check_outputs(outputs: object, source: str, size: int) -> None:
     """Raises ModelOutputError if these are not `size` outputs. Its message holds nothing of an input."""
-    ordered = hasattr(outputs, "__len__") and not isinstance(outputs, str | bytes | Mapping | Set)
+    ordered = hasattr(outputs, "__len__") and not isinstance(outputs, str | bytes | Mapping | AbstractSet)
     if not ordered:
         raise ModelOutputError(f"{source} returned a {type(outputs).__name__}, not a sequence of results")
     num_outputs = len(outputs)  # type: ignore[arg-type]  # it has a length

@@ -14,6 +14,7 @@ from gpuworker.consumer.inflight import InFlightEntry, key_of
 from gpuworker.consumer.worker_state import WorkerState
 from gpuworker.ipc.engine_process import EngineProcess
 from gpuworker.ipc.messages import AddEntries, EngineEntry
+from gpuworker.policy.circuit import CircuitState
 from gpuworker.policy.credits import Credit, compute_credit
 from gpuworker.policy.fair_share import DeficitCounter
 from gpuworker.policy.retries import RetryDecision, decide_retry
@@ -102,6 +103,10 @@ class Claimer:
         if self.stopping or not self._engine.ready:
             return None
         worker_state = self._worker_state
+        state = worker_state.circuit.state(time.monotonic())
+        if state is not CircuitState.CLOSED:
+            may_try = state is CircuitState.HALF_OPEN and not len(worker_state.in_flight)
+            return Credit(1, self.batch_tokens) if may_try else None
         held = worker_state.in_flight.held_load(lane)
         return compute_credit(
             held, worker_state.settings.claim_window, worker_state.tokens_per_s, 2 * self.batch_tokens
@@ -132,6 +137,9 @@ class Claimer:
         """
         if self.stopping or not self._engine.ready:
             return 0
+        state = self._worker_state.circuit.state(time.monotonic())
+        if state is not CircuitState.CLOSED:
+            return int(state is CircuitState.HALF_OPEN and not len(self._worker_state.in_flight))
         return max(0, 2 * self._worker_state.settings.claim_window - len(self._worker_state.in_flight))
 
     async def _claim_once(self) -> None:
@@ -238,13 +246,18 @@ class Claimer:
         in_flight_entry = self._worker_state.in_flight.add(entry, ())
         if self._worker_state.clock.to_monotonic(entry.deadline_ms) <= time.monotonic():
             self._committer.fail(in_flight_entry, DeadlineExceededError.code, DEADLINE_MESSAGE)
-        elif entry.revision not in ("", self._worker_state.revision) or self._worker_state.standby:
+        elif entry.revision not in ("", self._worker_state.revision) or self._worker_state.standby or self._is_open():
             self._committer.hand_back([entry])
         elif entry.version != VERSION:
             self._committer.refuse(entry)
         else:
             return self._decode(in_flight_entry)
         return None
+
+    def _is_open(self) -> bool:
+        """Whether the circuit is open, or the entry that it tries is held already: the last one was just added."""
+        state = self._worker_state.circuit.state(time.monotonic())
+        return state is CircuitState.OPEN or (state is CircuitState.HALF_OPEN and len(self._worker_state.in_flight) > 1)
 
     def _decode(self, in_flight_entry: InFlightEntry) -> InFlightEntry | None:
         """Decodes the body of an entry; returns None if it cannot run, which is then answered or refused."""

@@ -42,7 +42,7 @@ class ErrorReporter:
         self._lock = threading.Lock()
 
     def record(self, error: Exception, result: BatchResult) -> ModelFailure:
-        """Logs an exception, adds its type to a result, and returns what it means. A refusal is no fault of the model."""
+        """Logs an exception, unless it is a refusal, and adds its type to a result; returns what it means."""
         if not isinstance(error, InputRefusedError):
             result.errors.append(type(error).__name__)
             self._log(error)

@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -104,6 +105,23 @@ class Passing:
             raise TimeoutError
         if any(self._times.get(each, 0) for each in values):
             raise TimeoutError
+        return values
+
+
+class Failing:
+    """Returns its inputs; while a file exists, it raises OSError.
+
+    Args:
+        file: path of the file.
+    """
+
+    def __init__(self, file: str) -> None:
+        self._file = Path(file)
+
+    def transform(self, values: list[Any]) -> list[Any]:
+        """Returns the inputs, or raises OSError."""
+        if self._file.exists():
+            raise OSError("the model is broken")
         return values
 
 

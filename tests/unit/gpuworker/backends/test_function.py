@@ -35,7 +35,8 @@ class Model:
         return values
 
     def postprocess_output(self, result):
-        kinds = {"numpy": numpy.arange(3, dtype="float32"), "torch": torch.ones(2, 2), "scalar": numpy.float64(0.5)} | {"warm" * self.factor: self.warm}
+        kinds = {"numpy": numpy.arange(3, dtype="float32"), "torch": torch.ones(2, 2), "scalar": numpy.float64(0.5)}
+        kinds["warm" * self.factor] = self.warm
         return kinds.get(str(result), result)
 
 class Other(Model):

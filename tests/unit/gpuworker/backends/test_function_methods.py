@@ -93,7 +93,7 @@ def outputs(function: object, *values: Any) -> list[bytes]:  # noqa: ANN401 - an
     ],
 )
 def test_each_form_gives_one_output_for_each_input(function: object, expected: list[bytes]) -> None:
-    """Methods of whole batches, of one input, `transform` alone, a subclass that inherits the rest, and all together."""
+    """Methods of whole batches, of one input, `transform` alone, a subclass with no other, and all together."""
     assert outputs(function, 2, 3) == expected
 
 

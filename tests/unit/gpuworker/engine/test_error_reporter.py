@@ -16,7 +16,7 @@ SECRET = "a text of a client"
 
 def _fail(text: str) -> None:
     try:
-        raise KeyError(text)
+        {}[text]
     except KeyError as error:
         raise ValueError(f"cannot read {text}") from error
 
