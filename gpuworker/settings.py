@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 from functools import cached_property
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, field_validator, model_validator
 
+from gpuworker.model_spec import is_function
 from gpuworker.policy.circuit import CircuitOptions
 from gpuworker.policy.retries import RetryLimits
 from gpuworker.settings_groups import (
@@ -58,7 +60,11 @@ class WorkerSettings(QueueSettings):
         default="",
         pattern=r"^(|all|(cpu|mps|cuda(:\d+)?)(,\s*(cpu|mps|cuda(:\d+)?))*)$",
         description="Several devices, each with its own engine: all (GPUs that this process sees), or cuda:0,cuda:1 "
-        "and so on. Takes precedence over --device.",
+        "and so on; a number N is cuda:N. Takes precedence over --device.",
+    )
+    span: bool = Field(
+        default=False,
+        description="One engine sees all GPUs of --devices, for your own class that uses several at once.",
     )
     gpu_lease: Literal["off", "exclusive", "batch"] = Field(
         default="off",
@@ -245,6 +251,11 @@ class WorkerSettings(QueueSettings):
         default=30.0, ge=0, le=600, description="After SIGTERM: time for running batches to finish."
     )
 
+    @field_validator("devices", mode="before")
+    @classmethod
+    def _gpu_numbers(cls, value: object) -> object:
+        return re.sub(r"(?<![\w:])(\d+)(?![\w:])", r"cuda:\1", value) if isinstance(value, str) else value
+
     @field_validator("cores", "runners", "max_batch_tokens", mode="before")
     @classmethod
     def _auto(cls, value: object) -> object:
@@ -287,6 +298,15 @@ class WorkerSettings(QueueSettings):
             raise ValueError(f"gpu_lease_gpus: cuda:{gpu} needs a pool of at least {int(gpu) + 1} GPUs")
         if self.gpu_lease == "batch" and self.runners not in (None, 1):
             raise ValueError("runners: with gpu_lease=batch one batch runs at a time")
+        return self
+
+    @model_validator(mode="after")
+    def _spans_gpus(self) -> Self:
+        names = [each.strip() for each in self.devices.split(",")]
+        if self.span and not is_function(self.model):
+            raise ValueError("span: only your own class (package.module:Class) can use several GPUs at once")
+        if self.span and self.devices != "all" and not all(re.fullmatch(r"cuda:\d+", each) for each in names):
+            raise ValueError("span: name the GPUs in devices, as in --devices 0,1 or --devices all")
         return self
 
     @model_validator(mode="after")

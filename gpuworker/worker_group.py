@@ -112,6 +112,8 @@ def run(settings: WorkerSettings) -> int:
         parse_model(settings.model)
         gpus = devices.visible_gpus(devices.list_gpus(), os.environ.get("CUDA_VISIBLE_DEVICES"))
         device_names = devices.engine_devices(settings.devices, settings.device, gpus)
+        if settings.span:
+            device_names = [",".join(device_names)]
     except (ModelLoadError, NoGpuError) as error:
         sys.stderr.write(f"{error}\n")
         return 2

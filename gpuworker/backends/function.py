@@ -98,12 +98,12 @@ class FunctionBackend:
 
 
 def _show_gpu(device: str) -> None:
-    """Shows the class only this engine's GPU, as the first one, whatever library the class uses."""
+    """Shows the class only this engine's GPU, as the first one, or its GPUs, whatever library the class uses."""
     if device.startswith("cuda:"):
-        index = device.partition(":")[2]
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
-        os.environ["CUDA_VISIBLE_DEVICES"] = (
-            visible[int(index)].strip() if len(visible) > int(index) and visible[0] else index
+        indices = [each.partition(":")[2] for each in device.split(",")]
+        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(
+            visible[int(index)].strip() if len(visible) > int(index) and visible[0] else index for index in indices
         )
 
 

@@ -125,6 +125,14 @@ class Failing:
         return values
 
 
+class Environment:
+    """Returns for each input the value of the environment variable with that name."""
+
+    def transform(self, values: list[str]) -> list[str | None]:
+        """Looks the variables up in the engine process."""
+        return [os.environ.get(name) for name in values]
+
+
 class Outer(PerInputFunction):
     """Returns the outer product of a list of numbers with itself, as an array."""
 

@@ -169,6 +169,20 @@ async def test_arrays_are_returned_as_lists(cluster: GatewayCluster) -> None:
     assert answer["outputs"] == [[[1, 2], [2, 4]], [[9, 13.5], [13.5, 20.25]]]
 
 
+@pytest.mark.parametrize(("span", "visible"), [(True, {"0,1"}), (False, {"0", "1"})])
+async def test_one_engine_spans_all_gpus_or_each_has_one(
+    cluster: GatewayCluster, span: bool, visible: set[str]
+) -> None:
+    """What the class sees in the variable that every GPU library reads; no GPU is needed to name it."""
+    gateway = await start(cluster, f"{MODELS}:Environment", devices="0,1", span=span)
+    await wait_until(lambda: gateway.ready_workers(cluster.queue) == len(visible), "each engine is ready")
+    seen: set[str] = set()
+    while seen != visible:
+        outputs = predict(gateway, {"inputs": ["CUDA_VISIBLE_DEVICES"]}).json()["outputs"]
+        assert set(outputs) <= visible
+        seen |= set(outputs)
+
+
 async def test_requests_for_embeddings_to_a_function_are_refused(cluster: GatewayCluster) -> None:
     """The error of /embed and /tokenize names POST /predict."""
     gateway = await start(cluster, f"{MODELS}:Outer")

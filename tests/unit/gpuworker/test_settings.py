@@ -6,6 +6,8 @@ import socket
 
 import pytest
 
+from gpuworker.policy.circuit import CircuitOptions
+from gpuworker.policy.retries import RetryLimits
 from gpuworker.settings import WorkerSettings
 from gpuworker.settings_groups import (
     BatchSettings,
@@ -82,10 +84,34 @@ def test_groups_have_the_values_of_the_flat_settings() -> None:
     assert settings.bulk == BulkSettings(0.1, 1.5, 1.1)
     assert settings.heartbeat == HeartbeatSettings(1.0, 5.0)
     assert settings.renewal == RenewalSettings(0.1, 3_000)
-    assert settings.retries == RetrySettings(2, 200)
+    assert settings.retries == RetrySettings(2, 200, RetryLimits(3, 0.2))
+    assert settings.circuit == CircuitOptions(10.0, 5.0)
     assert WorkerSettings(max_batch_wait_ms="auto").batching.wait_s is None
 
 
 def test_an_unnamed_pool_is_this_host() -> None:
     """Workers of one host share its GPUs without a name for them."""
     assert WorkerSettings().lease.pool == socket.gethostname()
+
+
+@pytest.mark.parametrize(
+    ("devices", "names"), [("0,1", "cuda:0,cuda:1"), ("all", "all"), ("cuda:2, 13", "cuda:2, cuda:13"), ("cpu", "cpu")]
+)
+def test_a_number_is_a_gpu(devices: str, names: str) -> None:
+    """Without writing `cuda:` before each."""
+    assert WorkerSettings(devices=devices).devices == names
+
+
+@pytest.mark.parametrize(
+    ("model", "devices", "message"),
+    [
+        ("minilm", "0,1", "only your own class"),
+        ("squares:Squares", "", "name the GPUs"),
+        ("squares:Squares", "cpu,cpu", "name the GPUs"),
+    ],
+)
+def test_only_a_function_spans_gpus_that_are_named(model: str, devices: str, message: str) -> None:
+    """Otherwise the setting would be ignored."""
+    assert WorkerSettings(model="squares:Squares", devices="0,1", span=True).span
+    with pytest.raises(ValidationError, match=message):
+        WorkerSettings(model=model, devices=devices, span=True)

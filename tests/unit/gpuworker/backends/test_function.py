@@ -102,13 +102,20 @@ def test_the_current_folder_hides_no_library(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("device", "variable", "visible"),
-    [("cpu", "3", "3"), ("cuda:1", "", "1"), ("cuda:1", "4,6", "6"), ("cuda:0", "GPU-a, GPU-b", "GPU-a")],
+    [
+        ("cuda:0,cuda:1", "", "0,1"),
+        ("cuda:0,cuda:2", "4,6,7", "4,7"),
+        ("cpu", "3", "3"),
+        ("cuda:1", "", "1"),
+        ("cuda:1", "4,6", "6"),
+        ("cuda:0", "GPU-a, GPU-b", "GPU-a"),
+    ],
 )
 @pytest.mark.usefixtures("folder")
 def test_a_class_sees_only_the_gpu_of_its_engine(
     device: str, variable: str, visible: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The variable that all libraries use names it, so that two engines never meet on the first GPU."""
+    """The variable that all libraries use names it, or all that it spans, so that no two engines meet on one GPU."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", variable)
     backend = FunctionBackend(parse_model("ownmodel:Model"), replace(OPTIONS, device=device))
     assert os.environ["CUDA_VISIBLE_DEVICES"] == visible
