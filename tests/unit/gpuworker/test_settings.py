@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 
 import pytest
+from pydantic import ValidationError
 
 from gpuworker.policy.circuit import CircuitOptions
 from gpuworker.policy.retries import RetryLimits
