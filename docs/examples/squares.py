@@ -28,7 +28,7 @@ import httpx
 MAX_BATCH_SIZE = 200
 TIMEOUT_S = 120
 CONNECTIONS = 64
-"""Requests at the same time, each on a connection of its own. More would measure this client."""
+"""Requests at the same time, each on a separate connection. More would measure this client."""
 
 ROUNDS = 5
 """The time of a way is the median of this many rounds; one by one there is one, which takes long enough."""
@@ -135,7 +135,7 @@ def cluster(wait_ms: int) -> Iterator[str]:
 
 
 def main() -> None:
-    """Measures the cluster of the URL, or compares two clusters of its own."""
+    """Measures the cluster of the URL, or starts two clusters and compares them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("url", nargs="?")
     parser.add_argument("--numbers", type=int, default=880)

@@ -112,7 +112,7 @@ class Pipeline:
             self._tokenize([task])
 
     def _preprocess(self, task: EntryTask) -> tuple[list[InputItem], list[tuple[EntryTask, Exception]]]:
-        # A user's code expects one call at a time; a retry comes in a thread of its own.
+        # A user's code expects one call at a time; a retry comes in a separate thread.
         with self._preprocess_lock, self._isolation.enter(isolated=task.attempts > 0):
             self._callbacks.on_start([task.key])
             tokenized = tokenize_tasks(self._backend, [task])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 MAX_KEYS = 64
-"""Maximum number of events that are told apart. The one that was logged longest ago is forgotten first."""
+"""Maximum number of different events that are remembered. The one that was logged longest ago is forgotten first."""
 
 
 class LogLimit:

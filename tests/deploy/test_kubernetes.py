@@ -208,7 +208,7 @@ def test_the_second_model_fits_into_the_documented_overlay(tmp_path: Path) -> No
 
 def test_the_restore_pod_has_the_privileges_of_redis(rendered: list[Manifest]) -> None:
     """The pod in docs/deploy.md that restores data has the context of Redis, and mounts its volume."""
-    (text,) = re.findall(r"<<'END'\n(.*?)^END$", page("Back up"), re.MULTILINE | re.DOTALL)
+    (text,) = re.findall(r"<<'END'\n(.*?)^END$", page("Back up", "deploy.md"), re.MULTILINE | re.DOTALL)
     pod = yaml.safe_load(text)
     (container,) = pod["spec"]["containers"]
     (redis,) = containers(pod_of(named(rendered, "StatefulSet", "redis")))

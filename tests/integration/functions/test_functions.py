@@ -223,7 +223,7 @@ async def test_a_function_that_cannot_be_loaded_ends_the_worker(
 async def test_the_example_is_correct_and_runs_in_batches(cluster: GatewayCluster) -> None:
     """The example of the docs runs unchanged: it checks the squares and their order, and prints the time of each way.
 
-    One by one, each number is a batch of its own, after the wait that the article has too; in one request they share a
+    One by one, each number is a separate batch, after the wait that the article has too; in one request they share a
     batch, which that wait has time to fill.
     """
     gateway, worker = await asyncio.gather(

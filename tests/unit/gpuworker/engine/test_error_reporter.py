@@ -16,7 +16,7 @@ SECRET = "a text of a client"
 
 def _fail(text: str) -> None:
     try:
-        {}[text]
+        dict[str, str]()[text]
     except KeyError as error:
         raise ValueError(f"cannot read {text}") from error
 
@@ -54,7 +54,7 @@ def test_messages_are_logged_only_if_that_is_set(messages: Literal["off", "log",
 
 
 def test_equal_exceptions_are_logged_once_and_counted_each_time() -> None:
-    """Those of another place or type have a line of their own."""
+    """Those of another place or type have separate lines."""
     reporter, result = ErrorReporter(), BatchResult()
     with capture_logs() as lines:
         for _ in range(100):
