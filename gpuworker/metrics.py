@@ -31,6 +31,15 @@ DEVICE_BUSY = Counter(
 )
 INPUTS = Counter("redbatch_inputs", "Inputs that the model has run")
 FAILURES = Counter("redbatch_failures", "Entries answered with an error", ["code"])
+MODEL_ERRORS = Counter(
+    "redbatch_model_errors", "Exceptions that the model raised, by their type, in batches and their parts", ["type"]
+)
+MAX_ERROR_TYPES = 50
+"""More types of exceptions than this count as OTHER_ERROR: a class may make types as it runs."""
+OTHER_ERROR = "other"
+CIRCUIT_OPENED = Counter(
+    "redbatch_circuit_opened", "Times that a worker stopped claiming because its model failed on every batch"
+)
 COMMITS = Counter(
     "redbatch_commits",
     "Entries by the outcome of their commit",
@@ -46,7 +55,9 @@ RECLAIMED.labels(RELEASED)  # from the start: otherwise the first takeover would
 RECLAIMED.labels(SILENT)
 DROPPED = Counter("redbatch_dropped", "Entries dropped because they were cancelled or taken over")
 HANDED_BACK = Counter("redbatch_handed_back", "Entries handed back before they began to run")
-DEAD_LETTERS = Counter("redbatch_dead_letters", "Entries given up because the engine died each time that it ran them")
+DEAD_LETTERS = Counter(
+    "redbatch_dead_letters", "Entries given up because the engine died, or a passing exception came, at each attempt"
+)
 JOB_ENTRIES = Counter("redbatch_job_entries", "Entries of jobs that this worker added to the lanes, by reason", ["why"])
 ENGINE_RESTARTS = Counter("redbatch_engine_restarts", "Engine starts after the first")
 ENGINE_HANGS = Counter("redbatch_engine_hangs", "Engines killed because they made no progress")

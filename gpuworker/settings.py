@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 from functools import cached_property
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, field_validator, model_validator
 
+from gpuworker.model_spec import is_function
+from gpuworker.policy.circuit import CircuitOptions
 from gpuworker.policy.credits import claim_window
 from gpuworker.policy.limits import parse_sizes
+from gpuworker.policy.retries import RetryLimits
 from gpuworker.settings_groups import (
     BatchSettings,
     BulkSettings,
@@ -58,7 +62,11 @@ class WorkerSettings(QueueSettings):
         default="",
         pattern=r"^(|all|(cpu|mps|cuda(:\d+)?)(,\s*(cpu|mps|cuda(:\d+)?))*)$",
         description="Several devices, each with its own engine: all (GPUs that this process sees), or cuda:0,cuda:1 "
-        "and so on. Takes precedence over --device.",
+        "and so on; a number N is cuda:N. Takes precedence over --device.",
+    )
+    span: bool = Field(
+        default=False,
+        description="One engine sees all GPUs of --devices, for your own class that uses several at once.",
     )
     gpu_lease: Literal["off", "exclusive", "batch"] = Field(
         default="off",
@@ -218,6 +226,39 @@ class WorkerSettings(QueueSettings):
     max_attempts: int = Field(
         default=3, ge=1, le=100, description="How often an input may begin to run before it is answered input_failed."
     )
+    max_retries: int = Field(
+        default=3,
+        ge=0,
+        le=100,
+        description="How often an input runs again after an exception that your class names in `retry_on`; then it is "
+        "answered input_failed, and is a dead letter.",
+    )
+    retry_backoff_ms: float = Field(
+        default=200.0,
+        ge=0,
+        le=30_000,
+        description="Wait before the first of these runs. It doubles each time, up to 30 s; a run that could not begin "
+        "before the deadline is not waited for.",
+    )
+    error_messages: Literal["off", "log", "client"] = Field(
+        default="off",
+        description="Where messages of the model's exceptions go, which may quote an input. off: nowhere, the log has "
+        "types and tracebacks; log: into the log (the default of `redbatch up`); client: also into the answer.",
+    )
+    circuit_after_s: float = Field(
+        default=10.0,
+        ge=0,
+        le=3_600,
+        description="A worker whose model fails on every batch for this long stops claiming entries for a while; 0: it "
+        "goes on.",
+    )
+    circuit_backoff_s: float = Field(
+        default=5.0,
+        gt=0,
+        le=60,
+        description="How long it stops before it tries one entry. Each time that this fails too, the time doubles, up "
+        "to 60 s.",
+    )
     engine_hang_s: float = Field(
         default=5.0,
         ge=0.1,
@@ -234,6 +275,11 @@ class WorkerSettings(QueueSettings):
     drain_grace_s: float = Field(
         default=30.0, ge=0, le=600, description="After SIGTERM: time for running batches to finish."
     )
+
+    @field_validator("devices", mode="before")
+    @classmethod
+    def _gpu_numbers(cls, value: object) -> object:
+        return re.sub(r"(?<![\w:])(\d+)(?![\w:])", r"cuda:\1", value) if isinstance(value, str) else value
 
     @field_validator("cores", "runners", "max_batch_tokens", "claim_window", mode="before")
     @classmethod
@@ -307,6 +353,15 @@ class WorkerSettings(QueueSettings):
         return self
 
     @model_validator(mode="after")
+    def _spans_gpus(self) -> Self:
+        names = [each.strip() for each in self.devices.split(",")]
+        if self.span and not is_function(self.model):
+            raise ValueError("span: only your own class (package.module:Class) can use several GPUs at once")
+        if self.span and self.devices != "all" and not all(re.fullmatch(r"cuda:\d+", each) for each in names):
+            raise ValueError("span: name the GPUs in devices, as in --devices 0,1 or --devices all")
+        return self
+
+    @model_validator(mode="after")
     def _compiles_with_torch(self) -> Self:
         if self.compile and self.backend != "torch":
             raise ValueError(f"compile: only backend torch can compile, not {self.backend}")
@@ -356,7 +411,13 @@ class WorkerSettings(QueueSettings):
     @cached_property
     def retries(self) -> RetrySettings:
         """How often inputs run again, and what is kept of those given up."""
-        return RetrySettings(self.max_attempts, self.max_dead_letters)
+        limits = RetryLimits(self.max_retries, self.retry_backoff_ms / 1000)
+        return RetrySettings(self.max_attempts, self.max_dead_letters, limits)
+
+    @cached_property
+    def circuit(self) -> CircuitOptions:
+        """When a worker with a failing model stops claiming."""
+        return CircuitOptions(self.circuit_after_s, self.circuit_backoff_s)
 
     @property
     def queue_name(self) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from gpuworker.policy.retries import RetryLimits
+
 
 @dataclass(frozen=True, slots=True)
 class LeaseSettings:
@@ -68,7 +70,8 @@ class RenewalSettings:
 
 @dataclass(frozen=True, slots=True)
 class RetrySettings:
-    """How often an input may begin to run, and how many entries that were given up are kept."""
+    """How often an input may begin to run, how many entries that were given up are kept, and retries of exceptions."""
 
     max_attempts: int
     max_dead_letters: int
+    limits: RetryLimits

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import structlog
 
 from gpuworker import metrics
+from gpuworker.consumer.circuit_breaker import CircuitBreaker
 from gpuworker.consumer.claimer import Claimer
 from gpuworker.consumer.committer import Committer
 from gpuworker.consumer.heartbeat import HeartbeatSender
@@ -36,6 +37,8 @@ from gpuworker.ipc.messages import (
     TurnRequested,
     TurnStarted,
 )
+from gpuworker.model_spec import is_function
+from gpuworker.policy.circuit import Circuit
 from gpuworker.policy.hang_timeout import HangTimeout
 from gpuworker.policy.limits import long_tokens
 from gpuworker.policy.standby import StandbyRule
@@ -81,6 +84,7 @@ class Worker:
         self._queue = QueueConnections(settings, settings.queue_name, f"worker:{name}")
         self._claim_connection = self._queue.connection("claim", identified=True)
         worker_state = WorkerState(settings, name, self._queue.keys, self._queue.connection("control"))
+        worker_state.circuit = Circuit(settings.circuit)
         self._worker_state = worker_state
         if tracing is not None:
             self._trace(tracing)
@@ -98,9 +102,10 @@ class Worker:
         self._job_feeder = JobFeeder(worker_state, lambda: self._claimer.batch_tokens)
         self._heartbeat = HeartbeatSender(worker_state, gpus)
         self.missing_parts, self.is_alive = self._heartbeat.missing_parts, self._heartbeat.is_alive
-        self._hang_timeout = HangTimeout(settings.engine_hang_s, settings.batching.wait_s or 0.0)
+        self._hang_timeout = HangTimeout(settings.engine_hang_s, _longest_wait_s(settings))
         self._watchdog = Watchdog(worker_state, self._engine, self._hang_timeout, self._sharing)
         self._result_handler = ResultHandler(worker_state, self._committer)
+        self._circuit_breaker = CircuitBreaker(worker_state, self._committer, self._heartbeat, self._drop)
         self._returned_keys: asyncio.Future[list[str]] | None = None
         self._standby_rule = StandbyRule()
         self._stop = stop
@@ -223,6 +228,7 @@ class Worker:
         self._worker_state.in_flight.max_counted_tokens = long_tokens(ready.max_batch_tokens)
         self._hang_timeout.reset()
         self._worker_state.revision = ready.revision
+        self._worker_state.circuit.reset()
         self._heartbeat.set_ready(ready)
         if self._worker_state.standby:
             self._heartbeat.set_standby()
@@ -296,6 +302,7 @@ class Worker:
                 if message.paused_keys:
                     self._worker_state.in_flight.mark_paused(message.paused_keys)
                     self._in_progress.notify()
+                self._circuit_breaker.record_batch(message)
             case EntriesReturned() if self._returned_keys is not None and not self._returned_keys.done():
                 self._returned_keys.set_result(list(message.keys))
             case _:
@@ -314,3 +321,9 @@ class Worker:
 
     def _drop(self, keys: list[str]) -> None:
         self._engine.send(DropEntries(keys))
+
+
+def _longest_wait_s(settings: WorkerSettings) -> float:
+    """Returns how long an engine may be idle with work to do: it waits for more inputs, or to run an input again."""
+    retry_s = settings.retries.limits.longest_delay_s if is_function(settings.model) else 0.0
+    return retry_s + (settings.batching.wait_s or 0.0)

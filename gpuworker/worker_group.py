@@ -115,6 +115,8 @@ def run(settings: WorkerSettings) -> int:
         device_names = devices.engine_devices(settings.devices, settings.device, gpus)
         if settings.gpu_lease == "batch":
             device_names = turn_devices(device_names, settings.lease.gpus)
+        if settings.span:
+            device_names = [",".join(device_names)]
     except (ModelLoadError, NoGpuError) as error:
         sys.stderr.write(f"{error}\n")
         return 2

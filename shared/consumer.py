@@ -12,7 +12,7 @@ from shared.codec import parse_entry
 from shared.connection import BLOCK_MARGIN_S, BLOCK_S, Argument, RedisConnection
 from shared.jobs import MAX_RESULTS
 from shared.keys import GROUP, LANES, QUEUES, RELEASED, Keys
-from shared.messages import MAX_TOKENS, STANDBY, Entry, Heartbeat, Ref
+from shared.messages import FAILING, MAX_TOKENS, STANDBY, Entry, Heartbeat, Ref
 from shared.script_arguments import (
     ClaimArguments,
     CommitArguments,
@@ -305,7 +305,7 @@ async def mark_begun(connection: RedisConnection, keys: Keys, worker: str, entri
 
 async def heartbeat(connection: RedisConnection, keys: Keys, beat: Heartbeat, ttl_ms: int) -> tuple[int, int]:
     """Sends a heartbeat; returns Redis' clock (ms) and the number of live workers that take work."""
-    standby = int(beat.state == STANDBY)
+    standby = int(beat.state in (STANDBY, FAILING))
     args = HeartbeatArguments(beat.worker, json.dumps(asdict(beat)), ttl_ms, WORKERS_TTL_MS, standby)
     now_ms, live = await connection.run(scripts.HEARTBEAT, [keys.worker(beat.worker), keys.workers, keys.standby], args)
     return now_ms, live

@@ -25,6 +25,7 @@ RedbatchError
 ├── UnavailableError              the cluster cannot serve now
 │   ├── RedisUnreachableError
 │   ├── NoWorkerError
+│   ├── ModelFailingError         the model fails on every batch of every worker
 │   ├── JobsFullError             no capacity for more jobs
 │   └── NotDurableError           Redis does not confirm that data will survive
 ├── DeadlineExceededError         the answer did not come in time
@@ -191,6 +192,12 @@ class NoWorkerError(UnavailableError):
     """No worker has been alive for a while."""
 
     code = "no_worker"
+
+
+class ModelFailingError(UnavailableError):
+    """The model fails on every batch of every worker, so that none takes requests for a while."""
+
+    code = "model_failing"
 
 
 class JobsFullError(UnavailableError):

@@ -66,7 +66,7 @@ class Keys:
 
     @property
     def standby(self) -> str:
-        """Zset of the workers that wait for a GPU, by the time of their last heartbeat."""
+        """Zset of the workers that take no work, by the time of their last heartbeat."""
         return f"{self.prefix}standby"
 
     @property
@@ -196,8 +196,8 @@ KEY_DOCS = (
         (f"{_Q}:standby",),
         "zset",
         "workers",
-        "an hour after the last heartbeat of any worker on standby",
-        "the members of `workers` that wait for a GPU",
+        "an hour after the last heartbeat of any of them",
+        "the members of `workers` that take no work: they wait for a GPU, or their model fails",
     ),
     KeyDoc((f"{_Q}:worker:<worker>",), "string, JSON", "workers", "`heartbeat_ttl_s` (5 s) after the last heartbeat"),
     KeyDoc((f"{_Q}:begun:<worker>",), "string", "workers", "an hour after its last batch, or until it leaves"),

@@ -155,8 +155,9 @@ Result = Vectors | Values
 Reply = Result | Failure
 
 
-STANDBY, LOADING, READY, DRAINING = STATES = ("standby", "loading", "ready", "draining")
-"""The states of a worker: one on standby waits for a GPU that another worker holds."""
+STANDBY, LOADING, READY, FAILING, DRAINING = STATES = ("standby", "loading", "ready", "failing", "draining")
+"""The states of a worker: one on standby waits for a GPU that another worker holds; one that is failing has a model
+that fails on every batch, and claims nothing for a while."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +171,8 @@ class Heartbeat:
     vectors may change; and the `commit` of a model that comes from the hub. These are 0 or empty while the model loads.
     `gpu` is the driver's name of the GPU, if it reports one, with its memory and the driver's version. A worker that
     shares GPUs by leases names their pool, and the slots of it that it accepts. `max_input_bytes` is the limit of an
-    input of its function; 0 if it sets none.
+    input of its function; 0 if it sets none. A worker that is `failing` has the type of its model's last exception
+    there, and tries again in `retry_s`.
     """
 
     worker: str
@@ -199,3 +201,5 @@ class Heartbeat:
     gpu_pool: str = ""
     gpu_slots: tuple[str, ...] = ()
     max_input_bytes: int = 0
+    failing: str = ""
+    retry_s: float = 0.0

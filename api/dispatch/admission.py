@@ -6,7 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from shared.errors import NoWorkerError, OverloadedError, RateLimitedError, RedbatchError, RedisUnreachableError
+from shared.errors import (
+    ModelFailingError,
+    NoWorkerError,
+    OverloadedError,
+    RateLimitedError,
+    RedbatchError,
+    RedisUnreachableError,
+)
 from shared.messages import MAX_TOKENS
 
 MIN_RETRY_AFTER_S = 1.0
@@ -25,12 +32,16 @@ class ClusterState(NamedTuple):
     """The state of Redis and of the fleet, as a gateway knows it.
 
     `redis_down_s` is how long Redis has not answered (0 while it answers). `worker_unseen_s` is the time since the last
-    sign of life of any worker, or None if there was none. `memory_ratio` is the share of its memory that Redis uses.
+    sign of life of any worker, or None if there was none. `memory_ratio` is the share of its memory that Redis uses. If
+    the model fails on all live workers, `failing` has the type of its last exception, and the first of these tries
+    again in `retry_s`.
     """
 
     redis_down_s: float = 0.0
     worker_unseen_s: float | None = 0.0
     memory_ratio: float = 0.0
+    failing: str = ""
+    retry_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +79,8 @@ def admit(cluster: ClusterState, grace: Grace, budget_s: float, jitter: float) -
             f"No worker has lived for {cluster.worker_unseen_s:.0f} s: start one, then try again.",
             retry_after_s=_retry_s(cluster.worker_unseen_s, jitter),
         )
+    if cluster.failing:
+        return model_failing_error(cluster, jitter)
     if cluster.memory_ratio > grace.memory_ratio:
         return OverloadedError(
             f"Redis uses {cluster.memory_ratio:.0%} of its memory: try again soon, or give Redis more memory.",
@@ -80,6 +93,14 @@ def redis_unreachable_error(down_s: float, jitter: float) -> RedbatchError:
     """Returns the error for a request that Redis cannot accept: it has not answered for `down_s` seconds."""
     return RedisUnreachableError(
         f"Redis has not answered for {down_s:.1f} s: try again later.", retry_after_s=_retry_s(down_s, jitter)
+    )
+
+
+def model_failing_error(cluster: ClusterState, jitter: float) -> RedbatchError:
+    """Returns the error for a request that no worker takes, because the model fails on all of them."""
+    return ModelFailingError(
+        f"The model fails on every batch ({cluster.failing}): try again later; the workers' logs say more.",
+        retry_after_s=_retry_s(cluster.retry_s, jitter),
     )
 
 

@@ -14,7 +14,7 @@ import structlog
 
 from api import metrics
 from api.dialects.request import InferenceRequest, InferenceResult
-from api.dispatch.admission import ClusterState, Grace, admit, redis_unreachable_error
+from api.dispatch.admission import ClusterState, Grace, admit, model_failing_error, redis_unreachable_error
 from api.dispatch.inflight import InFlight
 from api.dispatch.monitor import Monitor, MonitorCallbacks
 from api.dispatch.reconciler import Reconciler
@@ -215,9 +215,12 @@ class Dispatcher:
         self._start_waiting(request)
 
     def _expire(self, request: InFlight) -> None:
-        down_s = self._cluster_state().redis_down_s
+        cluster = self._cluster_state()
+        down_s = cluster.redis_down_s
         if down_s > 0 and not request.submitted:
             request.expire(redis_unreachable_error(down_s, random.random()))  # noqa: S311 - spreads clients
+        elif cluster.failing:
+            request.expire(model_failing_error(cluster, random.random()))  # noqa: S311 - as above
         else:
             request.expire(
                 DeadlineExceededError("No answer in time: allow more time, send less at once, or add workers.")

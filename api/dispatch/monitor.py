@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from math import inf, nan
 
@@ -22,7 +22,7 @@ from shared import producer
 from shared.connection import RedisConnection
 from shared.errors import OverloadedError, QueueFullError, RedbatchError, RedisUnreachableError
 from shared.keys import BULK, INTERACTIVE, LANES, Keys
-from shared.messages import READY, STATES, Heartbeat
+from shared.messages import DRAINING, FAILING, READY, STANDBY, STATES, Heartbeat
 from shared.process.tasks import wait_for_event
 from shared.producer import QueueStats
 from shared.tenants import NO_ACTIVE_TENANTS, Limits
@@ -168,7 +168,8 @@ class Monitor:
             unseen_s = 0.0
         elif self._last_heartbeat_at is not None:
             unseen_s = max(0.0, now - down_s - self._last_heartbeat_at)
-        return ClusterState(down_s, unseen_s, self._stats.memory_ratio)
+        failing, retry_s = _failure(self._stats.workers)
+        return ClusterState(down_s, unseen_s, self._stats.memory_ratio, failing, retry_s)
 
     def worker_unseen_s(self) -> float | None:
         """Returns the time since the last sign of life of any worker, s; None if none is known."""
@@ -235,6 +236,15 @@ class Monitor:
     def alive(self) -> bool:
         """Whether the event loop still runs."""
         return time.monotonic() - self._last_beat_at < 10 * POLL_INTERVAL_S + 10.0
+
+
+def _failure(workers: Sequence[Heartbeat]) -> tuple[str, float]:
+    """Returns the type of the exception and the time to the next attempt if the model fails on all; else "" and 0."""
+    serving = [each for each in workers if each.state not in (STANDBY, DRAINING)]
+    if not serving or any(each.state != FAILING for each in serving):
+        return "", 0.0
+    first = min(serving, key=lambda each: each.retry_s)
+    return first.failing or "no reason", first.retry_s
 
 
 def _publish(queue: str, stats: QueueStats) -> None:

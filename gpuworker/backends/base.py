@@ -17,10 +17,17 @@ if TYPE_CHECKING:
     Outputs: TypeAlias = Vector | Sequence[Vector] | Sequence[bytes]
     """Of an input, and of a batch. An array holds one vector, several, or one for each input."""
 
-__all__ = ["Backend", "Encoded", "InputRefusedError", "Token"]
+__all__ = ["Backend", "Encoded", "InputRefusedError", "ModelOutputError", "Token"]
 
 TEXT_OPS = frozenset((EMBED, EMBED_ALL, TOKENIZE, DECODE))
 """The operations of models of texts."""
+
+
+class ModelOutputError(ValueError):
+    """The model returned another number of outputs than it got inputs, or an output that cannot be sent.
+
+    The client gets the message, so it holds nothing of an input.
+    """
 
 
 class Token(TypedDict):
@@ -64,6 +71,9 @@ class Backend(Protocol):
         runs_sequentially: whether batches that run at the same time compute one after the other.
         prepares_ahead: whether a batch is made ready while others run. If the same cores make and run batches, this
             gains nothing, and later inputs lose the choice of that batch.
+        collate_runs_user_code: whether `collate` runs code of a user's class, which may fail, hang or end the process
+            as `run` may.
+        retry_on: the exceptions after which an input runs again.
     """
 
     ops: frozenset[str]
@@ -80,6 +90,8 @@ class Backend(Protocol):
     normalizes: bool
     runs_sequentially: bool
     prepares_ahead: bool
+    collate_runs_user_code: bool
+    retry_on: tuple[type[BaseException], ...]
 
     def tokenize(self, inputs: Sequence[Input], options: Options = DEFAULT_OPTIONS) -> Sequence[Encoded]:
         """Returns each input as the model reads it, cut to the model's maximum length.

@@ -5,48 +5,44 @@ from __future__ import annotations
 import hashlib
 import importlib
 import json
-import math
 import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from gpuworker.backends.base import InputRefusedError, Token
-from gpuworker.backends.function_values import decode_input, encode_output
+from gpuworker.backends.function_methods import CollatedInputs, FunctionMethods, MethodsError, check_methods
+from gpuworker.backends.function_values import decode_input
 from gpuworker.model_spec import Model, ModelLoadError
 from shared.messages import DEFAULT_OPTIONS, PREDICT, Input, Options
 
 if TYPE_CHECKING:
-    from gpuworker.functions import VectorizedFunction
     from gpuworker.ipc.engine_options import EngineOptions
 
-METHODS = ("preprocess", "transform", "postprocess")
 MAX_BATCH_TOKENS = 16_384
 _DIGITS = 16
-MAX_COST = 2**31
 
 
 @dataclass(frozen=True, slots=True)
 class PreprocessedInput:
-    """An input as `preprocess` returned it; it counts as one token unless the class has a method `cost`."""
+    """An input as `preprocess_input` returned it; it counts as one token unless the class has a method `cost`."""
 
     value: Any
     tokens: int = 1
 
 
 class FunctionBackend:
-    """Calls the three methods of an object of the user's class.
+    """Calls the methods of an object of the user's class.
 
     Raises:
-        ModelLoadError: there is no such class, it lacks one of these methods, or its constructor fails.
+        ModelLoadError: there is no such class, it has no `transform`, or its constructor fails.
     """
 
     def __init__(self, model: Model, options: EngineOptions) -> None:
         _show_gpu(options.device)
-        self._function = _create(model, options.model_args)
-        self._cost = getattr(self._function, "cost", None)
+        self._methods = FunctionMethods(_create(model, options.model_args))
         self.ops = frozenset((PREDICT,))
         self.dim = 0
         self.device = options.device if options.device.startswith("cuda:") else "cpu"
@@ -59,37 +55,27 @@ class FunctionBackend:
         self.packs = True
         self.runners = 1
         self.normalizes = self.runs_sequentially = False
-        self.prepares_ahead = False  # collating takes no time: inputs that arrive while a batch runs join the next one
+        # Without `preprocess`, collating takes no time, and inputs that arrive while a batch runs join the next one.
+        self.prepares_ahead = self.collate_runs_user_code = self._methods.preprocesses_batches
+        self.retry_on = self._methods.retry_on
 
     def tokenize(self, inputs: Sequence[Input], options: Options = DEFAULT_OPTIONS) -> list[PreprocessedInput]:  # noqa: ARG002 - it has none
         """Preprocesses each input. Raises any error of the class, and InputRefusedError: an array is malformed."""
-        values = [self._function.preprocess(decode_input(each)) for each in inputs]
-        return [PreprocessedInput(each, self._cost_of(each)) for each in values]
+        values = [self._methods.preprocess_input(decode_input(each)) for each in inputs]
+        return [PreprocessedInput(each, self._methods.cost(each)) for each in values]
 
-    def _cost_of(self, value: Any) -> int:  # noqa: ANN401 - as preprocess returned it
-        """Returns what a value counts towards `max_batch_tokens`. Raises ValueError: the class says no such number."""
-        if not callable(self._cost):
-            return 1
-        cost: int = math.ceil(self._cost(value))
-        if not 1 <= cost <= MAX_COST:
-            raise ValueError(f"cost is not from 1 to {MAX_COST}")
-        return cost
+    def collate(self, inputs: Sequence[PreprocessedInput]) -> CollatedInputs:
+        """Preprocesses the values as a batch. Raises any error of the class."""
+        return self._methods.preprocess([each.value for each in inputs])
 
-    def collate(self, inputs: Sequence[PreprocessedInput]) -> list[Any]:
-        """Returns the values."""
-        return [each.value for each in inputs]
-
-    def run(self, batch: list[Any], op: str = PREDICT, *, exclusive: bool, raw: bool = False) -> list[bytes]:  # noqa: ARG002 - see base
+    def run(self, batch: CollatedInputs, op: str = PREDICT, *, exclusive: bool, raw: bool = False) -> list[bytes]:  # noqa: ARG002 - see base
         """Returns the outputs as JSON.
 
         Raises:
-            ValueError: `transform` returned another number of results than it got values.
-            Exception: any error of the class, or an output that JSON cannot hold.
+            ModelOutputError: there is not one output for each input, or one has no JSON form.
+            Exception: any error of the class.
         """
-        results = self._function.transform(batch)
-        if len(results) != len(batch):
-            raise ValueError(f"transform gave {len(results)} results for {len(batch)} values")
-        return [encode_output(self._function.postprocess(each)) for each in results]
+        return self._methods.compute(batch)
 
     def show_tokens(self, inputs: Sequence[Input], options: Options) -> list[list[Token]]:  # noqa: ARG002 - refused
         """Raises InputRefusedError."""
@@ -108,22 +94,20 @@ class FunctionBackend:
 
     def warmup(self) -> None:
         """Calls the `warmup` method of the class, if it has one."""
-        warm_up = getattr(self._function, "warmup", None)
-        if callable(warm_up):
-            warm_up()
+        self._methods.warmup()
 
 
 def _show_gpu(device: str) -> None:
-    """Shows the class only this engine's GPU, as the first one, whatever library the class uses."""
+    """Shows the class only this engine's GPU, as the first one, or its GPUs, whatever library the class uses."""
     if device.startswith("cuda:"):
-        index = device.partition(":")[2]
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
-        os.environ["CUDA_VISIBLE_DEVICES"] = (
-            visible[int(index)].strip() if len(visible) > int(index) and visible[0] else index
+        indices = [each.partition(":")[2] for each in device.split(",")]
+        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(
+            visible[int(index)].strip() if len(visible) > int(index) and visible[0] else index for index in indices
         )
 
 
-def _create(model: Model, model_args: str) -> VectorizedFunction:
+def _create(model: Model, model_args: str) -> object:
     module_name, _, class_name = model.path.partition(":")
     # Last, so that no file in the folder hides a library. In a container the module is installed; on a laptop it is in
     # the current folder.
@@ -137,13 +121,15 @@ def _create(model: Model, model_args: str) -> VectorizedFunction:
         raise ModelLoadError(f"model {model.name}: {error}") from error
     except Exception as error:
         raise ModelLoadError(f"model {model.name} cannot be imported: {_one_line(error)}") from error
-    missing = [each for each in METHODS if not callable(getattr(kind, each, None))]
-    if missing:
-        raise ModelLoadError(f"model {model.name} has no {', no '.join(missing)}: see gpuworker.functions")
     try:
-        return cast("VectorizedFunction", kind(**json.loads(model_args or "{}")))
+        check_methods(kind)
+    except MethodsError as error:
+        raise ModelLoadError(f"model {model.name} {error}: see gpuworker.functions") from error
+    try:
+        created: object = kind(**json.loads(model_args or "{}"))
     except Exception as error:
         raise ModelLoadError(f"model {model.name} cannot be constructed: {_one_line(error)}") from error
+    return created
 
 
 def _one_line(error: Exception) -> str:

@@ -79,6 +79,8 @@ class SentenceBackend:
         loaded = model_loading.load_model(model, options, self.device, torch.float32 if on_cpu else dtype)
         self.device = str(loaded.device)
         self.prepares_ahead = not on_cpu
+        self.collate_runs_user_code = False
+        self.retry_on: tuple[type[BaseException], ...] = ()
         self.runs_sequentially = self.device.startswith("cuda")
         self.max_batch_tokens = CPU_BATCH_TOKENS if on_cpu else GPU_BATCH_TOKENS
         fast_tokenizer = model_loading.fast_tokenizer_of(loaded)

@@ -60,6 +60,8 @@ class SimulatedBackend:
         self._item_s = model.item_ms / 1000
         # A sleep leaves the cores free, as a GPU does. Without a sleep there is no device to wait for.
         self.prepares_ahead = self._base_s + self._item_s > 0
+        self.collate_runs_user_code = False
+        self.retry_on: tuple[type[BaseException], ...] = ()
 
     def tokenize(self, inputs: Sequence[Input], options: Options = DEFAULT_OPTIONS) -> list[DigestInput]:
         """Hashes each input, which counts as one token. Raises InputRefusedError: the options name a prompt."""

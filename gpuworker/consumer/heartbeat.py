@@ -18,7 +18,7 @@ from gpuworker.ipc.messages import Ready
 from gpuworker.settings import WorkerSettings
 from shared import consumer
 from shared.errors import RedisUnreachableError
-from shared.messages import DRAINING, LOADING, READY, STANDBY, Heartbeat
+from shared.messages import DRAINING, FAILING, LOADING, READY, STANDBY, Heartbeat
 from shared.process.tasks import wait_for_event
 
 log = structlog.get_logger()
@@ -36,7 +36,7 @@ class HeartbeatSender:
         gpus: the GPUs that this process sees.
 
     Attributes:
-        state: READY, LOADING, STANDBY or DRAINING.
+        state: one of shared.messages.STATES.
     """
 
     def __init__(self, worker_state: WorkerState, gpus: Sequence[Gpu]) -> None:
@@ -111,6 +111,17 @@ class HeartbeatSender:
         self._set_state(STANDBY)
         self._set_up(up=False)
 
+    def set_failing(self) -> None:
+        """Records that the model fails on every batch, so that this worker claims nothing for a while."""
+        self._set_state(FAILING)
+        self._set_up(up=False)
+
+    def set_working(self) -> None:
+        """Records that a failing model may have work again."""
+        if self.state == FAILING:
+            self._set_state(READY)
+            self._set_up(up=True)
+
     def set_draining(self) -> None:
         """Records that the worker is about to leave; from now on the engine does not change the state."""
         self._set_state(DRAINING)
@@ -124,12 +135,11 @@ class HeartbeatSender:
             self._send_now.set()
 
     def missing_parts(self) -> list[str]:
-        """Returns what keeps this worker from serving: `redis`, `engine` or both."""
-        return [
-            name
-            for name, present in (("redis", self._redis_reachable), ("engine", self.state in (READY, STANDBY)))
-            if not present
-        ]
+        """Returns what keeps this worker from serving: `redis`, `engine` or both; or that its model fails, and how."""
+        missing = [] if self._redis_reachable else ["redis"]
+        if self.state == FAILING:
+            return [*missing, f"model_failing: {self._worker_state.circuit.reason}"]
+        return missing if self.state in (READY, STANDBY) else [*missing, "engine"]
 
     def is_alive(self) -> bool:
         """Returns whether the event loop still runs. Redis has no influence: its outage must restart no engine."""
@@ -167,6 +177,8 @@ class HeartbeatSender:
             gpu_pool=self._gpu_pool,
             gpu_slots=self._gpu_slots,
             max_input_bytes=worker_state.settings.max_model_input_bytes or 0,
+            failing=worker_state.circuit.reason if self.state == FAILING else "",
+            retry_s=round(worker_state.circuit.open_s(time.monotonic()), 1),
         )
 
 

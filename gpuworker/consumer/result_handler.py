@@ -25,6 +25,7 @@ class ResultHandler:
         self._rate_s = 0.0
         self._last_ended = 0.0
         self._was_saturated = False
+        self._error_types: set[str] = set()
 
     def handle(self, completed: BatchCompleted, payload: bytes) -> None:
         """Answers the entries of a completed batch and records its measurements."""
@@ -34,8 +35,9 @@ class ResultHandler:
         for failure in completed.failures:
             in_flight_entry = self._worker_state.in_flight.get(failure.key)
             if in_flight_entry is not None and not in_flight_entry.answered:
-                self._committer.fail(in_flight_entry, failure.code, failure.message)
+                self._committer.fail(in_flight_entry, failure.code, failure.message, dead=failure.dead)
         if not completed.more:
+            self._count_errors(completed)
             cost, self._answered_cost = self._answered_cost, 0
             if completed.size:
                 self._measure(completed, cost)
@@ -66,6 +68,13 @@ class ResultHandler:
             return Values(request_id, position, n, framing.unpack_values(data), timing, tokens)
         counts = tuple(done.counts)
         return Vectors(request_id, position, n, done.dim, data, timing, tokens, counts, self._worker_state.revision)
+
+    def _count_errors(self, completed: BatchCompleted) -> None:
+        for error_type in completed.errors:
+            if len(self._error_types) < metrics.MAX_ERROR_TYPES:
+                self._error_types.add(error_type)
+            known = error_type in self._error_types
+            metrics.MODEL_ERRORS.labels(error_type if known else metrics.OTHER_ERROR).inc()
 
     def _measure(self, completed: BatchCompleted, cost: int) -> None:
         size, tokens, padded, seconds = completed.size, completed.tokens, completed.padded_tokens, completed.run_s

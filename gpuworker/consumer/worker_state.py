@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from gpuworker.consumer.inflight import InFlightEntries
 from gpuworker.consumer.redis_clock import RedisClock
+from gpuworker.policy.circuit import Circuit, CircuitOptions
 from gpuworker.policy.load_average import LoadAverage
 from gpuworker.settings import WorkerSettings
 from shared.connection import RedisConnection
@@ -32,6 +33,7 @@ class WorkerState:
         revision: of the model, once it is loaded.
         tokens_per_s: measured rate of the engine in estimated tokens; 0 while unknown.
         interactive_load: what interactive entries take of that rate.
+        circuit: whether its model works, so that it may claim.
         standby: whether it waits for a GPU, and keeps no entries.
         job_entries_answered: set when entries of jobs were answered.
         spans: records its batches if requests are traced.
@@ -47,6 +49,7 @@ class WorkerState:
     revision: str = ""
     tokens_per_s: float = 0.0
     interactive_load: LoadAverage = field(default_factory=LoadAverage)
+    circuit: Circuit = field(default_factory=lambda: Circuit(CircuitOptions(0.0, 0.0)))
     standby: bool = False
     job_entries_answered: asyncio.Event = field(default_factory=asyncio.Event)
     spans: Spans | None = None

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 
 from gpuworker.backends.base import Backend
-from gpuworker.engine.failures import failure_of, is_out_of_memory
+from gpuworker.engine.failures import ModelFailure
 from gpuworker.engine.gpu_turn import GpuTurn
 from gpuworker.engine.inference import collate, run_batch, split_runnable
+from gpuworker.engine.model_errors import ModelErrors
 from gpuworker.engine.schedule import Schedule
 from gpuworker.engine.suspect_isolation import IsolationLock
-from gpuworker.engine.work import Batch, BatchResult, BatchRow, PipelineCallbacks
-from gpuworker.ipc.messages import EntryFailure
+from gpuworker.engine.work import Batch, BatchResult, BatchRow, InputItem, PipelineCallbacks
 
 
 class BatchRunner:
@@ -23,6 +24,7 @@ class BatchRunner:
         callbacks: where results are reported.
         isolation: keeps suspects apart from other inputs.
         turn: acquired before each batch.
+        errors: what is done about exceptions of the model.
     """
 
     def __init__(
@@ -32,12 +34,14 @@ class BatchRunner:
         callbacks: PipelineCallbacks,
         isolation: IsolationLock,
         turn: GpuTurn,
+        errors: ModelErrors,
     ) -> None:
         self._backend = backend
         self._schedule = schedule
         self._callbacks = callbacks
         self._isolation = isolation
         self._turn = turn
+        self._errors = errors
 
     def run(self, leads: bool) -> None:  # noqa: FBT001 - a thread's argument
         """Runs batches for ever. One of the threads leads: see Schedule.wake_runner."""
@@ -143,8 +147,7 @@ class BatchRunner:
 
         If there is no memory for a single text, the text runs once more: what took the memory may have ended.
         """
-        failures: list[EntryFailure] = []
-        no_memory = False
+        failure: ModelFailure | None = None
         parts = split_runnable(batch.rows)
         if len(parts) > 1:
             for rows in parts:
@@ -153,13 +156,13 @@ class BatchRunner:
         try:
             outputs = run_batch(self._backend, batch, exclusive=exclusive)
         except Exception as error:  # noqa: BLE001 - whatever the model raises, its neighbours get their answers
-            no_memory = is_out_of_memory(error)
-            failures = [failure_of(item.task, error) for item in batch.items]
-        if failures:  # out of the block above: its error holds what the run has allocated
-            if no_memory:
+            failure = self._errors.record(error, result)
+        if failure is not None:  # out of the block above: its error holds what the run has allocated
+            if failure.is_out_of_memory:
                 self._free_memory(batch)
-            self._compute_less(batch, result, failures, exclusive=exclusive, retries=no_memory and not is_retry)
+            self._compute_less(batch, result, failure, exclusive=exclusive, is_retry=is_retry)
             return
+        result.num_outputs += len(outputs)
         with self._schedule.lock:
             for item, output in outputs:
                 task = item.task
@@ -175,18 +178,24 @@ class BatchRunner:
         self._backend.free_memory()
 
     def _compute_less(
-        self, batch: Batch, result: BatchResult, failures: list[EntryFailure], *, exclusive: bool, retries: bool
+        self, batch: Batch, result: BatchResult, failure: ModelFailure, *, exclusive: bool, is_retry: bool
     ) -> None:
-        """Runs the halves of a batch that has failed. A single text runs again if `retries`, or fails its entries."""
+        """Runs the halves of a batch that has failed. A single text runs again, now or later, or fails its entries."""
         middle = len(batch.rows) // 2
         if middle:
             for half in (batch.rows[:middle], batch.rows[middle:]):
                 self._compute(collate(self._backend, half), result, exclusive=exclusive)
-        elif retries:
+        elif failure.is_out_of_memory and not is_retry:
             self._compute(collate(self._backend, batch.rows), result, exclusive=exclusive, is_retry=True)
         else:
             with self._schedule.lock:
-                tasks = [item.task for item in batch.items]
-                result.failures += [
-                    failure for task, failure in zip(tasks, failures, strict=True) if self._schedule.close(task)
-                ]
+                for item in batch.items:
+                    again = partial(self._run_again, item._replace(num_retries=item.num_retries + 1))
+                    if self._errors.retry(failure, item.num_retries, item.waiting.deadline, again):
+                        continue
+                    if self._schedule.close(item.task):
+                        result.failures.append(self._errors.failure_of(failure, item.task, item.num_retries))
+
+    def _run_again(self, item: InputItem) -> None:
+        with self._schedule.lock:
+            self._schedule.add_items([item._replace(ready_at=time.monotonic())])

@@ -1,11 +1,55 @@
-"""What an error of the model means for the entry that it fails, and for later batches."""
+"""What an exception of the model means for the entry that it fails, and for later batches."""
 
 from __future__ import annotations
 
-from gpuworker.backends.base import InputRefusedError
+from typing import NamedTuple
+
+from gpuworker.backends.base import InputRefusedError, ModelOutputError
 from gpuworker.engine.work import EntryTask
 from gpuworker.ipc.messages import EntryFailure
 from shared.errors import DeadlineExceededError, InputFailedError, InvalidRequestError
+
+MAX_MESSAGE_CHARS = 500
+
+
+class ModelFailure(NamedTuple):
+    """What remains of an exception of the model. The exception itself would keep the memory that the run has allocated.
+
+    Attributes:
+        code: of shared.errors.
+        message: for the client.
+        is_out_of_memory: whether there was no memory for the run.
+        is_transient: whether the class says that another attempt may succeed.
+    """
+
+    code: str
+    message: str
+    is_out_of_memory: bool
+    is_transient: bool
+
+    def of(self, task: EntryTask, *, num_retries: int = 0, dead: bool = False) -> EntryFailure:
+        """Returns how it fails an entry, after this number of retries; with `dead`, the entry becomes a dead letter."""
+        retried = f" It was tried again {num_retries} time{'s' * (num_retries > 1)}." if num_retries else ""
+        return EntryFailure(task.key, self.code, self.message + retried, dead)
+
+
+def model_failure(
+    error: Exception, retry_on: tuple[type[BaseException], ...] = (), *, show_message: bool = False
+) -> ModelFailure:
+    """Returns what an exception means. Unless `show_message`, only its type is named: its message may quote the input.
+
+    The messages of the exceptions that are made for clients are always shown.
+    """
+    if isinstance(error, InputRefusedError):
+        return ModelFailure(InvalidRequestError.code, str(error), is_out_of_memory=False, is_transient=False)
+    if isinstance(error, ModelOutputError):
+        message = f"The model failed on this input: {error}."
+        return ModelFailure(InputFailedError.code, message, is_out_of_memory=False, is_transient=False)
+    reason = type(error).__name__
+    if show_message and str(error):
+        reason = f"{reason}: {str(error)[:MAX_MESSAGE_CHARS]}"
+    message = f"The model failed on this input ({reason})."
+    return ModelFailure(InputFailedError.code, message, is_out_of_memory(error), isinstance(error, retry_on))
 
 
 def is_out_of_memory(error: Exception) -> bool:
@@ -15,13 +59,6 @@ def is_out_of_memory(error: Exception) -> bool:
     text = str(error).lower()
     says_so = "out of memory" in text or "alloc_failed" in text or ("memory" in text and "alloc" in text)
     return isinstance(error, RuntimeError) and says_so
-
-
-def failure_of(task: EntryTask, error: Exception) -> EntryFailure:
-    """Returns how an error fails an entry. Of an unexpected error it names the class: its text may quote the input."""
-    if isinstance(error, InputRefusedError):
-        return EntryFailure(task.key, InvalidRequestError.code, str(error))
-    return EntryFailure(task.key, InputFailedError.code, f"The model failed on this input ({type(error).__name__}).")
 
 
 def late_failure_of(task: EntryTask) -> EntryFailure:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
+from gpuworker.backends.base import ModelOutputError
 from gpuworker.engine.postprocess import postprocess
 from gpuworker.engine.work import Batch
 from shared.messages import DEFAULT_OPTIONS, EMBED, EMBED_ALL
@@ -15,7 +16,19 @@ if TYPE_CHECKING:
     from gpuworker.engine.work import BatchRow, InputItem
 
 
+NOT_COLLATED = object()
+"""In place of a collated batch: it is collated when it runs."""
+
+
 def collate(backend: Backend, rows: tuple[BatchRow, ...]) -> Batch:
+    """Returns rows as a batch, collated unless that runs a user's code.
+
+    Such code may hang or end the process: `run_batch` calls it, when the entries are known to have started.
+    """
+    return Batch(rows, NOT_COLLATED) if backend.collate_runs_user_code else collate_now(backend, rows)
+
+
+def collate_now(backend: Backend, rows: tuple[BatchRow, ...]) -> Batch:
     """Returns rows as a batch. If they cannot be collated, the batch holds the error, which running it raises."""
     try:
         return Batch(rows, backend.collate([row.encoded for row in rows]))
@@ -37,9 +50,11 @@ def run_batch(backend: Backend, batch: Batch, *, exclusive: bool) -> list[tuple[
     The rows can run at once: they are one group of `split_runnable`.
 
     Raises:
-        ValueError: the model returned another number of outputs than the batch has rows.
+        ModelOutputError: the model returned another number of outputs than the batch has rows.
         Exception: any other error of the model, or of collating the batch.
     """
+    if batch.collated is NOT_COLLATED:
+        batch = collate_now(backend, batch.rows)
     if batch.error is not None:
         raise batch.error
     # A list: a generator takes twice the time.
@@ -48,7 +63,7 @@ def run_batch(backend: Backend, batch: Batch, *, exclusive: bool) -> list[tuple[
     op = batch.rows[0].items[0].task.op
     outputs = backend.run(batch.collated, op, exclusive=exclusive, raw=raw)
     if len(outputs) != len(batch.rows):
-        raise ValueError(f"the model gave {len(outputs)} outputs for {len(batch.rows)} inputs")
+        raise ModelOutputError(f"it returned {len(outputs)} outputs for {len(batch.rows)} inputs")
     if plain or op != EMBED:
         return [(item, output) for row, output in zip(batch.rows, outputs, strict=True) for item in row.items]
     vectors = cast("Sequence[Vector]", outputs)

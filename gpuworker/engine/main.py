@@ -15,6 +15,7 @@ from gpuworker.backends.selection import load_backend
 from gpuworker.engine.gpu_session import GpuSession
 from gpuworker.engine.gpu_turn import UNSHARED, GpuTurn
 from gpuworker.engine.inbox import Inbox
+from gpuworker.engine.model_errors import ErrorOptions
 from gpuworker.engine.outbox import Outbox
 from gpuworker.engine.pipeline import Pipeline
 from gpuworker.engine.result_frames import encode_result
@@ -25,6 +26,7 @@ from gpuworker.ipc.messages import EntriesStarted, FrameError, LoadFailed, Ready
 from gpuworker.ipc.shared_memory import SharedMemoryReader, SharedMemoryWriter
 from gpuworker.model_spec import ModelLoadError, parse_model
 from gpuworker.policy.limits import Limits, long_tokens, parse_sizes
+from gpuworker.policy.retries import RetryLimits
 
 SWITCH_INTERVAL_S = 0.0005
 """Python's default of 5 ms is as long as a batch: a thread that holds the interpreter's lock, for some work on text,
@@ -108,7 +110,10 @@ def _create_pipeline(options: EngineOptions, backend: Backend, outbox: Outbox, t
         backend.max_input_tokens,
         max_batch_tokens,
     )
-    return Pipeline(backend, limits, callbacks, turn), ready
+    error_options = ErrorOptions(
+        options.error_messages, RetryLimits(options.max_retries, options.retry_backoff_ms / 1000)
+    )
+    return Pipeline(backend, limits, callbacks, turn, error_options), ready
 
 
 def _die(hook: threading.ExceptHookArgs) -> None:

@@ -14,17 +14,18 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable
+from functools import partial
 from queue import SimpleQueue
 
 from gpuworker.backends.base import Backend
 from gpuworker.engine.batch_runner import BatchRunner
-from gpuworker.engine.failures import failure_of
 from gpuworker.engine.gpu_turn import UNSHARED, GpuTurn
-from gpuworker.engine.inference import collate
+from gpuworker.engine.inference import collate_now
+from gpuworker.engine.model_errors import DEFAULT_ERROR_OPTIONS, ErrorOptions, ModelErrors
 from gpuworker.engine.schedule import Schedule
 from gpuworker.engine.suspect_isolation import IsolationLock
 from gpuworker.engine.tokenization import group_calls, run_tokenizer_op, tokenize_tasks
-from gpuworker.engine.work import BatchResult, EntryTask, InputItem, PipelineCallbacks
+from gpuworker.engine.work import Batch, BatchResult, BatchRow, EntryTask, InputItem, PipelineCallbacks
 from gpuworker.policy.limits import Limits
 from shared.messages import PREDICT, TOKENIZER_OPS
 
@@ -37,20 +38,29 @@ class Pipeline:
         limits: of a batch.
         callbacks: where results are reported.
         turn: acquired before each batch.
+        error_options: what is done about exceptions of the model.
     """
 
     def __init__(
-        self, backend: Backend, limits: Limits, callbacks: PipelineCallbacks, turn: GpuTurn = UNSHARED
+        self,
+        backend: Backend,
+        limits: Limits,
+        callbacks: PipelineCallbacks,
+        turn: GpuTurn = UNSHARED,
+        error_options: ErrorOptions = DEFAULT_ERROR_OPTIONS,
     ) -> None:
         self._backend = backend
         self._callbacks = callbacks
         self._schedule = Schedule(limits, backend.runners)
         self._isolation = IsolationLock()
-        self._runner = BatchRunner(backend, self._schedule, callbacks, self._isolation, turn)
+        self._errors = ModelErrors(error_options, backend.retry_on)
+        self._runner = BatchRunner(backend, self._schedule, callbacks, self._isolation, turn, self._errors)
+        self._preprocess_lock = threading.Lock()
         self._tokenizer_tasks: SimpleQueue[EntryTask] = SimpleQueue()
 
     def start(self) -> None:
         """Starts the threads, as daemons: the process ends without waiting for them."""
+        self._errors.start()
         threading.Thread(target=self._read, name="read", daemon=True).start()
         if self._backend.prepares_ahead:
             threading.Thread(target=self._prepare, name="prepare", daemon=True).start()
@@ -83,14 +93,27 @@ class Pipeline:
             items, errors = self._preprocess(tasks[0])
         else:
             items, errors = tokenize_tasks(self._backend, tasks)
+        result = BatchResult()
+        failed = [(task, self._errors.record(error, result)) for task, error in errors]
         with self._schedule.lock:
-            failures = [failure_of(task, error) for task, error in errors if self._schedule.close(task)]
             self._schedule.add_items(items)
-        if failures:
-            self._callbacks.on_result(BatchResult(failures=failures))
+            for task, failure in failed:
+                again = partial(self._tokenize_again, task)
+                if task.closed or self._errors.retry(failure, task.num_retries, task.deadline, again):
+                    continue
+                self._schedule.close(task)
+                result.failures.append(self._errors.failure_of(failure, task, task.num_retries))
+        if failed:
+            self._callbacks.on_result(result)
+
+    def _tokenize_again(self, task: EntryTask) -> None:
+        task.num_retries += 1
+        if not task.closed:
+            self._tokenize([task])
 
     def _preprocess(self, task: EntryTask) -> tuple[list[InputItem], list[tuple[EntryTask, Exception]]]:
-        with self._isolation.enter(isolated=task.attempts > 0):
+        # A user's code expects one call at a time; a retry comes in a separate thread.
+        with self._preprocess_lock, self._isolation.enter(isolated=task.attempts > 0):
             self._callbacks.on_start([task.key])
             tokenized = tokenize_tasks(self._backend, [task])
             self._callbacks.on_result(BatchResult(paused_keys=[task.key]))
@@ -104,7 +127,7 @@ class Pipeline:
                 if task.closed:
                     continue
                 task.started_at = time.monotonic()
-            result = run_tokenizer_op(self._backend, task, self._callbacks.on_start)
+            result = run_tokenizer_op(self._backend, task, self._callbacks.on_start, self._errors)
             with self._schedule.lock:
                 was_open = self._schedule.close(task)
             if was_open:
@@ -122,7 +145,18 @@ class Pipeline:
             if expired:
                 self._callbacks.on_result(BatchResult(failures=expired))
             if rows:
-                batch = collate(self._backend, rows)
+                batch = self._collate_ahead(rows)
                 with schedule.lock:
                     waiting.hold_ready(batch, planned_at, bulk_first=bulk_first, passes_over=passes_over)
                     schedule.wake_runner()
+
+    def _collate_ahead(self, rows: tuple[BatchRow, ...]) -> Batch:
+        """Returns rows as a batch. While a user's code does it, their entries count as started, as if they ran."""
+        if not self._backend.collate_runs_user_code:
+            return collate_now(self._backend, rows)
+        keys = list(dict.fromkeys(item.task.key for row in rows for item in row.items))
+        with self._isolation.enter(isolated=False):
+            self._callbacks.on_start(keys)
+            batch = collate_now(self._backend, rows)
+            self._callbacks.on_result(BatchResult(paused_keys=keys))
+        return batch

@@ -69,6 +69,8 @@ def _message(
         results,
         [] if more else result.paused_keys,
         failures,
+        result.num_outputs,
+        [] if more else result.errors,
     )
 
 

@@ -10,7 +10,8 @@ from typing import Any
 import orjson
 
 from gpuworker.backends.base import Backend, InputRefusedError
-from gpuworker.engine.failures import failure_of, late_failure_of
+from gpuworker.engine.failures import late_failure_of
+from gpuworker.engine.model_errors import ModelErrors
 from gpuworker.engine.work import BatchResult, EntryTask, InputItem
 from gpuworker.policy.composition import WaitingInput
 from shared.messages import DECODE, EMBED, PREDICT
@@ -45,7 +46,9 @@ def group_calls(tasks: Iterable[EntryTask]) -> Iterator[list[EntryTask]]:
         yield group
 
 
-def run_tokenizer_op(backend: Backend, task: EntryTask, on_start: Callable[[list[str]], None]) -> BatchResult:
+def run_tokenizer_op(
+    backend: Backend, task: EntryTask, on_start: Callable[[list[str]], None], errors: ModelErrors
+) -> BatchResult:
     """Runs an operation of TOKENIZER_OPS and returns its result. `on_start` is called first, unless it is too late."""
     if task.started_at is not None and task.started_at >= task.deadline:
         return BatchResult(failures=[late_failure_of(task)])
@@ -53,7 +56,9 @@ def run_tokenizer_op(backend: Backend, task: EntryTask, on_start: Callable[[list
     try:
         task.values = _tokenizer_values(backend, task)
     except Exception as error:  # noqa: BLE001 - whatever the tokenizer raises fails this entry alone
-        return BatchResult(failures=[failure_of(task, error)])
+        result = BatchResult()
+        result.failures.append(errors.record(error, result).of(task))
+        return result
     return BatchResult(completed=[task])
 
 
@@ -84,7 +89,9 @@ def tokenize_tasks(
     """Returns the inputs of these entries, and the entries that cannot be tokenized with their errors."""
     try:
         return _tokenize(backend, tasks), []
-    except Exception:  # noqa: BLE001 - one of them is the cause: find out which
+    except Exception as only_error:  # noqa: BLE001 - one of them is the cause: find out which
+        if len(tasks) == 1:
+            return [], [(tasks[0], only_error)]
         items: list[InputItem] = []
         errors: list[tuple[EntryTask, Exception]] = []
         for task in tasks:

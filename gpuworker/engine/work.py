@@ -32,6 +32,7 @@ class EntryTask:
         num_pending: inputs without an output.
         num_running: batches with inputs of it that run now.
         started_at: when its first batch, or its operation of TOKENIZER_OPS, began (monotonic clock).
+        num_retries: how often it was tokenized again after a passing exception.
         closed: whether it has ended here: with a result, a failure, or because the worker dropped it.
     """
 
@@ -52,6 +53,7 @@ class EntryTask:
     num_pending: int = 0
     num_running: int = 0
     started_at: float | None = None
+    num_retries: int = 0
     closed: bool = False
 
     def __post_init__(self) -> None:
@@ -63,13 +65,14 @@ class EntryTask:
 
 
 class InputItem(NamedTuple):
-    """One tokenized input that waits: its index in its entry, and when it was ready to run."""
+    """One tokenized input that waits: its index in its entry, when it was ready to run, and how often it ran again."""
 
     task: EntryTask
     input_index: int
     encoded: Encoded
     waiting: WaitingInput
     ready_at: float
+    num_retries: int = 0
 
     @property
     def content(self) -> object:
@@ -157,6 +160,8 @@ class BatchResult:
         completed: entries of which this batch ran the last input.
         paused_keys: keys of entries of which it ran a part, and of which nothing runs now.
         failures: entries that get an error.
+        num_outputs: inputs for which it has an output.
+        errors: the types of the exceptions that the model raised, in the batch and in its parts.
     """
 
     size: int = 0
@@ -174,6 +179,8 @@ class BatchResult:
     completed: list[EntryTask] = field(default_factory=list)
     paused_keys: list[str] = field(default_factory=list)
     failures: list[EntryFailure] = field(default_factory=list)
+    num_outputs: int = 0
+    errors: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,7 +108,11 @@ def engine_devices(setting: str, device: str, visible: Sequence[Gpu]) -> list[st
 
 
 def gpu_of(device: str, visible: Sequence[Gpu]) -> Gpu:
-    """Returns the GPU of a torch device such as `cuda:1`; NO_GPU for other devices, and if the driver reports none."""
+    """Returns the GPU of a torch device such as `cuda:1`, or the first of several (`cuda:0,cuda:1`).
+
+    Returns NO_GPU for other devices, and if the driver reports none.
+    """
+    device = device.partition(",")[0]
     kind, _, index = device.partition(":")
     at = int(index or 0)
     return visible[at] if kind == "cuda" and at < len(visible) else NO_GPU

@@ -37,6 +37,9 @@ class EngineOptions:
     bulk_share: float
     bulk_age_bound_ms: float
     bulk_stretch: float
+    error_messages: Literal["off", "log", "client"]
+    max_retries: int
+    retry_backoff_ms: float
     log_level: str
 
     @classmethod

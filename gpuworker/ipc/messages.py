@@ -62,11 +62,12 @@ class EntryResult(NamedTuple):
 
 
 class EntryFailure(NamedTuple):
-    """An entry that gets an error: a code of shared.errors and a message for the client."""
+    """An entry that gets an error: a code of shared.errors and a message for the client; and if it is a dead letter."""
 
     key: str
     code: str
     message: str
+    dead: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +175,7 @@ class BatchCompleted:
     """The result of a batch. The payload has the outputs of each entry in `results`, in order.
 
     A long result takes several messages with the same number in `batch`. All but the last have `more`: their measures
-    do not count, and `paused_keys` and `failures` come with the last. The measures are those of
+    do not count, and `paused_keys`, `failures` and `errors` come with the last. The measures are those of
     engine.work.BatchResult.
     """
 
@@ -195,6 +196,8 @@ class BatchCompleted:
     results: Sequence[EntryResult] = ()
     paused_keys: Sequence[str] = ()
     failures: Sequence[EntryFailure] = ()
+    num_outputs: int = 0
+    errors: Sequence[str] = ()
 
 
 TurnReport: TypeAlias = TurnRequested | TurnStarted | TurnEnded

@@ -6,7 +6,7 @@
 --   heartbeat       its heartbeat, as JSON
 --   ttl_ms          lifetime of the heartbeat
 --   workers_ttl_ms  lifetime of the zsets
---   standby         1 if the worker is on standby: it waits for a GPU, and takes no work
+--   standby         1 if the worker takes no work: it waits for a GPU, or its model fails
 --
 -- Returns {now_ms, live workers that are not on standby}.
 local worker, heartbeat, ttl_ms, workers_ttl_ms, standby = unpack(ARGV, 1, 5)

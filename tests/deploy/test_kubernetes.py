@@ -147,15 +147,15 @@ def test_a_missing_or_duplicate_object_is_found(rendered: list[Manifest]) -> Non
         assert find_faults([*rendered[:index], *rendered[index + 1 :]]), label(each)
 
 
-def page(heading: str) -> str:
-    """Returns the section of docs/deploy.md under a heading."""
-    text = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
-    return re.split(r"^##+ ", text.split(f"\n### {heading}\n")[1], maxsplit=1, flags=re.MULTILINE)[0]
+def page(heading: str, name: str) -> str:
+    """Returns the section of a document under a heading."""
+    text = (ROOT / "docs" / name).read_text(encoding="utf-8")
+    return re.split(r"^##+ ", re.split(rf"\n###? {heading}\n", text)[1], maxsplit=1, flags=re.MULTILINE)[0]
 
 
-def kustomization(heading: str, folder: Path) -> Path:
+def kustomization(heading: str, folder: Path, name: str = "deploy.md") -> Path:
     """Writes the kustomization under a heading into a folder, with paths to k8s/; returns the folder."""
-    (text,) = re.findall(r"^```yaml\n(.*?)^```$", page(heading), re.MULTILINE | re.DOTALL)
+    (text,) = re.findall(r"^```yaml\n(.*?)^```$", page(heading, name), re.MULTILINE | re.DOTALL)
     folder.mkdir()
     (folder / "kustomization.yaml").write_text(
         text.replace("redbatch/k8s", relative_path(".", folder)), encoding="utf-8"
@@ -166,6 +166,19 @@ def kustomization(heading: str, folder: Path) -> Path:
 def test_the_documented_overlay_has_no_faults(tmp_path: Path) -> None:
     """The overlay of a user in docs/deploy.md passes all checks."""
     assert find_faults(objects(render(kustomization("Your own overlay", tmp_path / "own")))) == []
+
+
+def test_the_documented_overlay_of_a_function_has_no_faults(tmp_path: Path) -> None:
+    """The image with the class, and the queue of its model at the gateways."""
+    heading = "Into an image, and onto a cluster"
+    made = objects(render(kustomization(heading, tmp_path / "own", "functions.md")))
+    assert find_faults(made) == []
+    configs = {
+        name: config_of(made, pod_of(named(made, "Deployment", name))["containers"][0])
+        for name in ("gateway", "worker")
+    }
+    assert configs["gateway"]["REDBATCH_QUEUE"] == "squares-squares"
+    assert configs["worker"]["REDBATCH_MAX_BATCH_SIZE"] == "1000"
 
 
 @pytest.mark.parametrize("components", [[], ["keda"], ["keda", "monitoring", "tls"]], ids=" ".join)
@@ -195,7 +208,7 @@ def test_the_second_model_fits_into_the_documented_overlay(tmp_path: Path) -> No
 
 def test_the_restore_pod_has_the_privileges_of_redis(rendered: list[Manifest]) -> None:
     """The pod in docs/deploy.md that restores data has the context of Redis, and mounts its volume."""
-    (text,) = re.findall(r"<<'END'\n(.*?)^END$", page("Back up"), re.MULTILINE | re.DOTALL)
+    (text,) = re.findall(r"<<'END'\n(.*?)^END$", page("Back up", "deploy.md"), re.MULTILINE | re.DOTALL)
     pod = yaml.safe_load(text)
     (container,) = pod["spec"]["containers"]
     (redis,) = containers(pod_of(named(rendered, "StatefulSet", "redis")))

@@ -8,14 +8,15 @@ import os
 import signal
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from gpuworker.functions import InputRefusedError, VectorizedFunction
+from gpuworker.functions import InputRefusedError, PerInputFunction, VectorizedFunction
 
 
-class Echo(VectorizedFunction):
+class Echo(PerInputFunction):
     """Returns each input with the size of its batch; some texts make it fail or return wrong results.
 
     Args:
@@ -28,7 +29,7 @@ class Echo(VectorizedFunction):
         self._batch_s = batch_s
         self._deadly, self._dies_in = deadly, dies_in
 
-    def preprocess(self, value: Any) -> Any:  # noqa: ANN401
+    def preprocess_input(self, value: Any) -> Any:  # noqa: ANN401
         """Refuses "!refuse", fails on "!preprocess", and dies on the deadly input if that is configured."""
         if self._dies_in == "preprocess" and value == self._deadly:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -47,16 +48,93 @@ class Echo(VectorizedFunction):
             os.kill(os.getpid(), signal.SIGKILL)
         return [[value, len(values)] for value in values if value != "!less"]
 
-    def postprocess(self, result: Any) -> Any:  # noqa: ANN401
+    def postprocess_output(self, output: Any) -> Any:  # noqa: ANN401
         """Returns an object that JSON cannot contain for "!postprocess", and 40 MiB for "!long"."""
-        if result[0] == "!postprocess":
+        if output[0] == "!postprocess":
             return object()
-        if result[0] == "!long":
+        if output[0] == "!long":
             return "x" * (40 * 2**20)
-        return result
+        return output
 
 
-class Outer(VectorizedFunction):
+class Batches(VectorizedFunction):
+    """Returns each input with what `preprocess` made of it, and the sum of its batch; some inputs make it fail.
+
+    Args:
+        deadly: an input that kills the process in `preprocess`.
+    """
+
+    def __init__(self, deadly: str = "") -> None:
+        self._deadly = deadly
+
+    def preprocess(self, inputs: list[Any]) -> list[int]:
+        """Returns the length of each input. Refuses "!refuse", fails on "!preprocess" and dies on the deadly one."""
+        if self._deadly in inputs:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if "!refuse" in inputs:
+            raise InputRefusedError("Not this one.")
+        if "!preprocess" in inputs:
+            raise RuntimeError("cannot read these")
+        return [len(each) for each in inputs]
+
+    def transform(self, batch: list[int]) -> int:
+        """Returns the sum of a batch."""
+        time.sleep(0.02)
+        return sum(batch)
+
+    def postprocess(self, preprocessed: list[int], outputs: int) -> list[list[int]]:
+        """Returns each length with the sum of all; one too few for a batch with a length of 13."""
+        return [[length, outputs] for length in preprocessed if length != 13]
+
+
+class Passing:
+    """Returns its inputs; for some of them it raises TimeoutError the first times.
+
+    Args:
+        times: how often, by input.
+    """
+
+    retry_on = (TimeoutError,)
+
+    def __init__(self, times: dict[str, int]) -> None:
+        self._times = times
+
+    def transform(self, values: list[str]) -> list[str]:
+        """Returns the inputs. Raises TimeoutError if a file store, say, does not answer for one of them."""
+        if len(values) == 1 and self._times.get(values[0], 0):
+            self._times[values[0]] -= 1
+            raise TimeoutError
+        if any(self._times.get(each, 0) for each in values):
+            raise TimeoutError
+        return values
+
+
+class Failing:
+    """Returns its inputs; while a file exists, it raises OSError.
+
+    Args:
+        file: path of the file.
+    """
+
+    def __init__(self, file: str) -> None:
+        self._file = Path(file)
+
+    def transform(self, values: list[Any]) -> list[Any]:
+        """Returns the inputs, or raises OSError."""
+        if self._file.exists():
+            raise OSError("the model is broken")
+        return values
+
+
+class Environment:
+    """Returns for each input the value of the environment variable with that name."""
+
+    def transform(self, values: list[str]) -> list[str | None]:
+        """Looks the variables up in the engine process."""
+        return [os.environ.get(name) for name in values]
+
+
+class Outer(PerInputFunction):
     """Returns the outer product of a list of numbers with itself, as an array."""
 
     def transform(self, values: Sequence[Any]) -> Any:  # noqa: ANN401
@@ -66,9 +144,9 @@ class Outer(VectorizedFunction):
 
 
 class Incomplete:
-    """Has no `transform` and no `postprocess`."""
+    """Has no `transform`."""
 
-    def preprocess(self, value: Any) -> Any:  # noqa: ANN401
+    def preprocess_input(self, value: Any) -> Any:  # noqa: ANN401
         """Returns the value."""
         return value
 
@@ -80,7 +158,7 @@ class FailingConstructor(Outer):
         raise OSError("there are no weights\nanywhere")
 
 
-class Forking(VectorizedFunction):
+class Forking(PerInputFunction):
     """Computes squares in a pool of forked processes, and returns the engine's pid with each."""
 
     def __init__(self) -> None:

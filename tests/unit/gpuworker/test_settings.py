@@ -5,7 +5,10 @@ from __future__ import annotations
 import socket
 
 import pytest
+from pydantic import ValidationError
 
+from gpuworker.policy.circuit import CircuitOptions
+from gpuworker.policy.retries import RetryLimits
 from gpuworker.settings import WorkerSettings
 from gpuworker.settings_groups import (
     BatchSettings,
@@ -82,7 +85,8 @@ def test_groups_have_the_values_of_the_flat_settings() -> None:
     assert settings.bulk == BulkSettings(0.1, 1.5, 1.1)
     assert settings.heartbeat == HeartbeatSettings(1.0, 5.0)
     assert settings.renewal == RenewalSettings(0.1, 3_000)
-    assert settings.retries == RetrySettings(2, 200)
+    assert settings.retries == RetrySettings(2, 200, RetryLimits(3, 0.2))
+    assert settings.circuit == CircuitOptions(10.0, 5.0)
     assert WorkerSettings(max_batch_wait_ms="auto").batching.wait_s is None
 
 
@@ -130,3 +134,26 @@ def test_other_preferred_sizes_are_refused_in_one_line(
         read_settings(WorkerSettings, {"preferred_batch_sizes": text})
     (line,) = capsys.readouterr().err.splitlines()
     assert message in line
+
+
+@pytest.mark.parametrize(
+    ("devices", "names"), [("0,1", "cuda:0,cuda:1"), ("all", "all"), ("cuda:2, 13", "cuda:2, cuda:13"), ("cpu", "cpu")]
+)
+def test_a_number_is_a_gpu(devices: str, names: str) -> None:
+    """Without writing `cuda:` before each."""
+    assert WorkerSettings(devices=devices).devices == names
+
+
+@pytest.mark.parametrize(
+    ("model", "devices", "message"),
+    [
+        ("minilm", "0,1", "only your own class"),
+        ("squares:Squares", "", "name the GPUs"),
+        ("squares:Squares", "cpu,cpu", "name the GPUs"),
+    ],
+)
+def test_only_a_function_spans_gpus_that_are_named(model: str, devices: str, message: str) -> None:
+    """Otherwise the setting would be ignored."""
+    assert WorkerSettings(model="squares:Squares", devices="0,1", span=True).span
+    with pytest.raises(ValidationError, match=message):
+        WorkerSettings(model=model, devices=devices, span=True)

@@ -18,7 +18,7 @@ from api.dispatch.admission import (
     max_tokens,
     retry_after_s,
 )
-from shared.errors import NoWorkerError, OverloadedError, RedbatchError, RedisUnreachableError
+from shared.errors import ModelFailingError, NoWorkerError, OverloadedError, RedbatchError, RedisUnreachableError
 from shared.messages import MAX_TOKENS
 
 GRACE = Grace(redis_s=5.0, worker_s=60.0)
@@ -35,6 +35,8 @@ GRACE = Grace(redis_s=5.0, worker_s=60.0)
         (ClusterState(worker_unseen_s=None), NoWorkerError),
         (ClusterState(worker_unseen_s=60.0), None),
         (ClusterState(worker_unseen_s=60.1), NoWorkerError),
+        (ClusterState(failing="OSError"), ModelFailingError),
+        (ClusterState(failing="OSError", redis_down_s=5.1), RedisUnreachableError),
         (ClusterState(memory_ratio=0.7), None),
         (ClusterState(memory_ratio=0.71), OverloadedError),
     ],

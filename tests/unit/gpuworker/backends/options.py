@@ -26,5 +26,8 @@ OPTIONS = EngineOptions(
     bulk_age_bound_ms=5_000,
     bulk_stretch=1.2,
     preferred_batch_sizes="",
+    error_messages="off",
+    max_retries=3,
+    retry_backoff_ms=1,
     log_level="warning",
 )

@@ -71,6 +71,8 @@ class ScriptedBackend:
     normalizes: bool = False
     runs_sequentially: bool = False
     prepares_ahead: bool = True
+    collate_runs_user_code: bool = False
+    retry_on: tuple[type[BaseException], ...] = ()
     batches: list[list[str]] = field(default_factory=list)
     collated: list[list[str]] = field(default_factory=list)
     exclusive: list[bool] = field(default_factory=list)

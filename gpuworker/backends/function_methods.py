@@ -1,0 +1,145 @@
+"""The methods of a user's function, as the engine calls them: those that the class lacks pass their argument on."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
+from typing import Any, NamedTuple
+
+import orjson
+
+from gpuworker.backends.base import ModelOutputError
+from gpuworker.backends.function_values import encode_output
+from gpuworker.functions import PerInputFunction, VectorizedFunction
+
+MAX_COST = 2**31
+
+_ARGUMENTS = {
+    "preprocess": ("inputs",),
+    "transform": ("batch",),
+    "postprocess": ("preprocessed", "outputs"),
+    "preprocess_input": ("value",),
+    "postprocess_output": ("output",),
+    "cost": ("value",),
+}
+"""The methods of both protocols, with their arguments."""
+
+_OTHER_FORM = {"preprocess": "preprocess_input", "postprocess": "postprocess_output"}
+"""Where the methods for one input have another name."""
+
+_DEFAULTS = [getattr(each, name, None) for each in (VectorizedFunction, PerInputFunction) for name in _ARGUMENTS]
+"""The methods of the protocols themselves: a subclass that inherits one does not have it."""
+
+RETRY_ON = "retry_on"
+
+
+class MethodsError(Exception):
+    """A class does not have the methods of a function; the message names the method and what it takes."""
+
+
+class CollatedInputs(NamedTuple):
+    """A batch of `size` inputs, as `preprocess` returned it."""
+
+    size: int
+    preprocessed: Any
+
+
+class FunctionMethods:
+    """The methods of an object of the user's class, which was checked with `check_methods`.
+
+    Attributes:
+        preprocesses_batches: whether the class has the method `preprocess`.
+        retry_on: the exceptions after which an input runs again.
+    """
+
+    def __init__(self, function: object) -> None:
+        self._transform: Callable[[Any], Any] = function.transform  # type: ignore[attr-defined]  # it was checked
+        self._preprocess = _method(function, "preprocess")
+        self._postprocess = _method(function, "postprocess")
+        self._preprocess_input = _method(function, "preprocess_input")
+        self._postprocess_output = _method(function, "postprocess_output")
+        self._cost = _method(function, "cost")
+        self.warmup = _method(function, "warmup") or (lambda: None)
+        self.preprocesses_batches = self._preprocess is not None
+        self.retry_on: tuple[type[BaseException], ...] = tuple(getattr(function, RETRY_ON, ()))
+
+    def preprocess_input(self, value: Any) -> Any:  # noqa: ANN401 - any JSON value in, anything out
+        """Returns one input as `preprocess` or `transform` takes it. Raises any error of the class."""
+        return value if self._preprocess_input is None else self._preprocess_input(value)
+
+    def cost(self, value: Any) -> int:  # noqa: ANN401 - as `preprocess_input` returned it
+        """Returns what a value counts towards `max_batch_tokens`. Raises ValueError: the class says no such number."""
+        if self._cost is None:
+            return 1
+        cost: int = math.ceil(self._cost(value))
+        if not 1 <= cost <= MAX_COST:
+            raise ValueError(f"cost is not from 1 to {MAX_COST}")
+        return cost
+
+    def preprocess(self, values: list[Any]) -> CollatedInputs:
+        """Returns a batch as `transform` takes it. Raises any error of the class."""
+        return CollatedInputs(len(values), values if self._preprocess is None else self._preprocess(values))
+
+    def compute(self, batch: CollatedInputs) -> list[bytes]:
+        """Returns the output of each input, as JSON.
+
+        Raises:
+            ModelOutputError: there is not one output for each input, or one has no JSON form.
+            Exception: any error of the class.
+        """
+        outputs, source = self._transform(batch.preprocessed), "transform"
+        if self._postprocess is not None:
+            outputs, source = self._postprocess(batch.preprocessed, outputs), "postprocess"
+        _check_outputs(outputs, source, batch.size)
+        finish = self._postprocess_output
+        return [_encode(each if finish is None else finish(each)) for each in outputs]
+
+
+def check_methods(kind: type) -> None:
+    """Raises MethodsError if a class has no `transform`, a method that takes other arguments, or a wrong `retry_on`."""
+    if _method(kind, "transform") is None:
+        raise MethodsError("has no transform")
+    for name, arguments in _ARGUMENTS.items():
+        if _method(kind, name) is None:
+            continue
+        try:
+            # A method of a class takes self, unless it is static or of the class itself.
+            is_plain = inspect.isfunction(inspect.getattr_static(kind, name))
+            inspect.signature(getattr(kind, name)).bind(*([None] * is_plain), *arguments)
+        except TypeError:
+            hint = f"; for one input at a time, call it {_OTHER_FORM[name]}" if name in _OTHER_FORM else ""
+            raise MethodsError(f"has a {name} that does not take ({', '.join(arguments)}){hint}") from None
+        except ValueError:  # it is built in, and has no signature
+            continue
+    retry_on = getattr(kind, RETRY_ON, ())
+    if not isinstance(retry_on, tuple) or not all(
+        isinstance(each, type) and issubclass(each, Exception) for each in retry_on
+    ):
+        raise MethodsError(f"has a {RETRY_ON} that is no tuple of exception classes")
+
+
+def _method(owner: object, name: str) -> Callable[..., Any] | None:
+    """Returns a method of an object or a class; None if there is none, or that of the protocol."""
+    method = getattr(owner, name, None)
+    function = getattr(method, "__func__", method)
+    return method if callable(method) and not any(function is each for each in _DEFAULTS) else None
+
+
+def _check_outputs(outputs: object, source: str, size: int) -> None:
+    """Raises ModelOutputError if these are not `size` outputs. Its message holds nothing of an input."""
+    ordered = hasattr(outputs, "__len__") and not isinstance(outputs, str | bytes | Mapping | AbstractSet)
+    if not ordered:
+        raise ModelOutputError(f"{source} returned a {type(outputs).__name__}, not a sequence of results")
+    num_outputs = len(outputs)  # type: ignore[arg-type]  # it has a length
+    if num_outputs != size:
+        counts = f"{num_outputs} result{'s' * (num_outputs != 1)} for {size} input{'s' * (size != 1)}"
+        raise ModelOutputError(f"{source} returned {counts}")
+
+
+def _encode(output: object) -> bytes:
+    try:
+        return encode_output(output)
+    except orjson.JSONEncodeError as error:  # its text names types and limits, and quotes no value
+        raise ModelOutputError(f"an output has no JSON form ({error})") from error

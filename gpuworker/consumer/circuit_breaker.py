@@ -1,0 +1,75 @@
+"""Stops the claims of a worker whose model fails on every batch, and lets it try again later."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import structlog
+
+from gpuworker import metrics
+from gpuworker.consumer.committer import Committer
+from gpuworker.consumer.heartbeat import HeartbeatSender
+from gpuworker.consumer.inflight import key_of
+from gpuworker.consumer.worker_state import WorkerState
+from gpuworker.ipc.messages import BatchCompleted
+from gpuworker.policy.circuit import CircuitState
+
+log = structlog.get_logger()
+
+
+class CircuitBreaker:
+    """Follows the circuit of the worker state: when it opens, the entries that have not started go to other workers.
+
+    Those that run are answered by their results. While it is half open, the worker claims one entry, as an attempt.
+
+    Args:
+        worker_state: with the circuit, which the claimer obeys.
+        committer: hands entries back.
+        heartbeat: reports the state.
+        drop: called with the keys of entries that need not run any more.
+    """
+
+    def __init__(
+        self,
+        worker_state: WorkerState,
+        committer: Committer,
+        heartbeat: HeartbeatSender,
+        drop: Callable[[list[str]], None],
+    ) -> None:
+        self._worker_state = worker_state
+        self._committer = committer
+        self._heartbeat = heartbeat
+        self._drop = drop
+
+    def record_batch(self, completed: BatchCompleted) -> None:
+        """Learns from a batch; opens or closes the circuit."""
+        if completed.more:
+            return
+        circuit, now = self._worker_state.circuit, time.monotonic()
+        was_closed = circuit.state(now) is CircuitState.CLOSED
+        error = completed.errors[-1] if completed.errors else ""
+        if circuit.record_batch(completed.num_outputs, error, now):
+            self._open(circuit.open_s(now))
+        elif not was_closed and circuit.state(now) is CircuitState.CLOSED:
+            log.info("the model works again: entries are claimed")
+            self._heartbeat.set_working()
+            self._worker_state.in_flight.capacity_freed.set()
+
+    def _open(self, for_s: float) -> None:
+        reason = self._worker_state.circuit.reason
+        log.error("the model fails on every batch: no entries are claimed", error=reason, for_s=for_s)
+        metrics.CIRCUIT_OPENED.inc()
+        self._heartbeat.set_failing()
+        waiting = [each for each in self._worker_state.in_flight.unanswered() if each.started_at is None]
+        self._drop([key_of(each.entry) for each in waiting])
+        for each in waiting:
+            each.answered = True  # a result that is on its way comes too late
+        self._committer.hand_back([each.entry for each in waiting])
+        asyncio.get_running_loop().call_later(for_s, self._try_again)
+
+    def _try_again(self) -> None:
+        if self._worker_state.circuit.state(time.monotonic()) is CircuitState.HALF_OPEN:
+            self._heartbeat.set_working()
+            self._worker_state.in_flight.capacity_freed.set()

@@ -1,0 +1,63 @@
+"""docs/functions.md: its classes run, its image has what a worker needs, and its overlays are valid."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests import plain_http
+from tests.integration.functions.conftest import EXAMPLES, ROOT
+from tests.integration.gateway.gateway_cluster import GatewayCluster
+from tests.waiting import wait_until
+
+PAGE = (ROOT / "docs/functions.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    """Returns the code blocks of the page in a language."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+
+
+def test_the_classes_of_the_page_run() -> None:
+    """The class in the style of another service, tested as the page shows."""
+    names: dict[str, Any] = {}
+    source = "\n".join(["import numpy", "class VectorTransformer: pass", *blocks("python")])
+    exec(compile(source, "docs/functions.md", "exec"), names)  # noqa: S102 - our own page
+    names["test_squares"]()
+    assert names["Squares"]().transform([2, 3]) == [4, 9]
+
+
+@pytest.mark.redis
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+async def test_the_three_lines_of_the_image_serve_the_class(cluster: GatewayCluster, tmp_path: Path) -> None:
+    """A worker with the files and variables of the image, started elsewhere, finds the class."""
+    [dockerfile] = blocks("dockerfile")
+    assert len(dockerfile.splitlines()) == 3
+    [(file, folder)] = re.findall(r"^COPY (\S+) /(\S+)$", dockerfile, re.MULTILINE)
+    target = tmp_path / folder
+    target.mkdir(parents=True)
+    (target / file).write_bytes((EXAMPLES / file).read_bytes())
+    [variables] = re.findall(r"^ENV (.+)$", dockerfile, re.MULTILINE)
+    image = dict(each.split("=", 1) for each in shlex.split(variables))
+    cluster.environment["PYTHONPATH"] = f"{ROOT}:{tmp_path}{image.pop('PYTHONPATH')}"
+    gateway = await cluster.start_gateway()
+    await cluster.start_worker(image.pop("REDBATCH_MODEL"))
+    assert not image
+    await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
+    answer = plain_http.post(f"{gateway.url}/predict", json={"inputs": [2, 3]}, timeout=60)
+    assert answer.json() == {"outputs": [4.0, 9.0]}
+
+
+def test_the_stack_file_for_the_cpu_names_the_worker() -> None:
+    """It changes a variable that the stack sets."""
+    [override] = re.findall(r"`(services: \{.*?\}\}\})`", PAGE)
+    [(service, change)] = yaml.safe_load(override)["services"].items()
+    stack = yaml.safe_load((ROOT / "swarm/stack.yml").read_text(encoding="utf-8"))["services"][service]
+    assert change["environment"].items() - stack["environment"].items()
+    assert change["environment"].keys() <= stack["environment"].keys()

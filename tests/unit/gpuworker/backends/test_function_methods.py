@@ -1,0 +1,168 @@
+"""The methods of a user's class: which it may have, what they get, and what their results have to be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gpuworker.backends.base import ModelOutputError
+from gpuworker.backends.function_methods import FunctionMethods, MethodsError, check_methods
+from gpuworker.functions import PerInputFunction, VectorizedFunction
+
+
+class VectorTransformer:
+    """A base class of the user's own, as in a program that used no Redbatch before."""
+
+    def preprocess(self, x: list[Any]) -> Any:  # noqa: ANN401, D102
+        raise NotImplementedError
+
+    def transform(self, x: Any) -> Any:  # noqa: ANN401, D102
+        raise NotImplementedError
+
+    def postprocess(self, pre: Any, trans: Any) -> list[Any]:  # noqa: ANN401, D102
+        raise NotImplementedError
+
+
+class Squarer(VectorTransformer):
+    """Squares numbers as an array, and returns each with its root."""
+
+    def preprocess(self, x: list[Any]) -> Any:  # noqa: ANN401, D102
+        return np.asarray(x, dtype=np.float64)
+
+    def transform(self, x: Any) -> Any:  # noqa: ANN401, D102
+        return x**2
+
+    def postprocess(self, pre: Any, trans: Any) -> list[Any]:  # noqa: ANN401, D102
+        return [f"{root:g}^2={square:g}" for root, square in zip(pre, trans, strict=True)]
+
+
+class PerInput(PerInputFunction):
+    """The same with methods for one input."""
+
+    def preprocess_input(self, value: Any) -> float:  # noqa: ANN401, D102
+        return float(value)
+
+    def transform(self, values: Any) -> Any:  # noqa: ANN401, D102
+        return [each**2 for each in values]
+
+    def postprocess_output(self, output: Any) -> str:  # noqa: ANN401, D102
+        return f"={output:g}"
+
+
+class TransformAlone:
+    """Has no other method."""
+
+    def transform(self, values: list[Any]) -> list[Any]:  # noqa: D102
+        return [[each, len(values)] for each in values]
+
+
+class Subclass(VectorizedFunction):
+    """Inherits the other methods of the protocol."""
+
+    def transform(self, batch: Any) -> Any:  # noqa: ANN401, D102
+        return batch
+
+
+class AllMethods(Squarer):
+    """Has methods for batches and for one input."""
+
+    def preprocess_input(self, value: Any) -> int:  # noqa: ANN401, D102
+        return int(value) + 1
+
+    def postprocess_output(self, output: str) -> str:  # noqa: D102
+        return f"<{output}>"
+
+
+def outputs(function: object, *values: Any) -> list[bytes]:  # noqa: ANN401 - any JSON value
+    """Returns the outputs for some inputs."""
+    check_methods(type(function))
+    methods = FunctionMethods(function)
+    return methods.compute(methods.preprocess([methods.preprocess_input(each) for each in values]))
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (Squarer(), [b'"2^2=4"', b'"3^2=9"']),
+        (PerInput(), [b'"=4"', b'"=9"']),
+        (TransformAlone(), [b"[2,2]", b"[3,2]"]),
+        (Subclass(), [b"2", b"3"]),
+        (AllMethods(), [b'"<3^2=9>"', b'"<4^2=16>"']),
+    ],
+)
+def test_each_form_gives_one_output_for_each_input(function: object, expected: list[bytes]) -> None:
+    """Methods of whole batches, of one input, `transform` alone, a subclass with no other, and all together."""
+    assert outputs(function, 2, 3) == expected
+
+
+def test_the_protocols_type_both_forms() -> None:
+    """A class that is no subclass has the type of its form, for mypy, which checks this file."""
+    batches: VectorizedFunction = Squarer()
+    one_by_one: PerInputFunction = PerInput()
+    assert (FunctionMethods(batches).preprocesses_batches, FunctionMethods(one_by_one).preprocesses_batches) == (
+        True,
+        False,
+    )
+    assert not FunctionMethods(Subclass()).preprocesses_batches, "an inherited method does nothing worth a thread"
+
+
+def class_with(**methods: object) -> type:
+    """Returns a class with these methods, and a `transform` unless it is given."""
+    return type("Other", (), {"transform": lambda _self, values: values} | methods)
+
+
+@pytest.mark.parametrize(
+    ("methods", "message"),
+    [
+        ({"transform": None}, "has no transform"),
+        ({"postprocess": lambda _self, _output: None}, r"postprocess that does not take \(preprocessed, outputs\)"),
+        ({"postprocess": lambda _self, _output: None}, "call it postprocess_output"),
+        ({"preprocess": lambda _self: None}, "call it preprocess_input"),
+        ({"transform": lambda _self, _a, _b: None}, r"transform that does not take \(batch\)"),
+        ({"preprocess_input": staticmethod(lambda: None)}, r"does not take \(value\)"),
+        ({"retry_on": TimeoutError}, "no tuple of exception classes"),
+        ({"retry_on": (KeyboardInterrupt,)}, "no tuple of exception classes"),
+    ],
+)
+def test_a_class_with_other_methods_is_refused_in_words(methods: dict[str, object], message: str) -> None:
+    """A method for one input that has the name of one for batches is found before the first request."""
+    with pytest.raises(MethodsError, match=message):
+        check_methods(class_with(**methods))
+
+
+@pytest.mark.parametrize(
+    "methods",
+    [
+        {"postprocess": lambda _self, _pre, _out, _more=1: []},
+        {"preprocess": staticmethod(list)},
+        {"preprocess": classmethod(lambda _cls, inputs: inputs)},
+        {"preprocess_input": int},
+        {"retry_on": (TimeoutError, OSError)},
+    ],
+)
+def test_methods_of_any_kind_are_accepted(methods: dict[str, object]) -> None:
+    """Static methods, those of the class, built-in ones, and additional arguments with defaults."""
+    check_methods(class_with(**methods))
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        ([1], "transform returned 1 result for 2 inputs"),
+        ([1, 2, 3], "transform returned 3 results for 2 inputs"),
+        (np.zeros((3, 2)), "transform returned 3 results"),
+        (7, "transform returned a int, not a sequence"),
+        (None, "transform returned a NoneType"),
+        ({"a": 1, "b": 2}, "transform returned a dict"),
+        ("ab", "transform returned a str"),
+        ([1, object()], r"an output has no JSON form \(Type is not JSON serializable: object\)"),
+    ],
+)
+def test_results_that_are_none_are_an_error_in_words(returned: object, message: str) -> None:
+    """It could not be said which result is for which input. The message holds nothing of an input."""
+    with pytest.raises(ModelOutputError, match=message):
+        outputs(class_with(transform=lambda _self, _values: returned)(), 1, 2)
+    with pytest.raises(ModelOutputError, match=message.replace("transform", "postprocess")):
+        outputs(class_with(postprocess=lambda _self, _pre, _outputs: returned)(), 1, 2)

@@ -1,0 +1,251 @@
+"""A user's function in the pipeline: what overlaps, what counts as started, and what an exception leads to."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, cast
+
+import orjson
+import pytest
+
+from gpuworker.backends.base import Backend, InputRefusedError
+from gpuworker.backends.function import PreprocessedInput
+from gpuworker.backends.function_methods import CollatedInputs, FunctionMethods
+from gpuworker.engine.model_errors import ErrorOptions
+from gpuworker.engine.pipeline import Pipeline
+from gpuworker.engine.work import BatchResult, EntryTask, PipelineCallbacks
+from gpuworker.policy.limits import Limits
+from gpuworker.policy.retries import RetryLimits
+from shared.messages import PREDICT
+from tests.unit.gpuworker.engine.scripted import LONG_S, ScriptedBackend
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.asyncio
+
+LIMITS = Limits(max_size=2, max_tokens=1_000, packed=True)
+RETRIES = RetryLimits(max_retries=2, backoff_s=0.001)
+
+
+class FunctionHarness(ScriptedBackend):
+    """The methods of a function in a pipeline that collects its reports.
+
+    Attributes:
+        started: keys of entries that started, in order.
+        results: results of batches, in order.
+    """
+
+    def __init__(self, function: object, options: ErrorOptions) -> None:
+        super().__init__(ops=frozenset((PREDICT,)), dim=0, packs=True)
+        self.methods = FunctionMethods(function)
+        self.prepares_ahead = self.collate_runs_user_code = self.methods.preprocesses_batches
+        self.retry_on = self.methods.retry_on
+        self.started: list[str] = []
+        self.results: list[BatchResult] = []
+        callbacks = PipelineCallbacks(self.started.extend, self.results.append, lambda: None)
+        self.pipeline = Pipeline(cast("Backend", self), LIMITS, callbacks, error_options=options)
+        self.pipeline.start()
+
+    def tokenize(self, inputs: Any, _options: Any = None) -> Any:  # noqa: ANN401
+        """Preprocesses each input."""
+        return [PreprocessedInput(self.methods.preprocess_input(orjson.loads(each))) for each in inputs]
+
+    def collate(self, inputs: Any) -> Any:  # noqa: ANN401
+        """Preprocesses a batch."""
+        return self.methods.preprocess([each.value for each in inputs])
+
+    def run(self, batch: CollatedInputs, _op: str = PREDICT, *, exclusive: bool, raw: bool = False) -> Any:  # type: ignore[override]  # noqa: ANN401, ARG002
+        """Computes a batch."""
+        return self.methods.compute(batch)
+
+    def add(self, *values: object, timeout_s: float = LONG_S) -> None:
+        """Adds an entry for each value, under the value as its key."""
+        now = time.monotonic()
+        self.pipeline.add(
+            [EntryTask(str(each), (orjson.dumps(each),), now, now + timeout_s, op=PREDICT) for each in values]
+        )
+
+    @property
+    def outputs(self) -> dict[str, object]:
+        """The output of each entry that was completed, by key."""
+        done = [task for result in list(self.results) for task in result.completed]
+        return {task.key: orjson.loads(cast("bytes", task.outputs[0])) for task in done}
+
+    @property
+    def messages(self) -> dict[str, str]:
+        """The messages of the entries that failed, by key."""
+        return {failure.key: failure.message for result in list(self.results) for failure in result.failures}
+
+    @property
+    def errors(self) -> list[str]:
+        """The types of all exceptions that were reported."""
+        return [name for result in list(self.results) for name in result.errors]
+
+    async def answer(self, *values: object) -> None:
+        """Adds values and waits until each has an output or a failure."""
+        keys = {str(each) for each in values}
+        self.add(*values)
+        await wait_until(lambda: keys <= self.outputs.keys() | self.messages.keys(), "all are answered")
+
+
+def create_harness(
+    function: object,
+    retries: RetryLimits = RETRIES,
+    messages: Any = "off",  # noqa: ANN401
+) -> FunctionHarness:
+    """Returns a pipeline with a function."""
+    return FunctionHarness(function, ErrorOptions(messages, retries))
+
+
+class Overlapping:
+    """Its first `transform` ends only after another batch was preprocessed."""
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+        self._second = threading.Event()
+
+    def preprocess(self, inputs: list[int]) -> list[int]:  # noqa: D102
+        self.events.append(f"preprocess {inputs}")
+        if 0 not in inputs:
+            self._second.set()
+        return inputs
+
+    def transform(self, batch: list[int]) -> list[int]:  # noqa: D102
+        self.events.append(f"transform {batch}")
+        assert self._second.wait(LONG_S)
+        self.events.append(f"done {batch}")
+        return batch
+
+
+async def test_the_next_batch_is_preprocessed_while_the_present_one_runs() -> None:
+    """The first batch cannot end before the second is preprocessed, and it ends."""
+    function = Overlapping()
+    harness = create_harness(function)
+    harness.add(0)
+    await wait_until(lambda: "transform [0]" in function.events, "the first batch runs")
+    await harness.answer(1, 2)
+    assert function.events.index("preprocess [1, 2]") < function.events.index("done [0]")
+    assert function.events.index("done [0]") < function.events.index("transform [1, 2]")
+    assert harness.started == [*"00", *"12", *"12", *"12"], "on arrival, perhaps ahead, and as they run"
+    paused = [key for result in harness.results for key in result.paused_keys]
+    assert paused == [*"012", *"12"], "each time, except at the end"
+
+
+class Raising:
+    """Raises the exception that an input selects, with its text as the message."""
+
+    def __init__(self, **errors: type[Exception]) -> None:
+        self._errors = errors
+
+    def transform(self, values: list[str]) -> list[str]:  # noqa: D102
+        for each in values:
+            if each in self._errors:
+                raise self._errors[each](f"cannot compute {each}")
+        return values
+
+
+async def test_exceptions_are_reported_by_type_and_clients_get_the_type() -> None:
+    """Once for each time that one was raised: in the batch, and for the input alone. A refusal is no fault."""
+    harness = create_harness(Raising(bad=KeyError, refused=InputRefusedError))
+    await harness.answer("bad", "good", "refused")
+    assert harness.outputs == {"good": "good"}
+    assert harness.messages == {
+        "bad": "The model failed on this input (KeyError).",
+        "refused": "cannot compute refused",
+    }
+    assert set(harness.errors) == {"KeyError"}
+    assert sum(result.num_outputs for result in harness.results) == 1
+
+
+async def test_clients_get_the_message_only_if_that_is_set() -> None:
+    """It may quote the input."""
+    harness = create_harness(Raising(bad=ValueError), messages="client")
+    await harness.answer("bad")
+    assert harness.messages == {"bad": "The model failed on this input (ValueError: cannot compute bad)."}
+
+
+class Passing:
+    """Raises TimeoutError for some inputs the first times that it gets them.
+
+    Args:
+        times: how often, by input.
+        method: in which method.
+    """
+
+    retry_on = (TimeoutError,)
+
+    def __init__(self, method: str, **times: int) -> None:
+        self._times = times
+        self._method = method
+        self.calls: list[str] = []
+
+    def _compute(self, method: str, values: list[str]) -> None:
+        if method != self._method:
+            return
+        self.calls += values
+        for each in values:
+            if self._times.get(each, 0) > 0:
+                self._times[each] -= 1
+                raise TimeoutError
+
+    def preprocess_input(self, value: str) -> str:  # noqa: D102
+        self._compute("preprocess_input", [value])
+        return value
+
+    def preprocess(self, inputs: list[str]) -> list[str]:  # noqa: D102
+        self._compute("preprocess", inputs)
+        return inputs
+
+    def transform(self, batch: list[str]) -> list[str]:  # noqa: D102
+        self._compute("transform", batch)
+        return batch
+
+
+@pytest.mark.parametrize("method", ["preprocess_input", "preprocess", "transform"])
+async def test_an_input_runs_again_after_an_exception_that_passes(method: str) -> None:
+    """Its neighbours have their outputs, and it has one as soon as the exception has passed."""
+    function = Passing(method, away=2)
+    harness = create_harness(function)
+    await harness.answer("here", "away", "there")
+    assert harness.outputs == {each: each for each in ("here", "away", "there")}
+    assert len(harness.errors) == 2
+    assert function.calls.count("away") == 3
+
+
+@pytest.mark.parametrize("method", ["preprocess_input", "transform"])
+async def test_an_input_that_fails_at_each_retry_is_a_dead_letter(method: str) -> None:
+    """After the last of them; the client gets the type, and how often it was tried again."""
+    function = Passing(method, away=1_000)
+    harness = create_harness(function)
+    await harness.answer("away", "here")
+    assert harness.outputs == {"here": "here"}
+    assert harness.messages["away"].endswith("(TimeoutError). It was tried again 2 times.")
+    [failure] = [failure for result in harness.results for failure in result.failures]
+    assert failure.dead
+    assert function.calls.count("away") in (3, 4), "once, twice again, and perhaps in a batch with the other"
+
+
+async def test_no_retry_is_waited_for_that_the_deadline_would_cut_off() -> None:
+    """The client hears of the exception at once, and the entry is no dead letter."""
+    harness = create_harness(Passing("transform", away=1), RetryLimits(max_retries=2, backoff_s=LONG_S))
+    await harness.answer("away")
+    [failure] = [failure for result in harness.results for failure in result.failures]
+    assert (failure.message, failure.dead) == ("The model failed on this input (TimeoutError).", False)
+
+
+async def test_an_entry_that_is_dropped_is_not_tried_again() -> None:
+    """It needs no answer any more."""
+    function = Passing("transform", away=1)
+    harness = create_harness(function, RetryLimits(max_retries=2, backoff_s=0.05))
+    harness.add("away")
+    await wait_until(lambda: harness.errors == ["TimeoutError"], "it failed")
+    harness.pipeline.drop(["away"])
+    await wait_until(_after(0.1), "its retry would have come")
+    assert (function.calls, harness.outputs, harness.messages) == (["away"], {}, {})
+
+
+def _after(seconds: float) -> Callable[[], bool]:
+    """Returns a condition that holds after some time."""
+    until = time.monotonic() + seconds
+    return lambda: time.monotonic() > until
