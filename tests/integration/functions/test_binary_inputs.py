@@ -18,12 +18,10 @@ import pytest
 import redis.asyncio
 
 from tests import plain_http
-from tests.integration.functions.test_functions import MODELS, cluster, predict, start
+from tests.integration.functions.test_functions import MODELS, predict, start
 from tests.integration.gateway.gateway_cluster import GatewayCluster, GatewayProcess, error_of, metric
 from tests.integration.worker.test_large_inputs import mapped_memory, named_memory
 from tests.waiting import wait_until
-
-__all__ = ["cluster"]
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(180)]
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuworker.policy.adaptive_limits import max_runner_tokens
 from gpuworker.policy.batching import plan
 from gpuworker.policy.composition import WaitingInput
 from gpuworker.policy.credits import HORIZON_S, Credit, HeldLoad, claim_window, compute_credit, min_held_tokens
-from gpuworker.policy.limits import Limits, max_runner_tokens
+from gpuworker.policy.limits import Limits
 
 COUNTS = st.integers(0, 10_000)
 
