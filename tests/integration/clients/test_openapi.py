@@ -15,6 +15,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from api.app import description
+from api.jobs import results
 from api.jobs.schema import NDJSON_TYPES
 from tests.integration.gateway.gateway_cluster import GatewayProcess
 
@@ -27,6 +28,13 @@ EXAMPLES = 40
 def lines_of(_context: schemathesis.SerializationContext, value: object) -> bytes:
     """Returns the body of lines for a generated value, as text."""
     return str(value).encode(errors="replace")
+
+
+@schemathesis.serializer(results.NPY)
+def bytes_of(_context: schemathesis.SerializationContext, value: object) -> bytes:
+    """Returns the body of a generated value of format `binary`; any other value as text."""
+    data = getattr(value, "data", None)
+    return data if isinstance(data, bytes) else str(value).encode(errors="replace")
 
 
 described = schemathesis.openapi.from_dict(description())

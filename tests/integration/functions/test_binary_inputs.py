@@ -10,6 +10,7 @@ import random
 import signal
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -21,6 +22,7 @@ from tests import plain_http
 from tests.integration.functions.test_functions import MODELS, predict, start
 from tests.integration.gateway.gateway_cluster import GatewayCluster, GatewayProcess, error_of, metric
 from tests.integration.worker.test_large_inputs import mapped_memory, named_memory
+from tests.processes import Program
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(180)]
@@ -216,6 +218,34 @@ async def test_bytes_come_back_in_base64(cluster: GatewayCluster) -> None:
     sizes = [7, 0, 300]
     assert predict(gateway, {"inputs": sizes}).json() == {"outputs": [{"base64": each} for each in filled(sizes)]}
     assert predict(gateway, {"input": 20_000_000}).json() == {"output": {"base64": filled([20_000_000])[0]}}
+
+
+def shared_bytes(worker: Program) -> list[int]:
+    """Returns the bytes that are in the shared memories of a worker."""
+    descriptors = Path(f"/proc/{worker.pid}/fd").iterdir()
+    return [each.stat().st_blocks * 512 for each in descriptors if "memfd:redbatch" in str(each.readlink())]
+
+
+async def test_a_large_result_waits_in_shared_memory(cluster: GatewayCluster, redis_url: str) -> None:
+    """While the worker is stopped, 20 MB of its engine are there; once it has read them, the memory is free again."""
+    gateway, worker = await asyncio.gather(
+        cluster.start_gateway(), cluster.start_worker(f"{MODELS}:Fill", model_args='{"batch_s": 2}')
+    )
+    await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
+
+    async def runs() -> bool:
+        return bool([key async for key in raw.scan_iter(cluster.keys.begun("*"))])
+
+    async with redis.asyncio.Redis.from_url(redis_url, protocol=2) as raw:
+        sending = asyncio.create_task(asyncio.to_thread(predict, gateway, {"input": 15_000_000, "timeout_ms": 60_000}))
+        await wait_until(runs, "the input is running")
+        worker.signal(signal.SIGSTOP)
+        try:
+            await wait_until(lambda: max(shared_bytes(worker)) > 20_000_000, lambda: f"{shared_bytes(worker)}")
+        finally:
+            worker.signal(signal.SIGCONT)
+        assert (await sending).json() == {"output": {"base64": filled([15_000_000])[0]}}
+    await wait_until(lambda: max(shared_bytes(worker)) < 10_000, lambda: f"{shared_bytes(worker)} are free")
 
 
 async def test_an_engine_that_dies_with_large_results_leaves_nothing(cluster: GatewayCluster) -> None:
