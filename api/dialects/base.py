@@ -11,6 +11,8 @@ from api.errors import error_body, status_of
 from shared.errors import RedbatchError
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
     from api.dialects.request import InferenceRequest, InferenceResult
     from api.settings import RequestLimits
 
@@ -27,9 +29,11 @@ class BaseDialect(ABC):
 
     Attributes:
         route: the path that clients call; also the label of these requests in metrics.
+        body_model: the fields of a body.
     """
 
     route: str
+    body_model: type[BaseModel]
 
     def __init__(self, route: str | None = None) -> None:
         if route is not None:

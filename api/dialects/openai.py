@@ -62,6 +62,7 @@ class OpenAI(BaseDialect):
     """The dialect of POST /v1/embeddings."""
 
     route = "/v1/embeddings"
+    body_model = EmbeddingsBody
 
     def max_bytes(self, limits: RequestLimits) -> int:
         """Returns the maximum size of a body."""

@@ -35,6 +35,7 @@ class Predict(BaseDialect):
     """The dialect of POST /predict: times and errors are reported as on /embed."""
 
     route = "/predict"
+    body_model = PredictBody
 
     def parse(self, body: bytes, headers: Mapping[str, str], limits: RequestLimits) -> InferenceRequest:
         """Returns the request in a body; raises as `BaseDialect.parse` does."""
@@ -45,7 +46,7 @@ class Predict(BaseDialect):
             options = RequestOptions.model_validate(fields)
         except ValidationError as error:
             raise invalid_body_error(error) from None
-        inputs = tuple(_encode_input(value) for value in values)
+        inputs = tuple(encode_input(value) for value in values)
         partial = options.on_error == "null"
         return InferenceRequest(
             inputs,
@@ -81,7 +82,7 @@ def _pop_inputs(fields: dict[str, Any], limits: RequestLimits) -> list[Any]:
     return values
 
 
-def _encode_input(value: Any) -> str:  # noqa: ANN401 - any JSON value
+def encode_input(value: Any) -> str:  # noqa: ANN401 - any JSON value
     """Returns an input in the form that the engine takes. Raises InvalidRequestError."""
     try:
         return orjson.dumps(value).decode()

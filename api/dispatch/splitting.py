@@ -34,6 +34,11 @@ def estimate_tokens(value: Input) -> int:
     return len(value) // CHARS_PER_TOKEN + SPECIAL_TOKENS
 
 
+def inputs_per_entry(op: str, per_entry: int) -> int:
+    """Returns the maximum inputs of an entry: `per_entry`, or one for an operation whose outputs may be long."""
+    return per_entry if op in SHORT_OUTPUT_OPS else 1
+
+
 def check_output_size(request: InferenceRequest, workers: Sequence[Heartbeat]) -> None:
     """Checks the size of an answer that may be larger than its request: it passes through Redis as well.
 
@@ -77,7 +82,7 @@ def split(request: InferenceRequest, per_entry: int) -> tuple[list[NewEntry], li
     new_entries: list[NewEntry] = []
     failures: list[Failure] = []
     inputs = request.inputs
-    size = per_entry if request.op in SHORT_OUTPUT_OPS and not request.partial else 1
+    size = 1 if request.partial else inputs_per_entry(request.op, per_entry)
     for start in range(0, len(inputs), size):
         error: RequestError | None = request.input_errors.get(start)
         if error is None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from shared.errors import InvalidRequestError, RequestError, TooLargeError
+from typing import Any
 
-JobInput = str | RequestError
-"""A text, or the error of an invalid one."""
+from api.dialects.predict import encode_input
+from shared.errors import InvalidRequestError, RequestError, TooLargeError
+from shared.messages import Input
+
+JobInput = Input | RequestError
+"""A text, token ids or the JSON of a function's input; or the error of an invalid one."""
 
 
 def check_text(text: str, max_chars: int) -> JobInput:
@@ -19,3 +23,21 @@ def check_text(text: str, max_chars: int) -> JobInput:
     except UnicodeEncodeError:
         return InvalidRequestError("The text holds a lone surrogate, which is not a character.")
     return text
+
+
+def check_value(value: Any, max_chars: int) -> JobInput:  # noqa: ANN401 - any JSON value
+    """Returns an input of a function as JSON, or its error if that is longer than `max_chars`, or cannot be written."""
+    try:
+        text = encode_input(value)
+    except InvalidRequestError as error:
+        return error
+    if len(text) > max_chars:
+        return TooLargeError(f"The input has {len(text)} characters of JSON, over the limit of {max_chars}.")
+    return text
+
+
+def check_input(value: Input, error: RequestError | None) -> JobInput:
+    """Returns an input that a dialect has checked, or its error; a text that is not valid Unicode has one too."""
+    if error is not None or isinstance(value, bytes):
+        return error or value
+    return check_text(value, len(value))

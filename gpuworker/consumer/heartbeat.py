@@ -14,6 +14,7 @@ from gpuworker import metrics
 from gpuworker.consumer.worker_state import WorkerState
 from gpuworker.gpu.devices import Gpu, gpu_of
 from gpuworker.ipc.messages import Ready
+from gpuworker.model_spec import ops_of
 from shared import consumer
 from shared.errors import RedisUnreachableError
 from shared.messages import DRAINING, LOADING, READY, STANDBY, Heartbeat
@@ -157,4 +158,5 @@ class HeartbeatSender:
             gpu_uuid=gpu.uuid,
             gpu_memory_bytes=gpu.memory_bytes,
             driver=gpu.driver,
+            ops=ops_of(worker_state.settings.model),
         )

@@ -15,7 +15,7 @@ from rich.console import Console
 from redbatch.exit_codes import report_failure
 from redbatch.jobs import view
 from redbatch.queue_target import QueueTarget, run_on_queue
-from shared import jobs
+from shared import job_results, jobs
 from shared.connection import RedisConnection
 from shared.jobs import Job
 from shared.keys import Keys
@@ -44,7 +44,7 @@ def show_job(target: QueueTarget, public_id: str, *, in_json: bool) -> int:
     """Prints one job in full."""
 
     async def task(connection: RedisConnection, keys: Keys, job: Job) -> int:
-        failures = await jobs.failures(connection, keys, job.job_id, MAX_FAILURES)
+        failures = await job_results.failures(connection, keys, job.job_id, MAX_FAILURES)
         if in_json:
             typer.echo(json.dumps(view.as_dict(keys.queue, job, failures)))
         else:
@@ -77,7 +77,7 @@ def write_results(target: QueueTarget, public_id: str, out: Path) -> int:
         written = 0
         partial = out.with_name(f"{out.name}.part")
         for start in range(0, job.n, CHUNK_INPUTS):
-            for reply in await jobs.replies(connection, keys, job, start, min(job.n, start + CHUNK_INPUTS)):
+            for reply in await job_results.replies(connection, keys, job, start, min(job.n, start + CHUNK_INPUTS)):
                 if isinstance(reply, Failure) or not isinstance(reply, Vectors):
                     continue
                 if file is None:
