@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -140,12 +141,21 @@ def up(
     overrides: dict[str, str],
     gateways: Annotated[int, typer.Option(min=1, max=64, help="Number of gateways; they share the port.")] = 1,
     workers: Annotated[int, typer.Option(min=1, max=64, help="Number of workers; each loads the model.")] = 1,
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Folder in which the private Redis keeps accepted jobs, results and API keys. Default: they are lost "
+            "when `up` ends.",
+        ),
+    ] = None,
     no_auth: NoAuth = False,
 ) -> int:
     """Run a whole cluster in this terminal.
 
     It starts and supervises Redis, gateways and workers; a process that dies is
-    restarted. Ctrl-C stops all processes and leaves no files behind.
+    restarted. Ctrl-C stops all processes and leaves no files behind, except in
+    the folder of --data-dir.
 
     redbatch up
 
@@ -156,7 +166,7 @@ def up(
     from redbatch.up.cluster import ClusterSize
     from redbatch.up.command import run
 
-    return run(ClusterSize(gateways, workers), _with_auth(overrides, no_auth))
+    return run(ClusterSize(gateways, workers), _with_auth(overrides, no_auth), data_dir)
 
 
 @app.command()
