@@ -26,6 +26,7 @@ from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(90)]
 
+ECHO = "tests.integration.functions.function_models:Echo"
 EXAMPLE = Path(__file__).parents[2] / "docs/examples/consume_results.py"
 
 
@@ -118,3 +119,51 @@ async def test_the_example_consumer_survives_a_kill(cluster: GatewayCluster, tmp
         assert [row.tobytes() for row in np.load(tmp_path / f"{job}.npy")] == list(map(null_vector, texts))
     with redis.Redis.from_url(cluster.redis_url, protocol=2) as client:
         assert client.xpending(cluster.keys.results, "downstream")["pending"] <= 10
+
+
+@pytest.mark.leaves_anything
+async def test_the_example_consumer_needs_no_gateway_for_results_in_the_stream(
+    cluster: GatewayCluster, tmp_path: Path
+) -> None:
+    """Killed half-way and started again, it has the outputs and errors of every job of a function, from Redis alone."""
+    cluster.environment["PYTHONPATH"] = str(EXAMPLE.parents[2])
+    gateway, _ = await asyncio.gather(
+        cluster.start_gateway(max_inline_bytes=20_000),
+        cluster.start_worker(ECHO),
+    )
+    await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
+    words = [sys.executable, str(EXAMPLE), "--redis", as_user(cluster.redis_url, "results"), "--queue", cluster.queue]
+    words += ["--into", str(tmp_path)]
+    jobs: dict[str, list[Any]] = {}
+    consumer = subprocess.Popen(words, stdout=subprocess.DEVNULL)
+    try:
+        for number in range(30):
+            inputs = [f"job {number} input {i}" for i in range(40)] + ["!refuse", None]
+            answer = plain_http.post(f"{gateway.url}/jobs", json={"inputs": inputs})
+            assert answer.status_code == 202, answer.text
+            jobs[answer.json()["id"].rpartition(".")[2]] = inputs
+            if number % 6 == 5:
+                consumer.send_signal(signal.SIGKILL)
+                consumer.wait()
+                consumer = subprocess.Popen(words, stdout=subprocess.DEVNULL)
+        await wait_until(
+            lambda: {path.stem for path in tmp_path.glob("*.json")} == set(jobs), "all files exist", timeout_s=60
+        )
+        out, (job, inputs) = tmp_path / "outputs.jsonl", next(iter(jobs.items()))
+        assert (await command(cluster, "results", job, "-o", f"{out}.npy")).exit_code == 1
+        assert "41 of 42 results" in (await command(cluster, "results", job, "-o", str(out))).stdout
+        lines = [json.loads(line) for line in out.read_text().splitlines()]
+        assert [line and line[0] for line in lines] == [*inputs[:40], None, None]
+        for job, inputs in jobs.items():
+            document = json.loads((tmp_path / f"{job}.json").read_text())
+            assert [output and output[0] for output in document["outputs"]] == [*inputs[:40], None, None]
+            assert [(each["index"], each["code"]) for each in document["errors"]] == [(40, "invalid_request")]
+        large = plain_http.post(f"{gateway.url}/jobs", json={"inputs": ["x" * 30_000]}).json()["id"]
+        await wait_until(lambda: consumer.poll() is not None, "it ends at a link")
+        consumer = subprocess.Popen([*words, "--gateway", gateway.url], stdout=subprocess.DEVNULL)
+        path = tmp_path / f"{large.rpartition('.')[2]}.json"
+        await wait_until(path.exists, "the linked results are written")
+        assert json.loads(path.read_text())["outputs"] == [["x" * 30_000, 1]]
+    finally:
+        consumer.kill()
+        consumer.wait()

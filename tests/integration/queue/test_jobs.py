@@ -114,7 +114,8 @@ async def test_a_job_from_end_to_end(job_client: JobClient, worker: Worker, bulk
     assert await bulk_lane.length() == 0
     assert await bulk_lane.backlog() == (0, 0)
     (result,) = await results(job_client)
-    assert result[1] == {b"id": job_id.encode(), b"status": b"done", b"n": b"10", b"done": b"10", b"failed": b"0"}
+    counts = {b"id": job_id.encode(), b"status": b"done", b"n": b"10", b"done": b"10", b"failed": b"0"}
+    assert result[1] == counts | {b"op": b"embed", b"owner": b"ann"}
     for part in ("", ":out"):
         assert 0 < await bulk_lane.client.pttl(f"{job_client.keys.job(job_id)}{part}") <= job.ttl_ms
     assert await bulk_lane.client.exists(*(f"{job_client.keys.job(job_id)}:{part}" for part in ("in", "fed"))) == 0

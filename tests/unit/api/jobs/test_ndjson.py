@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from api.jobs.inputs import JobInput
 from api.jobs.ndjson import NdjsonReader
-from shared.errors import InvalidRequestError, TooLargeError
+from shared.errors import InvalidRequestError, RequestError, TooLargeError
 from shared.messages import PREDICT
 
 
@@ -59,7 +59,7 @@ def test_the_error_names_a_line_that_is_not_a_text(line: bytes, message: str) ->
 def test_an_invalid_text_fails_alone() -> None:
     """A text that is empty, too long or not valid Unicode becomes an error, and the other texts are kept."""
     texts = read(b'"a"\n"' + b"b" * 51 + b'"\n""\n"c"\n', [])
-    assert [each if isinstance(each, str) else each.code for each in texts] == [
+    assert [each.code if isinstance(each, RequestError) else each for each in texts] == [
         "a",
         "too_large",
         "invalid_request",
@@ -70,13 +70,13 @@ def test_an_invalid_text_fails_alone() -> None:
 def test_lines_may_hold_inputs_of_a_function() -> None:
     """`input` is any JSON value, which the job keeps as JSON; the first line decides what all lines hold."""
     reader = NdjsonReader(10, 50)
-    assert reader.op is None
+    assert reader.feed(b"\n") == []
     assert reader.feed(b'{"input": {"a": [1, null]}}\n{"input": null, "id": 7}\n') == ['{"a":[1,null]}', "null"]
     assert reader.op == PREDICT
     for line in (b'"a"\n', b'{"text": "a"}\n'):
         with pytest.raises(InvalidRequestError, match="either texts or inputs"):
             reader.feed(line)
-    with pytest.raises(InvalidRequestError, match="Line 5: send"):
+    with pytest.raises(InvalidRequestError, match="Line 6: send"):
         reader.feed(b'{"text": "a", "input": 1}\n')
     assert [getattr(each, "code", "") for each in reader.feed(b'{"input": "%s"}\n' % (b"x" * 50))] == ["too_large"]
 
