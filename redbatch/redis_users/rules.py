@@ -160,7 +160,7 @@ ADMIN = User(
             "+script|kill",  # ends a script that hangs; ops may start such a script, too
             "+evalsha +eval",
             "+blpop +rpush +del +unlink +pexpire",
-            "+hset +hdel +hincrby",
+            "+hset +hdel +hincrby +hkeys +hstrlen",
             "+xadd +xdel +xtrim +xack",
             "+zrem",
         ),
