@@ -67,7 +67,7 @@ async def end(
 
 async def last(client: JobClient, job_id: str) -> dict[str, bytes]:
     """Returns the last entry of the stream, which must be of this job, without id and counts."""
-    (newest,) = await client.connection.call("XREVRANGE", client.keys.results, "+", "-", "COUNT", 1)
+    *_, newest = await client.connection.call("XRANGE", client.keys.results, "-", "+")
     fields = {name.decode(): value for name, value in zip(newest[1][::2], newest[1][1::2], strict=True)}
     assert fields["id"].decode() == job_id
     return {name: value for name, value in fields.items() if name not in ("id", "n", "done", "failed", "status")}
