@@ -12,9 +12,10 @@ import structlog
 from api import metrics
 from api.dialects.request import InferenceRequest, InferenceResult
 from api.dispatch.dispatcher import Dispatcher, ProducerSpans
+from api.dispatch.splitting import min_input_limit
 from api.dispatch.vector_cache import create_caching_dispatcher
 from api.jobs.store import JobStore
-from api.settings import GatewaySettings
+from api.settings import GatewaySettings, RequestLimits
 from shared import producer
 from shared.connection import RedisConnection
 from shared.errors import (
@@ -24,7 +25,7 @@ from shared.errors import (
     NoWorkerError,
     RedisUnreachableError,
 )
-from shared.messages import Heartbeat
+from shared.messages import OPS, Heartbeat
 from shared.process.tasks import cancel_and_wait
 from shared.producer import MAX_QUEUES
 from shared.settings import canonical_model, queue_slug
@@ -99,6 +100,20 @@ class ServedQueue:
         """Raises JobsFullError: Redis uses more memory than `redis_memory_ratio` allows."""
         if self.dispatcher.monitor.cluster().memory_ratio > self._max_memory_ratio:
             raise JobsFullError("Redis is low on memory: try again later.", retry_after_s=FULL_RETRY_S)
+
+    def max_input_bytes(self, limits: RequestLimits) -> int:
+        """Returns the limit of an input of a function: the gateway's, or that of a worker if it is lower."""
+        return min(limits.max_input_bytes, min_input_limit(self.workers()) or limits.max_input_bytes)
+
+    def check_op(self, op: str) -> None:
+        """Raises InvalidRequestError: the workers of the queue, or the last ones, do not offer the operation."""
+        ops = self.dispatcher.monitor.ops
+        if ops and op not in ops:
+            offered = ", ".join(each for each in OPS if each in ops)
+            raise InvalidRequestError(
+                f"The model of queue {self.name} does not offer {op}. It offers: {offered}. "
+                "In a job, texts are for embed, and inputs for predict."
+            )
 
     def serves(self, model: str) -> bool:
         """Whether its workers use this name for their model; while there is no worker, whether earlier workers did."""

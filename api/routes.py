@@ -41,6 +41,7 @@ DIALECTS: dict[str, BaseDialect] = {
         NATIVE,
         NativeBatch(),
         Predict(),
+        Predict("/v1/predict"),
         OPENAI,
         OpenAI("/embeddings"),
         tei.Embed("/"),

@@ -10,9 +10,11 @@ from typing import Literal
 from pydantic import Field, field_validator
 
 from shared.codec import MAX_INPUT_BYTES
+from shared.messages import NO_RESULTS, PREDICT
 from shared.settings import DEFAULT_MODEL, QueueName, QueueSettings, queue_slug
 
 Durability = Literal["none", "aof", "replicas"]
+ResultsPayload = Literal["auto", "inline", "none"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,7 @@ class JobSettings:
     """Bounds and durability of jobs.
 
     `max_owed_inputs` bounds the inputs of all jobs that have no result yet, and `max_memory_ratio` the fraction of its
-    maxmemory that Redis may use.
+    maxmemory that Redis may use. `results_payload` and `max_inline_bytes` say what the results stream carries.
     """
 
     timeout_s: float
@@ -75,6 +77,14 @@ class JobSettings:
     max_memory_ratio: float
     durability: Durability
     durable_s: float
+    results_payload: ResultsPayload
+    max_inline_bytes: int
+
+    def inline_bytes(self, op: str) -> int:
+        """Returns the maximum bytes of a job's results in the results stream: see JobSpec.max_inline_bytes."""
+        if self.results_payload == "none":
+            return NO_RESULTS
+        return self.max_inline_bytes if self.results_payload == "inline" or op == PREDICT else 0
 
 
 def parse_networks(text: str) -> list[IPv4Network | IPv6Network]:
@@ -230,6 +240,17 @@ class GatewaySettings(QueueSettings):
     job_durable_s: float = Field(
         default=2.0, gt=0, le=60, description="Maximum time to reach that durability; after it: 503."
     )
+    results_payload: ResultsPayload = Field(
+        default="auto",
+        description="What the results stream carries of a job that ended: its results (inline), or neither results nor "
+        "a link to them (none). auto: the outputs of a function, and a link to vectors.",
+    )
+    max_inline_bytes: int = Field(
+        default=64 * 2**10,
+        ge=0,
+        le=2**20,
+        description="Maximum bytes of results that the results stream carries inline; a link replaces larger ones.",
+    )
     worker_grace_s: float = Field(
         default=60.0,
         ge=0,
@@ -319,4 +340,6 @@ class GatewaySettings(QueueSettings):
             max_memory_ratio=self.redis_memory_ratio,
             durability=self.job_durability,
             durable_s=self.job_durable_s,
+            results_payload=self.results_payload,
+            max_inline_bytes=self.max_inline_bytes,
         )

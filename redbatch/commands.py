@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -14,7 +15,7 @@ from pydantic_settings import BaseSettings
 
 from api.settings import GatewaySettings
 from gpuworker.settings import WorkerSettings
-from redbatch.bench.settings import BenchSettings
+from redbatch.bench.settings import BENCH_HELP, BenchSettings
 from redbatch.dead.cli import app as dead_app
 from redbatch.embed.cli import embed
 from redbatch.exit_codes import report_misuse
@@ -143,12 +144,21 @@ def up(
     overrides: dict[str, str],
     gateways: Annotated[int, typer.Option(min=1, max=64, help="Number of gateways; they share the port.")] = 1,
     workers: Annotated[int, typer.Option(min=1, max=64, help="Number of workers; each loads the model.")] = 1,
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Folder in which the private Redis keeps accepted jobs, results and API keys. Default: they are lost "
+            "when `up` ends.",
+        ),
+    ] = None,
     no_auth: NoAuth = False,
 ) -> int:
     """Run a whole cluster in this terminal.
 
     It starts and supervises Redis, gateways and workers; a process that dies is
-    restarted. Ctrl-C stops all processes and leaves no files behind.
+    restarted. Ctrl-C stops all processes and leaves no files behind, except in
+    the folder of --data-dir.
 
     redbatch up
 
@@ -159,7 +169,7 @@ def up(
     from redbatch.up.cluster import ClusterSize
     from redbatch.up.command import run
 
-    return run(ClusterSize(gateways, workers), _with_auth(overrides, no_auth))
+    return run(ClusterSize(gateways, workers), _with_auth(overrides, no_auth), data_dir)
 
 
 @app.command()
@@ -199,38 +209,6 @@ def worker(overrides: dict[str, str]) -> int:
     from redbatch.run_process import run_worker
 
     return run_worker(overrides)
-
-
-BENCH_HELP = r"""Put load on a running server and report the results.
-
-Throughput, latency, errors by code, late answers, and the cost of the load
-generator itself.
-
-redbatch bench http://127.0.0.1:8080 --clients 256 --mix mixed --duration 30s --plot run.png
-
-redbatch bench http://127.0.0.1:8080 --rate 500 --arrivals bursty --timeout-ms 1000
-
-redbatch bench https://embed.example.com --texts queries.txt --requests 1000 --header 'Authorization: Bearer ...'
-
-Closed loop (--clients): each client sends its next request after the
-previous answer. It measures the capacity of the server. The default is 64
-clients for 10 s.
-
-Open loop (--rate): each request is sent when it is due, and its latency
-counts from that moment, so requests that wait behind a stall are not
-hidden. It measures the latency that users experience.
-
-Errors have the codes of the server, or http_<status>. Codes of the load
-generator: connect_failed, connection_lost, malformed_answer, no_answer (5 s
-after its timeout), never_sent (no connection was free until then, or until
-Ctrl-C), wrong_answer (--check). Ctrl-C ends a run and prints its results.
-
-Exit code: 0 even if some requests failed; 1 if no request got a good
-answer, --check found a wrong one, the server cannot be reached or a file
-cannot be written; 2 for invalid arguments.
-
-Installation: pip install 'redbatch\[bench]'.
-"""
 
 
 @app.command(help=BENCH_HELP)

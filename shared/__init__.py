@@ -8,6 +8,7 @@
 - dead_letters: entries that were given up, for people.
 - errors: the tree of errors that cross a process border.
 - feed_window: how much of jobs may be in the lanes.
+- job_results: reads the results of jobs.
 - jobs: operations on jobs.
 - key_table: the documents' tables of Redis keys.
 - keys: all keys in Redis, and what each holds.

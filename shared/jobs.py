@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, cast, get_args
 
 from shared import scripts
-from shared.codec import CodecError, decode_reply, encode_reply
+from shared.codec import encode_reply
 from shared.connection import Argument, RedisConnection
 from shared.feed_window import MIN_WINDOW, FeedWindow
 from shared.keys import BULK, GROUP, LANES, Keys
-from shared.messages import Entry, Failure, NewEntry, Reply
+from shared.messages import EMBED, NO_RESULTS, Entry, Failure, NewEntry
 from shared.script_arguments import (
     JobCancelArguments,
     JobCreateArguments,
@@ -50,7 +50,8 @@ class JobSpec:
 
     `owner` may read the job. It has to end within `timeout_ms`, and its results are kept for `ttl_ms`. `digest`
     identifies the request, and with an `idempotency` name the same request is not created twice. `limits` apply to its
-    `tenant`; its inputs have `cost` tokens. Its entries carry its `traceparent`.
+    `tenant`; its inputs have `cost` tokens. Its entries carry its `traceparent`. `op` is the operation on each input.
+    The results stream carries results of up to `max_inline_bytes`, and a link to larger ones; with NO_RESULTS neither.
     """
 
     job_id: str
@@ -68,6 +69,8 @@ class JobSpec:
     cost: int = 0
     limits: Limits | None = None
     traceparent: str = ""
+    op: str = EMBED
+    max_inline_bytes: int = NO_RESULTS
 
 
 class JobCapacity(NamedTuple):
@@ -95,7 +98,8 @@ class Job:
     """A job as stored. Times are Redis' clock, in ms; None for what has not happened.
 
     `n` inputs are `done`, `failed`, or waiting; `per_entry` of them are answered together, unless one of these fails.
-    `revisions` are the revisions of the model that computed its vectors: several, if the model changed meanwhile.
+    `revisions` are the revisions of the model that computed its results: several, if the model changed meanwhile. `op`
+    is the operation on each input, of messages.OPS.
     """
 
     job_id: str
@@ -112,6 +116,7 @@ class Job:
     started_ms: int | None = None
     finished_ms: int | None = None
     revisions: tuple[str, ...] = ()
+    op: str = EMBED
 
     @property
     def ended(self) -> bool:
@@ -197,6 +202,8 @@ def _create_arguments(keys: Keys, spec: JobSpec, capacity: JobCapacity, window: 
         cost=spec.cost,
         limits=encode_limits(spec.limits),
         traceparent=spec.traceparent,
+        op=spec.op,
+        max_inline_bytes=spec.max_inline_bytes,
     )
 
 
@@ -223,48 +230,6 @@ async def latest(connection: RedisConnection, keys: Keys, limit: int) -> list[Jo
     """Returns the jobs that were created last, the newest first."""
     ids = await connection.call("ZREVRANGE", keys.all_jobs, 0, limit - 1)
     return [each for each in await find_all(connection, keys, [each.decode() for each in ids]) if each is not None]
-
-
-async def replies(connection: RedisConnection, keys: Keys, job: Job, start: int, stop: int) -> list[Reply]:
-    """Returns the replies to a job's inputs from `start` up to `stop`, in order, as far as there are any.
-
-    The first and the last may hold inputs outside this range. An unreadable reply counts as missing.
-    """
-    first = start // job.per_entry * job.per_entry
-    heads = range(first, min(stop, job.n), job.per_entry)
-    found = await _replies_at(connection, keys, job.job_id, heads)
-    split_positions = [
-        position
-        for head in heads
-        if (reply := found.get(head)) is None or reply.n < min(job.per_entry, job.n - head)
-        for position in range(head + 1, min(head + job.per_entry, job.n))
-    ]
-    if split_positions:
-        found |= await _replies_at(connection, keys, job.job_id, split_positions)
-    return [found[at] for at in sorted(found) if at < stop and at + found[at].n > start]
-
-
-async def failures(connection: RedisConnection, keys: Keys, job_id: str, limit: int) -> list[Failure]:
-    """Returns the errors of the first `limit` inputs that failed, sorted by position."""
-    positions = await connection.call("LRANGE", f"{keys.job(job_id)}:failed", 0, limit - 1)
-    found = await _replies_at(connection, keys, job_id, sorted(map(int, positions)))
-    return [each for each in found.values() if isinstance(each, Failure)]
-
-
-async def _replies_at(
-    connection: RedisConnection, keys: Keys, job_id: str, positions: Sequence[int]
-) -> dict[int, Reply]:
-    if not positions:
-        return {}
-    raws = await connection.call("HMGET", f"{keys.job(job_id)}:out", *positions)
-    found = {}
-    for position, raw in zip(positions, raws, strict=True):
-        if raw is not None:
-            try:
-                found[position] = decode_reply(raw)
-            except CodecError:
-                continue
-    return found
 
 
 async def cancel(connection: RedisConnection, keys: Keys, job_id: str) -> str:
@@ -342,4 +307,5 @@ def _job(job_id: str, fields: Mapping[bytes, bytes]) -> Job | None:
         started_ms,
         finished_ms,
         tuple(fields.get(b"revisions", b"").decode("utf-8", "replace").split()),
+        fields.get(b"op", EMBED.encode()).decode("ascii", "replace"),  # a job of an earlier version has none
     )

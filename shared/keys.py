@@ -210,7 +210,12 @@ KEY_DOCS = (
         "at most `cache_bytes`",
     ),
     KeyDoc(
-        (f"{_Q}:job:<id>",), "hash", "both", _AFTER_END, "the job: status, `n`, `done`, `failed`, owner, times", "jobs"
+        (f"{_Q}:job:<id>",),
+        "hash",
+        "both",
+        _AFTER_END,
+        "the job: status, `op`, `n`, `done`, `failed`, owner, times",
+        "jobs",
     ),
     KeyDoc((f"{_Q}:job:<id>:in",), "hash", "gateways", _UNTIL_END, "its inputs without a result, by position", "jobs"),
     KeyDoc(
@@ -258,7 +263,8 @@ KEY_DOCS = (
         "stream",
         "both",
         "permanent",
-        "the last 10,000 jobs that ended, for an hour: `id`, `status`, `n`, `done`, `failed`",
+        "the last 10,000 jobs that ended, for an hour: `id`, `status`, `n`, `done`, `failed`, `op`, `owner`, and "
+        "[their results](jobs.md#the-results-stream)",
         "jobs",
     ),
     KeyDoc(

@@ -21,8 +21,14 @@ EMBED, EMBED_ALL, TOKENIZE, DECODE, PREDICT = OPS = ("embed", "embed_all", "toke
 """The operation on each input: one vector; a vector for each token; its tokens; the text of token ids; or the result of
 a function."""
 
+TEXT_OPS = (EMBED, EMBED_ALL, TOKENIZE, DECODE)
+"""The operations of a model of texts; a function has PREDICT alone."""
+
 TOKENIZER_OPS = (TOKENIZE, DECODE)
 """Operations that need only the tokenizer, while the device does other work."""
+
+NO_RESULTS = -1
+"""In place of the maximum bytes of a job's results in the results stream: it has neither results nor a link to them."""
 
 Input = str | bytes
 """A text, which for PREDICT is JSON; or bytes: token ids of the model's own tokenizer, as little-endian uint32, and for
@@ -172,7 +178,8 @@ class Heartbeat:
     `gpu` is the driver's name of the GPU, if it reports one, with its memory and the driver's version. A worker that
     shares GPUs by leases names their pool, and the slots of it that it accepts. `max_input_bytes` is the limit of an
     input of its function; 0 if it sets none. A worker that is `failing` has the type of its model's last exception
-    there, and tries again in `retry_s`.
+    there, and tries again in `retry_s`. `ops` are the operations that the model offers, also while it loads; empty
+    if an older worker does not report them.
     """
 
     worker: str
@@ -203,3 +210,4 @@ class Heartbeat:
     max_input_bytes: int = 0
     failing: str = ""
     retry_s: float = 0.0
+    ops: tuple[str, ...] = ()

@@ -227,6 +227,8 @@ class JobCreateArguments(NamedTuple):
     cost: int
     limits: str
     traceparent: str
+    op: str
+    max_inline_bytes: int
 
 
 class JobFeedArguments(NamedTuple):

@@ -2,6 +2,7 @@
 
 - base: the base class of all dialects.
 - headers: time and lane of a request; the times of its answer.
+- job_options: the options of a request that becomes a job.
 - native: Redbatch's own API.
 - openai: OpenAI's embeddings API.
 - operations: the OpenAPI descriptions of the embedding routes.

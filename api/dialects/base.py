@@ -11,6 +11,8 @@ from api.errors import error_body, status_of
 from shared.errors import RedbatchError
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
     from api.dialects.request import InferenceRequest, InferenceResult
     from api.settings import RequestLimits
 
@@ -27,11 +29,13 @@ class BaseDialect(ABC):
 
     Attributes:
         route: the path that clients call; also the label of these requests in metrics.
+        body_model: the fields of a body.
         body_setting: the setting that bounds the size of a body.
         binary_types: the media types of bodies that are not JSON.
     """
 
     route: str
+    body_model: type[BaseModel]
     body_setting = "max_body_bytes"
     binary_types: frozenset[str] = frozenset()
 

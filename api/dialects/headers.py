@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from api.dialects.request import MAX_TIMEOUT_MS, TIMEOUT_HEADER
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from api.settings import RequestLimits
 
 MAX_DIGITS = 10
+_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
 
 
 def media_type_of(headers: Mapping[str, str]) -> str:
@@ -38,10 +40,11 @@ def resolve_timeout_ms(
     Raises:
         InvalidRequestError: the header is not a whole number from 1 to MAX_TIMEOUT_MS.
     """
-    return timeout_ms or _header_timeout_ms(headers) or _default_timeout_ms(num_inputs, limits)
+    return timeout_ms or header_timeout_ms(headers) or _default_timeout_ms(num_inputs, limits)
 
 
-def _header_timeout_ms(headers: Mapping[str, str]) -> int | None:
+def header_timeout_ms(headers: Mapping[str, str]) -> int | None:
+    """Returns the time that X-Timeout-Ms sets, or None without it. Raises InvalidRequestError: it is malformed."""
     value = headers.get(TIMEOUT_HEADER)
     if value is None:
         return None
@@ -52,6 +55,12 @@ def _header_timeout_ms(headers: Mapping[str, str]) -> int | None:
 
 def _default_timeout_ms(num_inputs: int, limits: RequestLimits) -> int:
     return min(MAX_TIMEOUT_MS, limits.timeout_ms + limits.timeout_per_input_ms * num_inputs)
+
+
+def prefers_async(values: Iterable[str]) -> bool:
+    """Whether the values of a request's Prefer headers (RFC 7240) hold `respond-async`."""
+    preferences = ",".join(_QUOTED.sub("", value) for value in values).split(",")
+    return any(re.split("[;=]", each)[0].strip().lower() == "respond-async" for each in preferences)
 
 
 def timing_headers(result: InferenceResult) -> dict[str, str]:

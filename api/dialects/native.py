@@ -70,6 +70,7 @@ class Native(BaseDialect):
     """The dialect of POST /embed, which also takes TEI's."""
 
     route = "/embed"
+    body_model: type[BaseModel] = EmbedBody
 
     def for_body(self, body: bytes) -> BaseDialect:
         """Returns the dialect of a body: TEI's if it has `inputs`. Raises InvalidRequestError: the body mixes two."""
@@ -104,6 +105,7 @@ class NativeBatch(Native):
     """The dialect of POST /batch_embed: `texts` only."""
 
     route = "/batch_embed"
+    body_model = BatchBody
 
     def for_body(self, body: bytes) -> BaseDialect:  # noqa: ARG002 - this route takes one dialect
         """Returns this dialect."""

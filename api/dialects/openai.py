@@ -62,6 +62,7 @@ class OpenAI(BaseDialect):
     """The dialect of POST /v1/embeddings."""
 
     route = "/v1/embeddings"
+    body_model = EmbeddingsBody
     body_setting = "max_v1_body_bytes"
 
     def parse(self, body: bytes, headers: Mapping[str, str], limits: RequestLimits) -> InferenceRequest:

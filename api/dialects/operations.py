@@ -12,6 +12,7 @@ from api.dialects.openai import EmbeddingsBody
 from api.dialects.predict import BINARY_TYPES, PredictBody
 from api.dialects.request import MAX_TIMEOUT_MS
 from api.dialects.response_models import (
+    AcceptedJob,
     EmbedAnswer,
     EmbeddingsAnswer,
     EmbedManyAnswer,
@@ -78,8 +79,9 @@ ERROR_DESCRIPTIONS = {
     503: "Redis is unreachable, or no worker has been alive for a while",
     504: "The deadline passed",
 }
-_STATUSES = (400, 401, 403, 404, 408, 413, 415, 429, 500, 503, 504)
-_TEI_STATUSES = (*_STATUSES, 422, 424)
+_KEY_REUSED = "With Prefer: respond-async: the Idempotency-Key belongs to another job"
+_STATUSES = (400, 401, 403, 404, 408, 413, 415, 422, 429, 500, 503, 504)
+_TEI_STATUSES = (*_STATUSES, 424)
 
 
 def error_answers(
@@ -93,9 +95,19 @@ def error_answers(
 def _answers(
     model: object, description: str, statuses: Sequence[int] = _STATUSES, error: object = ErrorAnswer
 ) -> Answers:
-    return {200: {"description": description, "model": model}, **error_answers(statuses, model=error)}
+    return {
+        200: {"description": description, "model": model},
+        202: {"description": "With Prefer: respond-async: accepted as a job", "model": AcceptedJob},
+        **error_answers(statuses, {} if error is TeiErrorAnswer else {422: _KEY_REUSED}, error),
+    }
 
 
+IDEMPOTENCY = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "schema": {"type": "string", "pattern": "^[!-~]{1,255}$"},
+    "description": "Requests with the same key make one job: send a request again if its answer was lost.",
+}
 _HEADERS = [
     {
         "name": "X-Timeout-Ms",
@@ -121,6 +133,13 @@ _HEADERS = [
         "schema": {"type": "string"},
         "description": "Returned with the answer, and written to logs.",
     },
+    {
+        "name": "Prefer",
+        "in": "header",
+        "schema": {"type": "string"},
+        "description": "respond-async: accept the request as a job, and answer 202 at once.",
+    },
+    IDEMPOTENCY,
 ]
 MODEL_PARAMETER = {
     "name": "X-Model",
@@ -168,6 +187,11 @@ _OPENAI = Operation(
     request_of(body_schema(EmbeddingsBody, ["input"]), _HEADERS),
     _answers(EmbeddingsAnswer, f"{_IN_ORDER}, as numbers or as float32 in base64", error=OpenAIErrorAnswer),
 )
+_PREDICT = Operation(
+    "Call a user-defined function",
+    _with_binary_bodies(request_of(body_schema(PredictBody))),
+    _answers(PredictAnswer | PredictManyAnswer, "Outputs in the order of the inputs"),
+)
 
 OPERATIONS: dict[str, Operation] = {
     "/embed": Operation(
@@ -175,17 +199,15 @@ OPERATIONS: dict[str, Operation] = {
         request_of({"anyOf": [body_schema(EmbedBody), _TEI_BODY]}),
         {
             **_answers(EmbedAnswer | EmbedManyAnswer | list[Vector], _IN_ORDER, error=ErrorAnswer | TeiErrorAnswer),
-            **error_answers((422, 424), model=TeiErrorAnswer),
+            **error_answers((422,), model=ErrorAnswer | TeiErrorAnswer),
+            **error_answers((424,), model=TeiErrorAnswer),
         },
     ),
     "/batch_embed": Operation(
         "Embed several texts", request_of(body_schema(BatchBody)), _answers(EmbedManyAnswer, _IN_ORDER)
     ),
-    "/predict": Operation(
-        "Call a user-defined function",
-        _with_binary_bodies(request_of(body_schema(PredictBody))),
-        _answers(PredictAnswer | PredictManyAnswer, "Outputs in the order of the inputs"),
-    ),
+    "/predict": _PREDICT,
+    "/v1/predict": _PREDICT,
     "/v1/embeddings": _OPENAI,
     "/embeddings": _OPENAI,
     "/": _TEI_EMBED,

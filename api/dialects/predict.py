@@ -48,6 +48,7 @@ class Predict(BaseDialect):
     """The dialect of POST /predict: times and errors are reported as on /embed."""
 
     route = "/predict"
+    body_model = PredictBody
     body_setting = "max_predict_body_bytes"
     binary_types = frozenset(BINARY_TYPES)
 
@@ -126,7 +127,7 @@ def _encode_inputs(
     for index, value in enumerate(values):
         error: RequestError | None
         try:
-            inputs.append(_encode_input(value, name.format(index)))
+            inputs.append(encode_input(value, name.format(index)))
             error = _size_error(index, inputs[-1], limits)
         except InvalidRequestError as invalid:
             inputs.append("null")  # it keeps the place of the input
@@ -138,7 +139,7 @@ def _encode_inputs(
     return tuple(inputs), errors
 
 
-def _encode_input(value: Any, name: str) -> Input:  # noqa: ANN401 - any JSON value
+def encode_input(value: Any, name: str) -> Input:  # noqa: ANN401 - any JSON value
     """Returns an input in the form that the engine takes. Raises InvalidRequestError."""
     if type(value) is dict and len(value) == 1:
         key, content = next(iter(value.items()))

@@ -16,7 +16,7 @@ from shared.keys import INTERACTIVE
 from shared.messages import DEFAULT_OPTIONS, EMBED, Input, Options, Reply
 
 MAX_TIMEOUT_MS = 300_000
-TIMEOUT_HEADER, PRIORITY_HEADER, MODEL_HEADER = "x-timeout-ms", "x-priority", "x-model"
+TIMEOUT_HEADER, PRIORITY_HEADER, MODEL_HEADER, PREFER_HEADER = "x-timeout-ms", "x-priority", "x-model", "prefer"
 MAX_MODEL = 256
 """Maximum length of a model's name, in characters."""
 

@@ -70,6 +70,21 @@ class EmbeddingsAnswer(_PartialAnswer):
     usage: Usage
 
 
+class JobLinks(BaseModel):
+    """Id and status of a job, and where to read it."""
+
+    id: str
+    status: str
+    status_url: str
+    result_url: str
+
+
+class AcceptedJob(JobLinks):
+    """A job that was accepted."""
+
+    request_id: str
+
+
 class Token(BaseModel):
     """A token in an answer of POST /tokenize; `start` and `stop` are its place in the text."""
 

@@ -189,6 +189,8 @@ class _TeiDialect(BaseDialect):
 class Embed(_TeiDialect):
     """The dialect of POST /embed, of POST / and of POST /invocations."""
 
+    body_model = TeiBody
+
     def parse(self, body: bytes, headers: Mapping[str, str], limits: RequestLimits) -> InferenceRequest:
         """Returns the request in a body; raises as `BaseDialect.parse` does."""
         values = parse_fields(body)
@@ -204,6 +206,8 @@ class Embed(_TeiDialect):
 
 class EmbedAll(_TeiDialect):
     """The dialect of POST /embed_all: a vector for each token."""
+
+    body_model = EmbedAllBody
 
     def parse(self, body: bytes, headers: Mapping[str, str], limits: RequestLimits) -> InferenceRequest:
         """Returns the request in a body; raises as `BaseDialect.parse` does."""
@@ -226,6 +230,8 @@ class EmbedAll(_TeiDialect):
 
 class Similarity(_TeiDialect):
     """The dialect of POST /similarity: cosines of vectors."""
+
+    body_model = SimilarityBody
 
     def parse(self, body: bytes, headers: Mapping[str, str], limits: RequestLimits) -> InferenceRequest:
         """Returns the request in a body; raises as `BaseDialect.parse` does."""
@@ -251,6 +257,8 @@ class Similarity(_TeiDialect):
 class Tokenize(_TeiDialect):
     """The dialect of POST /tokenize."""
 
+    body_model = TokenizeBody
+
     def parse(self, body: bytes, headers: Mapping[str, str], limits: RequestLimits) -> InferenceRequest:
         """Returns the request in a body; raises as `BaseDialect.parse` does."""
         values = parse_fields(body)
@@ -268,6 +276,8 @@ class Tokenize(_TeiDialect):
 
 class Decode(_TeiDialect):
     """The dialect of POST /decode."""
+
+    body_model = DecodeBody
 
     def parse(self, body: bytes, headers: Mapping[str, str], limits: RequestLimits) -> InferenceRequest:
         """Returns the request in a body; raises as `BaseDialect.parse` does."""

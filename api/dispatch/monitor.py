@@ -73,6 +73,7 @@ class Monitor:
         self._tokens_per_s = [0.0 for _ in LANES]
         self._epoch = b""
         self._models: set[str] = set()
+        self._ops: frozenset[str] = frozenset()
         self._epoch_known = False
         self._loss_logged_at = -inf
         self._data_lost = asyncio.Event()
@@ -123,6 +124,9 @@ class Monitor:
         """Records the last heartbeat's time: a loss of Redis' data keeps it, and it does not age during an outage."""
         now = time.monotonic()
         self._models.update(worker.model for worker in stats.workers)
+        if stats.workers:
+            known = all(worker.ops for worker in stats.workers)
+            self._ops = frozenset(op for worker in stats.workers for op in worker.ops) if known else frozenset()
         if self._down_since is not None:
             outage_s = now - self._down_since
             log.info("Redis answers again", after_s=round(outage_s, 1))
@@ -193,6 +197,11 @@ class Monitor:
     def models(self) -> frozenset[str]:
         """The model names of all workers seen since this gateway started: workers may be absent for a moment."""
         return frozenset(self._models)
+
+    @property
+    def ops(self) -> frozenset[str]:
+        """The operations that the last seen workers offer; empty if they are unknown."""
+        return self._ops
 
     def full(self, lane: int) -> RedbatchError:
         """Returns the error for a request of a lane that is rejected because the queue is full."""

@@ -37,12 +37,17 @@ def estimate_tokens(value: Input) -> int:
     return len(value) // CHARS_PER_TOKEN + SPECIAL_TOKENS
 
 
-def _cost_of(request: InferenceRequest, part: Sequence[Input]) -> int:
-    """Returns the cost of an entry: the estimated tokens of texts, or the number of inputs of a function.
+def cost_of(op: str, part: Sequence[Input]) -> int:
+    """Returns the cost of an entry with these inputs: the estimated tokens of texts, or the number of inputs of a function.
 
     What an input costs a function only its class can say, and the gateway runs no code of users.
     """
-    return len(part) if request.op == PREDICT else sum(map(estimate_tokens, part))
+    return len(part) if op == PREDICT else sum(map(estimate_tokens, part))
+
+
+def min_input_limit(workers: Sequence[Heartbeat]) -> int:
+    """Returns the lowest limit of an input of a function that workers announce, in bytes; 0 if they announce none."""
+    return min((each.max_input_bytes for each in workers if each.max_input_bytes), default=0)
 
 
 def check_input_sizes(request: InferenceRequest, workers: Sequence[Heartbeat]) -> InferenceRequest:
@@ -58,7 +63,7 @@ def check_input_sizes(request: InferenceRequest, workers: Sequence[Heartbeat]) -
     Raises:
         TooLargeError: an input is too large, and the request is not `partial`.
     """
-    limit = min((each.max_input_bytes for each in workers if each.max_input_bytes), default=0)
+    limit = min_input_limit(workers)
     if request.op != PREDICT or not limit:
         return request
     errors: dict[int, RequestError] = {
@@ -72,6 +77,11 @@ def check_input_sizes(request: InferenceRequest, workers: Sequence[Heartbeat]) -
     if errors and not request.partial:
         raise next(iter(errors.values()))
     return request._replace(input_errors={**request.input_errors, **errors}) if errors else request
+
+
+def inputs_per_entry(op: str, per_entry: int) -> int:
+    """Returns the maximum inputs of an entry: `per_entry`, or one for an operation whose outputs may be long."""
+    return per_entry if op in SHORT_OUTPUT_OPS else 1
 
 
 def check_output_size(request: InferenceRequest, workers: Sequence[Heartbeat]) -> None:
@@ -118,7 +128,7 @@ def split(request: InferenceRequest, per_entry: int) -> tuple[list[NewEntry], li
     new_entries: list[NewEntry] = []
     failures: list[Failure] = []
     inputs = request.inputs
-    size = per_entry if request.op in SHORT_OUTPUT_OPS and not request.partial else 1
+    size = 1 if request.partial else inputs_per_entry(request.op, per_entry)
     for start, part in _parts(inputs, size, by_bytes=request.op == PREDICT):
         error: RequestError | None = request.input_errors.get(start)
         if error is None:
@@ -128,7 +138,7 @@ def split(request: InferenceRequest, per_entry: int) -> tuple[list[NewEntry], li
                 error = InvalidRequestError("An input holds a lone surrogate, which is not a character.")
             else:
                 counted_bytes = len(body) if request.op == PREDICT else 0
-                new_entries.append(NewEntry(start, len(part), _cost_of(request, part), body, counted_bytes))
+                new_entries.append(NewEntry(start, len(part), cost_of(request.op, part), body, counted_bytes))
                 continue
         if not request.partial:
             raise error

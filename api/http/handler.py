@@ -15,11 +15,15 @@ from starlette.requests import ClientDisconnect
 
 from api import metrics
 from api.dialects.base import BaseDialect
+from api.dialects.headers import media_type_of, prefers_async
+from api.dialects.job_options import JobOptions, parse_job_options
 from api.dialects.operations import JSON
+from api.dialects.request import PREFER_HEADER
 from api.http.body import BodyLimits, BodyUnreadError, read_body
 from api.http.client_connection import CLIENT, ClientConnection
 from api.http.error_responses import answer_errors
 from api.http.protocol import QUEUE
+from api.jobs.acceptance import respond_async
 from api.tenants import ANONYMOUS
 from shared.errors import RedbatchError, UnavailableError
 from shared.process.tasks import yield_as_long
@@ -29,6 +33,7 @@ if TYPE_CHECKING:
 
     from api.dialects.request import InferenceRequest
     from api.state import State
+    from shared.api_keys import Scope as KeyScope
 
 LARGE_BODY_BYTES = 64 * 1024
 """To join and parse larger bodies may take tens of milliseconds.
@@ -54,6 +59,7 @@ class Exchange:
         request_id: the client's, for logs and for the answer's header.
         redis_id: the request's id in Redis.
         start: when the request arrived, monotonic (s).
+        job_options: set while the body is parsed if the client prefers a job to an answer; else None.
     """
 
     request: Request
@@ -63,6 +69,11 @@ class Exchange:
     request_id: str
     redis_id: str
     start: float
+    job_options: JobOptions | None = None
+
+    def prefers_async(self) -> bool:
+        """Whether the client prefers a job to an answer (RFC 7240)."""
+        return PREFER_HEADER in self.headers and prefers_async(self.request.headers.getlist(PREFER_HEADER))
 
 
 def request_id_of(headers: Mapping[str, str], default: str = "") -> str:
@@ -116,12 +127,17 @@ async def _answer(exchange: Exchange) -> Response:
     scope, state = exchange.request.scope, exchange.state
     client: ClientConnection = scope["state"][CLIENT]
     try:
-        tenant = await state.authenticate(exchange.headers, client_address(scope), "embed")
+        scope_of_key: KeyScope = "jobs" if exchange.prefers_async() else "embed"
+        tenant = await state.authenticate(exchange.headers, client_address(scope), scope_of_key)
     except RedbatchError as error:
         raise BodyUnreadError(error) from None
     request = await _read_request(exchange, client)
     if tenant is not ANONYMOUS:
         request = request._replace(tenant=tenant)
+    if exchange.job_options is not None:
+        return await respond_async(
+            exchange.request, state, exchange.headers, request, exchange.job_options, exchange.request_id
+        )
     queue = state.queues.of_model(request.model)
     scope["state"][QUEUE] = queue.name
     if request.model is None:  # while it waits, another model may join, and then no model is the default
@@ -172,4 +188,8 @@ def _parse(exchange: Exchange, pieces: list[bytes]) -> InferenceRequest:
     body = b"".join(pieces)
     pieces.clear()  # otherwise a large body would be in memory twice
     exchange.dialect = exchange.dialect.for_body(body)
-    return exchange.dialect.parse(body, exchange.headers, exchange.state.limits)
+    request = exchange.dialect.parse(body, exchange.headers, exchange.state.limits)
+    if exchange.prefers_async():
+        fields = b"" if media_type_of(exchange.headers) in exchange.dialect.binary_types else body
+        exchange.job_options = parse_job_options(fields, exchange.headers, exchange.dialect.body_model)
+    return request

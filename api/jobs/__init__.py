@@ -1,14 +1,15 @@
-"""Jobs, in the gateway process: a client submits texts now, and fetches their vectors later.
+"""Jobs, in the gateway process: a client submits inputs now, and fetches their results later.
 
 - routes: the HTTP routes of jobs.
+- acceptance: the answer for an accepted job; requests of computing routes that become jobs.
 - creation: parses a request for a job and creates the job.
 - schema: the body of POST /jobs.
 - inputs: a job's input, checked.
-- ndjson: parses texts in lines of JSON.
+- ndjson: parses inputs in lines of JSON.
 - upload: uploads the inputs of a job to Redis in portions, and creates it.
 - store: reads the jobs of one queue, and waits for their end.
 - durability: waits until Redis has made its writes durable.
-- results: the vectors of a job, as JSON or as a .npy file.
+- results: the results of a job as JSON, or vectors as a .npy file.
 - representation: jobs and their failures as JSON.
 - operations: the OpenAPI descriptions of the routes.
 """

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import nullcontext
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from pydantic import ValidationError
 from starlette.requests import ClientDisconnect
 
 from api.dialects.headers import parse_lane
-from api.dialects.parsing import invalid_body_error, texts_of, too_many_inputs_error
+from api.dialects.parsing import too_many_inputs_error
 from api.dialects.request import MODEL_HEADER, PRIORITY_HEADER
 from api.http.body import BodyLimits, BodyUnreadError, read_body
 from api.http.protocol import QUEUE
-from api.jobs.inputs import JobInput, check_text
+from api.jobs.inputs import JobInput, check_text, check_value
 from api.jobs.ndjson import NdjsonReader
-from api.jobs.schema import NDJSON_TYPES, JobBody
+from api.jobs.schema import NDJSON_TYPES, JobBody, parse_job_body
 from api.jobs.upload import JobRequest, JobUpload
 from shared.errors import (
     BodyTimeoutError,
@@ -29,6 +29,7 @@ from shared.errors import (
     TooManyBodiesError,
 )
 from shared.keys import BULK
+from shared.messages import EMBED, PREDICT
 from shared.process.tasks import yield_as_long
 
 if TYPE_CHECKING:
@@ -44,8 +45,8 @@ MAX_UPLOADS = 64
 """Maximum bodies of lines that are received at a time: each holds up to a portion in memory."""
 
 UPLOADS_RETRY_S = 1.0
-CHUNK_TEXTS = 1_024
-"""Texts that are checked and split into entries at a time: in between, other tasks of the event loop run."""
+CHUNK_INPUTS = 1_024
+"""Inputs that are checked and split into entries at a time: in between, other tasks of the event loop run."""
 
 
 async def create_job(request: Request, state: State, tenant: Tenant) -> tuple[ServedQueue, str]:
@@ -56,19 +57,36 @@ async def create_job(request: Request, state: State, tenant: Tenant) -> tuple[Se
         RedbatchError: the request is malformed or too large, or cannot be accepted now.
     """
     headers = {name.lower(): value for name, value in request.headers.items()}
-    idempotency_key = headers.get(IDEMPOTENCY_HEADER, "")
-    if idempotency_key and not _IDEMPOTENCY_KEY.fullmatch(idempotency_key):
-        raise BodyUnreadError(InvalidRequestError("Idempotency-Key: send up to 255 visible ASCII characters."))
+    try:
+        idempotency_key = parse_idempotency_key(headers)
+    except InvalidRequestError as error:
+        raise BodyUnreadError(error) from None
     content_type = headers.get("content-type", "").partition(";")[0].strip().lower()
     if content_type in NDJSON_TYPES:
         return await _create_from_lines(request, state, headers, tenant, idempotency_key)
     body = await _parse_body(request, state, headers)
-    texts = _body_texts(body, state.jobs.max_inputs)
+    values = body.values()
+    if len(values) > state.jobs.max_inputs:
+        raise too_many_inputs_error(len(values), state.jobs.max_inputs)
     lane = parse_lane(body.priority or headers.get(PRIORITY_HEADER), BULK)
-    queue = _queue_of(request, state, body.model or headers.get(MODEL_HEADER))
-    job_request = _job_request(queue, tenant, lane, idempotency_key, state.jobs.timeout_s)
+    queue = find_queue(request, state, body.model or headers.get(MODEL_HEADER))
+    if body.is_for_function:
+        op, check = PREDICT, partial(check_value, max_bytes=queue.max_input_bytes(state.limits))
+    else:
+        op, check = EMBED, partial(check_text, max_chars=state.limits.max_input_chars)
+    queue.check_op(op)
+    limits = queue.dispatcher.monitor.limits(tenant, state.jobs.timeout_s)
+    job_request = JobRequest(tenant.name, lane, idempotency_key, limits, op, body.options)
     upload = JobUpload(queue.job_store, state.jobs, job_request)
-    return queue, await _upload_and_create(upload, _check_in_chunks(texts, state.limits.max_input_chars), queue)
+    return queue, await upload_and_create(upload, _in_chunks(values, check), queue)
+
+
+def parse_idempotency_key(headers: Mapping[str, str]) -> str:
+    """Returns the client's idempotency key, or "" without one. Raises InvalidRequestError: it is malformed."""
+    idempotency_key = headers.get(IDEMPOTENCY_HEADER, "")
+    if idempotency_key and not _IDEMPOTENCY_KEY.fullmatch(idempotency_key):
+        raise InvalidRequestError("Idempotency-Key: send up to 255 visible ASCII characters.")
+    return idempotency_key
 
 
 async def _create_from_lines(
@@ -80,23 +98,20 @@ async def _create_from_lines(
     state.uploads += 1
     try:
         lane = parse_lane(headers.get(PRIORITY_HEADER), BULK)
-        queue = _queue_of(request, state, headers.get(MODEL_HEADER))
-        job_request = _job_request(queue, tenant, lane, idempotency_key, state.jobs.timeout_s)
-        upload = JobUpload(queue.job_store, state.jobs, job_request)
-        reader = NdjsonReader(state.jobs.max_inputs, state.limits.max_input_chars)
-        return queue, await _upload_and_create(upload, _read_lines(request, headers, reader, state), queue)
+        queue = find_queue(request, state, headers.get(MODEL_HEADER))
+        limits = queue.dispatcher.monitor.limits(tenant, state.jobs.timeout_s)
+        upload = JobUpload(queue.job_store, state.jobs, JobRequest(tenant.name, lane, idempotency_key, limits))
+        reader = NdjsonReader(state.jobs.max_inputs, state.limits.max_input_chars, queue.max_input_bytes(state.limits))
+        chunks = _with_op(_read_lines(request, headers, reader, state), reader, upload, queue)
+        return queue, await upload_and_create(upload, chunks, queue)
     except RedbatchError as error:
         raise BodyUnreadError(error) from None
     finally:
         state.uploads -= 1
 
 
-def _job_request(queue: ServedQueue, tenant: Tenant, lane: int, idempotency_key: str, timeout_s: float) -> JobRequest:
-    limits = queue.dispatcher.monitor.limits(tenant, timeout_s)
-    return JobRequest(tenant.name, lane, idempotency_key, limits)
-
-
-async def _upload_and_create(upload: JobUpload, chunks: AsyncIterator[list[JobInput]], queue: ServedQueue) -> str:
+async def upload_and_create(upload: JobUpload, chunks: AsyncIterator[list[JobInput]], queue: ServedQueue) -> str:
+    """Uploads the inputs and creates the job; returns its id. Raises RedbatchError, and removes the upload then."""
     try:
         async for chunk in chunks:
             queue.check_memory()
@@ -109,7 +124,7 @@ async def _upload_and_create(upload: JobUpload, chunks: AsyncIterator[list[JobIn
         raise
 
 
-def _queue_of(request: Request, state: State, model: str | None) -> ServedQueue:
+def find_queue(request: Request, state: State, model: str | None) -> ServedQueue:
     """Returns the queue of a model. Redis must be reachable, but no worker need be alive.
 
     Raises:
@@ -131,30 +146,34 @@ async def _parse_body(request: Request, state: State, headers: Mapping[str, str]
     size = sum(map(len, pieces))
     try:
         async with state.parse_lock, yield_as_long():
-            return JobBody.model_validate_json(b"".join(pieces))
-    except ValidationError as error:
-        raise invalid_body_error(error, ' Send {"texts": ["...", ...]}.') from None
+            return parse_job_body(b"".join(pieces))
     finally:
         state.body_budget.release(size)
 
 
-def _body_texts(body: JobBody, max_inputs: int) -> list[str]:
-    texts = texts_of(body.text, body.texts)
-    if len(texts) > max_inputs:
-        raise too_many_inputs_error(len(texts), max_inputs)
-    return texts
-
-
-async def _check_in_chunks(texts: list[str], max_chars: int) -> AsyncIterator[list[JobInput]]:
-    for start in range(0, len(texts), CHUNK_TEXTS):
-        yield [check_text(text, max_chars) for text in texts[start : start + CHUNK_TEXTS]]
+async def _in_chunks(values: list[Any], check: Callable[[Any], JobInput]) -> AsyncIterator[list[JobInput]]:
+    for start in range(0, len(values), CHUNK_INPUTS):
+        yield [check(value) for value in values[start : start + CHUNK_INPUTS]]
         await asyncio.sleep(0)
+
+
+async def _with_op(
+    chunks: AsyncIterator[list[JobInput]], reader: NdjsonReader, upload: JobUpload, queue: ServedQueue
+) -> AsyncIterator[list[JobInput]]:
+    """Yields the inputs of lines; the first line says what the job's operation is. Raises what `check_op` raises."""
+    is_checked = False
+    async for chunk in chunks:
+        if reader.op is not None and not is_checked:
+            queue.check_op(reader.op)
+            upload.op = reader.op
+            is_checked = True
+        yield chunk
 
 
 async def _read_lines(
     request: Request, headers: Mapping[str, str], reader: NdjsonReader, state: State
 ) -> AsyncIterator[list[JobInput]]:
-    """Yields the texts of a body of lines as they arrive.
+    """Yields the inputs of a body of lines as they arrive.
 
     The whole body may take any time, but each pause between two pieces is limited to `body_timeout_s`.
     """

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from shared.errors import InvalidRequestError, RequestError, TooLargeError
+from typing import Any
 
-JobInput = str | RequestError
-"""A text, or the error of an invalid one."""
+from api.dialects.predict import encode_input
+from shared.codec import input_size
+from shared.errors import InvalidRequestError, RequestError, TooLargeError
+from shared.messages import Input
+
+JobInput = Input | RequestError
+"""A text, token ids, or the JSON or binary content of a function's input; or the error of an invalid one."""
 
 
 def check_text(text: str, max_chars: int) -> JobInput:
@@ -19,3 +24,21 @@ def check_text(text: str, max_chars: int) -> JobInput:
     except UnicodeEncodeError:
         return InvalidRequestError("The text holds a lone surrogate, which is not a character.")
     return text
+
+
+def check_value(value: Any, max_bytes: int) -> JobInput:  # noqa: ANN401 - any JSON value
+    """Returns an input of a function, or its error if it has over `max_bytes` bytes, or cannot be encoded."""
+    try:
+        encoded = encode_input(value, "input")
+    except InvalidRequestError as error:
+        return error
+    if (size := input_size(encoded)) > max_bytes:
+        return TooLargeError(f"The input has {size} bytes, over the limit of {max_bytes} (max_input_bytes).")
+    return encoded
+
+
+def check_input(value: Input, error: RequestError | None) -> JobInput:
+    """Returns an input that a dialect has checked, or its error; a text that is not valid Unicode has one too."""
+    if error is not None or isinstance(value, bytes):
+        return error or value
+    return check_text(value, len(value))

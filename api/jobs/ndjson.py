@@ -1,54 +1,62 @@
-"""Parses texts in lines of JSON, from a body that arrives in pieces. Pure."""
+"""Parses inputs in lines of JSON, from a body that arrives in pieces. Pure."""
 
 from __future__ import annotations
 
 import orjson
 
-from api.jobs.inputs import JobInput, check_text
+from api.jobs.inputs import JobInput, check_text, check_value
 from shared.errors import InvalidRequestError, TooLargeError
+from shared.messages import EMBED, PREDICT
 
 BYTES_PER_CHAR = 12
 """Maximum bytes of JSON per character, as in \\ud83d\\ude00."""
 
 MAX_FRAMING_BYTES = 4_096
-"""Maximum bytes of a line beside its text."""
+"""Maximum bytes of a line beside its input."""
 
 
 class NdjsonReader:
-    """Parses lines, each a text: a string, or an object with a field `text`. Empty lines are skipped.
+    """Parses lines: each a text (a string, or an object with a field `text`), or each an object with a field `input`.
+
+    `input` is any JSON value, for a function. Empty lines are skipped.
 
     Args:
-        max_inputs: maximum number of texts.
-        max_chars: maximum length of a text, in characters.
+        max_inputs: maximum number of inputs.
+        max_chars: maximum length of a text, in characters. It bounds a line too, whatever it holds.
+        max_input_bytes: maximum size of an input of a function.
 
     Attributes:
-        inputs: number of texts so far.
+        inputs: number of inputs so far.
+        op: the operation on all of them: EMBED, PREDICT, or None before the first line.
     """
 
-    def __init__(self, max_inputs: int, max_chars: int) -> None:
+    def __init__(self, max_inputs: int, max_chars: int, max_input_bytes: int) -> None:
         self._max_inputs = max_inputs
         self._max_chars = max_chars
+        self._max_input_bytes = max_input_bytes
         self._max_bytes = max_chars * BYTES_PER_CHAR + MAX_FRAMING_BYTES
         self._rest = b""
         self._line = 0
         self.inputs = 0
+        self.op: str | None = None
 
     def feed(self, piece: bytes) -> list[JobInput]:
-        """Returns the texts, or their errors, of the lines that this piece completes.
+        """Returns the inputs, or their errors, of the lines that this piece completes.
 
         Raises:
-            InvalidRequestError: a line is not a text; the message names the line.
-            TooLargeError: there are too many texts, or a line is longer than any valid text.
+            InvalidRequestError: a line holds no input, or one of another kind than the lines before; the message names
+                the line.
+            TooLargeError: there are too many inputs, or a line is longer than any valid one.
         """
         *lines, self._rest = (self._rest + piece).split(b"\n")
         if len(self._rest) > self._max_bytes:
             raise TooLargeError(
-                f"Line {self._line + len(lines) + 1} is too long: a text has at most {self._max_chars} characters."
+                f"Line {self._line + len(lines) + 1} is too long: an input has at most {self._max_chars} characters."
             )
         return [value for line in lines if (value := self._parse_line(line)) is not None]
 
     def end(self) -> list[JobInput]:
-        """Returns the text of the last line, unless the line is empty. Raises what `feed` raises."""
+        """Returns the input of the last line, unless the line is empty. Raises what `feed` raises."""
         line, self._rest = self._rest, b""
         value = self._parse_line(line)
         return [] if value is None else [value]
@@ -61,10 +69,19 @@ class NdjsonReader:
             value = orjson.loads(line)
         except orjson.JSONDecodeError:
             raise InvalidRequestError(f"Line {self._line} is not valid JSON.") from None
-        text = value.get("text") if isinstance(value, dict) else value
-        if not isinstance(text, str):
-            raise InvalidRequestError(f'Line {self._line}: send "..." or {{"text": "..."}}.')
         self.inputs += 1
         if self.inputs > self._max_inputs:
-            raise TooLargeError(f"There are over {self._max_inputs} texts: split them into several jobs.")
+            raise TooLargeError(f"There are over {self._max_inputs} inputs: split them into several jobs.")
+        if isinstance(value, dict) and "input" in value and "text" not in value:
+            self._check_kind(PREDICT)
+            return check_value(value["input"], self._max_input_bytes)
+        text = value.get("text") if isinstance(value, dict) and "input" not in value else value
+        if not isinstance(text, str):
+            raise InvalidRequestError(f'Line {self._line}: send "...", {{"text": "..."}} or {{"input": ...}}.')
+        self._check_kind(EMBED)
         return check_text(text, self._max_chars)
+
+    def _check_kind(self, op: str) -> None:
+        self.op = self.op or op
+        if op != self.op:
+            raise InvalidRequestError(f"Line {self._line}: send either texts or inputs of a function in one job.")

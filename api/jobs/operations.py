@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel
+from typing import Any
 
-from api.dialects.operations import Operation, Schema, body_schema, error_answers, request_of
-from api.dialects.response_models import InputFailure, Vector
+from pydantic import BaseModel, Field
+
+from api.dialects.operations import IDEMPOTENCY, Operation, Schema, body_schema, error_answers, request_of
+from api.dialects.response_models import AcceptedJob, InputFailure, JobLinks, Vector
 from api.jobs.schema import NDJSON_TYPES, JobBody
 
 
-class AcceptedJob(BaseModel):
-    """A job that was accepted."""
-
-    id: str
-    status: str
-    status_url: str
-    result_url: str
-
-
-class Job(AcceptedJob):
+class Job(JobLinks):
     """A job; times are in seconds since the epoch."""
 
+    op: str
     n: int
     done: int
     failed: int
@@ -34,12 +28,13 @@ class Job(AcceptedJob):
 
 
 class JobResultPage(BaseModel):
-    """Consecutive vectors of a job, from `offset`."""
+    """Consecutive results of a job, from `offset`: vectors in `embeddings`, or any JSON in `outputs`."""
 
     id: str
     n: int
     offset: int
-    embeddings: list[Vector | None]
+    embeddings: list[Vector | list[Vector] | None] = Field(default_factory=list)
+    outputs: list[Any] = Field(default_factory=list)
     errors: list[InputFailure]
     next_url: str | None
 
@@ -51,12 +46,6 @@ _JOB_ID = {
     "schema": {"type": "string"},
     "description": "The job's id.",
 }
-_IDEMPOTENCY = {
-    "name": "Idempotency-Key",
-    "in": "header",
-    "schema": {"type": "string", "pattern": "^[!-~]{1,255}$"},
-    "description": "Requests with the same key make one job: send a request again if its answer was lost.",
-}
 
 
 def _query(name: str, maximum: int, description: str) -> Schema:
@@ -64,16 +53,19 @@ def _query(name: str, maximum: int, description: str) -> Schema:
     return {"name": name, "in": "query", "schema": schema, "description": description}
 
 
-_LINE = {"type": "string", "description": 'A text, or {"text": ...}, on each line.'}
+_LINE = {"type": "string", "description": 'A text, {"text": ...} or {"input": ...} on each line.'}
 _JOB_BODY = request_of(body_schema(JobBody))
 _JOB_BODY["requestBody"]["content"] |= {kind: {"schema": _LINE} for kind in NDJSON_TYPES}
-_JOB_BODY["parameters"] = [*(each for each in _JOB_BODY["parameters"] if each["name"] != "X-Timeout-Ms"), _IDEMPOTENCY]
+_JOB_BODY["parameters"] = [
+    *(each for each in _JOB_BODY["parameters"] if each["name"] not in ("X-Timeout-Ms", "Prefer", "Idempotency-Key")),
+    IDEMPOTENCY,
+]
 _JOB_STATUSES = (400, 401, 403, 404, 429, 500, 503)
 _JOB_ERRORS = error_answers(_JOB_STATUSES, {404: "The job does not exist, or belongs to another tenant"})
 
 OPERATIONS: dict[str, Operation] = {
     "make": Operation(
-        "Submit a job, to be embedded later",
+        "Submit a job, to be run later",
         _JOB_BODY,
         {
             202: {"description": "Accepted; the job runs without the client", "model": AcceptedJob},
@@ -95,17 +87,17 @@ OPERATIONS: dict[str, Operation] = {
         "Cancel a job", {"parameters": [_JOB_ID]}, {200: {"description": "The job", "model": Job}, **_JOB_ERRORS}
     ),
     "result": Operation(
-        "The vectors of a job",
+        "The results of a job",
         {
             "parameters": [
                 _JOB_ID,
-                _query("offset", 10**9, "Index of the first vector."),
-                _query("limit", 1_000, "Maximum number of vectors; as application/x-npy, all by default."),
+                _query("offset", 10**9, "Index of the first result."),
+                _query("limit", 1_000, "Maximum number of results; as application/x-npy, all by default."),
             ]
         },
         {
             200: {
-                "description": "A page of vectors; or, as application/x-npy, all vectors as float32",
+                "description": "A page of results; or, as application/x-npy, all vectors as float32",
                 "model": JobResultPage,
                 "content": {"application/x-npy": {"schema": {"type": "string", "format": "binary"}}},
             },

@@ -32,13 +32,13 @@ def status_url(public_id: str) -> str:
 
 
 def result_url(public_id: str, offset: int = 0, limit: int | None = None) -> str:
-    """Returns the path of a job's vectors, from `offset` on."""
+    """Returns the path of a job's results, from `offset` on."""
     query = f"?offset={offset}" + (f"&limit={limit}" if limit is not None else "")
     return f"{ROOT_PATH.get()}/jobs/{public_id}/result" + (query if offset or limit is not None else "")
 
 
-def accepted_document(public_id: str, status: str) -> dict[str, object]:
-    """Returns the answer for an accepted job."""
+def job_links(public_id: str, status: str) -> dict[str, object]:
+    """Returns id, status and paths of a job."""
     return {"id": public_id, "status": status, "status_url": status_url(public_id), "result_url": result_url(public_id)}
 
 
@@ -46,7 +46,8 @@ def job_document(public_id: str, job: Job, failures: Sequence[Failure]) -> dict[
     """Returns the status of a job: progress, times (seconds since the epoch), and up to MAX_ERRORS failed inputs."""
     kept_until_ms = None if job.finished_ms is None else job.finished_ms + job.ttl_ms
     return {
-        **accepted_document(public_id, job.status),
+        **job_links(public_id, job.status),
+        "op": job.op,
         "n": job.n,
         "done": job.done,
         "failed": job.failed,

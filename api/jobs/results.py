@@ -1,4 +1,4 @@
-"""The vectors of a job: a page of JSON, or a .npy file that is read in portions."""
+"""The results of a job: a page of JSON, or vectors as a .npy file that is read in portions."""
 
 from __future__ import annotations
 
@@ -6,22 +6,28 @@ from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+import orjson
 
 from api.dialects.vectors import dump_json, npy_header
 from api.jobs.representation import errors_of, result_url
-from shared import jobs
+from shared import job_results
 from shared.errors import JobNotFoundError
-from shared.messages import Failure, Vectors
+from shared.messages import EMBED, EMBED_ALL, Failure, Values, Vectors
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from api.jobs.store import JobStore
     from shared.jobs import Job
-    from shared.messages import Reply
+    from shared.messages import Reply, Result
 
-MAX_PAGE_VECTORS = 1_000
-"""Maximum vectors of one page: as JSON these take about 4 MB and 15 ms of the event loop."""
+    Row = NDArray[np.float32] | orjson.Fragment
+
+MAX_PAGE_INPUTS = 1_000
+"""Maximum results of one page: as JSON, vectors take about 4 MB and 15 ms of the event loop."""
+
+MIN_PAGE_INPUTS, MAX_PAGE_BYTES = 32, 32 * 2**20
+"""A page of results that may be long ends after this many bytes, but not before this many inputs."""
 
 INPUTS_PER_READ = 2_048
 """Inputs whose replies are read from Redis in one call."""
@@ -30,7 +36,7 @@ NPY = "application/x-npy"
 
 
 class JobRows:
-    """The vectors of a job's inputs from `start` up to `stop`, and the errors of the failed ones.
+    """The results of a job's inputs from `start` up to `stop`, and the errors of the failed ones.
 
     Args:
         replies: in order, as far as there are any; the first and the last may extend beyond the bounds.
@@ -39,56 +45,84 @@ class JobRows:
         expired: whether the job has expired, so that some inputs may never have run.
 
     Attributes:
-        vectors: a vector for each input, or None if it failed.
+        rows: the result of each input: a vector, the vectors of its tokens, or JSON; None if the input failed.
         errors: those of the failed inputs.
-        dim: dimension of the vectors; 0 if there are none.
 
     Raises:
         JobNotFoundError: a result is missing although the job has not expired: Redis no longer keeps it.
     """
 
     def __init__(self, replies: Sequence[Reply], start: int, stop: int, *, expired: bool) -> None:
-        self.vectors: list[NDArray[np.float32] | None] = [None] * (stop - start)
+        self.rows: list[Row | None] = [None] * (stop - start)
         self.errors: list[dict[str, object]] = []
-        self.dim = 0
         for reply in replies:
             if isinstance(reply, Failure):
                 self.errors += [each for each in errors_of(reply) if start <= int(str(each["index"])) < stop]
-            elif isinstance(reply, Vectors):
-                self.dim = reply.dim
-                vectors = np.frombuffer(reply.data, dtype="<f4").reshape(reply.n, reply.dim)
-                for at in range(max(start, reply.position), min(stop, reply.position + reply.n)):
-                    self.vectors[at - start] = vectors[at - reply.position]
+                continue
+            rows = _rows_of(reply)
+            for at in range(max(start, reply.position), min(stop, reply.position + reply.n)):
+                self.rows[at - start] = rows[at - reply.position]
         failed_indexes = {each["index"] for each in self.errors}
         for index in range(start, stop):
-            if self.vectors[index - start] is None and index not in failed_indexes:
+            if self.rows[index - start] is None and index not in failed_indexes:
                 if not expired:
                     raise JobNotFoundError("Redis no longer keeps the results of this job: submit it again.")
                 message = "The job expired before this input had run."
                 self.errors.append({"index": index, "code": "deadline_exceeded", "message": message})
 
     def array(self, dim: int) -> NDArray[np.float32]:
-        """Returns the vectors as an array of shape (stop - start, dim), with NaN for failed inputs."""
+        """Returns vectors as an array of shape (stop - start, dim), with NaN for failed inputs."""
         nan_row = np.full(dim, np.nan, dtype="<f4")
-        if not self.vectors:
+        if not self.rows:
             return np.empty((0, dim), dtype="<f4")
-        return np.stack([nan_row if each is None else each for each in self.vectors])
+        return np.stack([nan_row if each is None else np.asarray(each) for each in self.rows])
+
+
+def _rows_of(result: Result) -> Sequence[Row]:
+    if isinstance(result, Values):
+        return [orjson.Fragment(each) for each in result.values]
+    vectors = np.frombuffer(result.data, dtype="<f4").reshape(-1, result.dim)
+    return np.split(vectors, np.cumsum(result.counts)[:-1]) if result.counts else list(vectors)
 
 
 async def json_page(job_store: JobStore, job: Job, public_id: str, offset: int, limit: int) -> bytes:
-    """Returns a page of vectors as JSON, with null for failed inputs, whose errors are in `errors`."""
-    stop = min(job.n, offset + limit)
-    replies = await jobs.replies(job_store.connection, job_store.keys, job, offset, stop)
-    rows = JobRows(replies, offset, max(offset, stop), expired=job.status == "expired")
+    """Returns a page of results as JSON, with null for failed inputs, whose errors are in `errors`.
+
+    The page ends early if its results take more than MAX_PAGE_BYTES; `next_url` leads to the rest.
+    """
+    replies, stop = await _read_page(job_store, job, offset, min(job.n, offset + limit))
+    rows = JobRows(replies, offset, stop, expired=job.status == "expired")
     next_url = result_url(public_id, stop, limit) if stop < job.n else None
-    document = {"id": public_id, "n": job.n, "offset": offset, "embeddings": rows.vectors}
+    name = "embeddings" if job.op in (EMBED, EMBED_ALL) else "outputs"
+    document = {"id": public_id, "n": job.n, "offset": offset, name: rows.rows}
     return dump_json(document | {"errors": rows.errors, "next_url": next_url})
+
+
+async def _read_page(job_store: JobStore, job: Job, offset: int, stop: int) -> tuple[list[Reply], int]:
+    """Returns the replies of a page, and where it ends. Each call reads whole entries, so that no reply comes twice."""
+    step = MAX_PAGE_INPUTS if job.op == EMBED else MIN_PAGE_INPUTS
+    step = max(1, step // job.per_entry) * job.per_entry
+    found: list[Reply] = []
+    size, at = 0, offset
+    while at < stop and size < MAX_PAGE_BYTES:
+        end = min(stop, at // job.per_entry * job.per_entry + step)
+        replies = await job_results.replies(job_store.connection, job_store.keys, job, at, end)
+        size += sum(map(_size_of, replies))
+        found += replies
+        at = end
+    return found, max(offset, at)
+
+
+def _size_of(reply: Reply) -> int:
+    if isinstance(reply, Failure):
+        return len(reply.message)
+    return sum(map(len, reply.values)) if isinstance(reply, Values) else len(reply.data)
 
 
 async def dim_of(job_store: JobStore, job: Job) -> int:
     """Returns the dimension of a job's vectors; 0 if it has none."""
     for start in range(0, job.n, INPUTS_PER_READ):
-        for reply in await jobs.replies(
+        for reply in await job_results.replies(
             job_store.connection, job_store.keys, job, start, min(job.n, start + INPUTS_PER_READ)
         ):
             if isinstance(reply, Vectors):
@@ -104,5 +138,5 @@ async def iter_npy(job_store: JobStore, job: Job, dim: int, start: int, stop: in
     yield npy_header(stop - start, dim)
     for at in range(start, stop, INPUTS_PER_READ):
         end = min(stop, at + INPUTS_PER_READ)
-        replies = await jobs.replies(job_store.connection, job_store.keys, job, at, end)
+        replies = await job_results.replies(job_store.connection, job_store.keys, job, at, end)
         yield JobRows(replies, at, end, expired=job.status == "expired").array(dim).tobytes()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from functools import wraps
 from typing import TYPE_CHECKING
 
@@ -22,23 +21,24 @@ from api.http.error_responses import answer_errors
 from api.http.handler import client_address, request_id_of
 from api.http.protocol import QUEUE
 from api.jobs import creation, results
+from api.jobs.acceptance import accepted_response
 from api.jobs.operations import OPERATIONS
-from api.jobs.representation import MAX_ERRORS, accepted_document, format_public_id, job_document, split_public_id
-from shared import jobs
+from api.jobs.representation import MAX_ERRORS, job_document, split_public_id
+from shared import job_results, jobs
 from shared.errors import (
     InvalidRequestError,
     JobGoneError,
     JobNotFoundError,
     JobUnfinishedError,
     RedbatchError,
-    RedisUnreachableError,
-    UnavailableError,
 )
+from shared.messages import EMBED
 
 if TYPE_CHECKING:
     from api.jobs.store import JobStore
     from api.state import State
     from shared.jobs import Job
+    from shared.messages import Failure
 
 
 NATIVE = Native()
@@ -52,7 +52,7 @@ _WHOLE = re.compile(r"[0-9]{1,10}")
 
 Route = Callable[[Request], Awaitable[Response]]
 
-JOB_PATH, RESULT_PATH = "/jobs/{id}", "/jobs/{id}/result"
+JOB_PATH, RESULT_PATH, RESULTS_PATH = "/jobs/{id}", "/jobs/{id}/result", "/jobs/{id}/results"
 """`id` is read from the path by hand: as an argument, FastAPI would add a validation error to the description."""
 
 router = APIRouter(default_response_class=Response)
@@ -82,14 +82,7 @@ async def make(request: Request) -> Response:
     except RedbatchError as error:
         raise BodyUnreadError(error) from None
     queue, job_id = await creation.create_job(request, state, tenant)
-    public_id = format_public_id(queue.name, job_id)
-    status = "queued"
-    with suppress(RedisUnreachableError):  # the job is accepted, even if its status cannot be read
-        job = await queue.job_store.find(job_id)
-        if job is None:
-            raise UnavailableError("Redis has lost the job right after its creation: send it again.")
-        status = job.status
-    return _json(accepted_document(public_id, status), 202)
+    return await accepted_response(queue, job_id, request_id_of(request.headers))
 
 
 @router.get(JOB_PATH, **OPERATIONS["show"].options)
@@ -117,9 +110,10 @@ async def cancel(request: Request) -> Response:
 
 
 @router.get(RESULT_PATH, **OPERATIONS["result"].options)
+@router.get(RESULTS_PATH, **OPERATIONS["result"].options)
 @_with_error_answers
 async def result(request: Request) -> Response:
-    """Returns the vectors of a job that has ended."""
+    """Returns the results of a job that has ended."""
     job_store, job, public_id = await _find_job(request)
     if job.status == "cancelled":
         raise JobGoneError("This job was cancelled, so it has no result.")
@@ -129,12 +123,14 @@ async def result(request: Request) -> Response:
         )
     offset = min(job.n, int(_query_number(request, "offset", 0, float(job.n))))
     if results.NPY in request.headers.get("accept", ""):
+        if job.op != EMBED:
+            raise InvalidRequestError(f"The results of {job.op} are no .npy file: send Accept: application/json.")
         stop = min(job.n, offset + int(_query_number(request, "limit", job.n, float(job.n))))
         dim = await results.dim_of(job_store, job)
         size = len(npy_header(stop - offset, dim)) + (stop - offset) * dim * 4
         headers = {"content-length": str(size), "x-failed-inputs": str(job.failed)}
         return StreamingResponse(results.iter_npy(job_store, job, dim, offset, stop), 200, headers, results.NPY)
-    limit = max(1, int(_query_number(request, "limit", results.MAX_PAGE_VECTORS, results.MAX_PAGE_VECTORS)))
+    limit = max(1, int(_query_number(request, "limit", results.MAX_PAGE_INPUTS, results.MAX_PAGE_INPUTS)))
     return Response(await results.json_page(job_store, job, public_id, offset, limit), media_type=JSON)
 
 
@@ -158,7 +154,9 @@ async def _find_job(request: Request) -> tuple[JobStore, Job, str]:
 
 
 async def _job_response(job_store: JobStore, job: Job, public_id: str) -> Response:
-    failures = await jobs.failures(job_store.connection, job_store.keys, job.job_id, MAX_ERRORS) if job.failed else []
+    failures: list[Failure] = []
+    if job.failed:
+        failures = await job_results.failures(job_store.connection, job_store.keys, job.job_id, MAX_ERRORS)
     return _json(job_document(public_id, job, failures), 200)
 
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from api.dispatch.admission import rate_limited_error
-from api.dispatch.splitting import estimate_tokens
+from api.dispatch.splitting import cost_of, inputs_per_entry
 from api.jobs.inputs import JobInput
 from shared import jobs
 from shared.codec import encode_body
@@ -26,7 +26,7 @@ from shared.errors import (
     UnavailableError,
 )
 from shared.jobs import JobCapacity, JobSpec
-from shared.messages import EMBED, Body, Failure, NewEntry
+from shared.messages import DEFAULT_OPTIONS, EMBED, Body, Failure, Input, NewEntry, Options
 
 if TYPE_CHECKING:
     from api.jobs.store import JobStore
@@ -55,13 +55,17 @@ CREATE_PAUSE_S = 0.3
 class JobRequest(NamedTuple):
     """The attributes of a job, without its inputs.
 
-    `tenant` owns the job, and `limits` apply to it. `idempotency` is the client's idempotency key, or "".
+    `tenant` owns the job, and `limits` apply to it. `timeout_s` is the client's time limit, or None for the default.
+    `idempotency` is the client's idempotency key, or "".
     """
 
     tenant: str
     lane: int
     idempotency: str = ""
     limits: Limits | None = None
+    op: str = EMBED
+    options: Options = DEFAULT_OPTIONS
+    timeout_s: float | None = None
 
 
 class JobUpload:
@@ -75,6 +79,7 @@ class JobUpload:
     Attributes:
         job_id: 128 random bits.
         lane: index of keys.LANES.
+        op: the operation on each input; it may be set until the first input is added.
     """
 
     def __init__(self, job_store: JobStore, settings: JobSettings, request: JobRequest) -> None:
@@ -90,9 +95,11 @@ class JobUpload:
         self._num_inputs = 0
         self._cost = 0
         self._flushed_at = time.monotonic()
-        self._digest = hashlib.sha256(f"{request.lane}".encode())
+        timeout = "" if request.timeout_s is None else f" {request.timeout_s:g}"
+        self._digest = hashlib.sha256(f"{request.lane}{timeout}".encode())
         self.job_id = secrets.token_hex(16)
         self.lane = request.lane
+        self.op = request.op
 
     async def add(self, inputs: Sequence[JobInput]) -> None:
         """Adds inputs, and uploads each full portion.
@@ -101,7 +108,7 @@ class JobUpload:
             UnavailableError: Redis is out of reach, or full.
         """
         self._buffer += inputs
-        size = self._settings.inputs_per_entry
+        size = inputs_per_entry(self.op, self._settings.inputs_per_entry)
         start = 0
         while len(self._buffer) - start >= size:
             self._add_inputs(self._buffer[start : start + size])
@@ -118,7 +125,7 @@ class JobUpload:
         The job's entries carry `traceparent`.
 
         Raises:
-            InvalidRequestError: the job has no texts.
+            InvalidRequestError: the job has no inputs.
             KeyReusedError: the idempotency key belongs to another job.
             JobsFullError: the inputs that jobs still have to run, or Redis' memory, have reached their bound.
             RateLimitedError: the tenant's rate limit is exceeded.
@@ -128,7 +135,7 @@ class JobUpload:
         self._add_inputs(self._buffer)
         self._buffer = []
         if not self._num_inputs:
-            raise InvalidRequestError("There is no text: send at least one.")
+            raise InvalidRequestError("There is no input: send at least one.")
         await self._flush()
         dim = max((each.dim for each in workers), default=0) or UNKNOWN_DIM
         settings = self._settings
@@ -168,45 +175,48 @@ class JobUpload:
 
     def _job_spec(self, traceparent: str) -> JobSpec:
         tenant, settings = self._request.tenant, self._settings
+        timeout_s = min(settings.timeout_s, self._request.timeout_s or settings.timeout_s)
         return JobSpec(
             job_id=self.job_id,
             entries=self._num_entries,
             failed=self._num_failed,
             inputs=self._num_inputs,
-            per_entry=settings.inputs_per_entry,
+            per_entry=inputs_per_entry(self.op, settings.inputs_per_entry),
             owner=tenant,
             tenant=tenant,
             lane=self._request.lane,
-            timeout_ms=int(settings.timeout_s * 1000),
+            timeout_ms=int(timeout_s * 1000),
             ttl_ms=int(settings.ttl_s * 1000),
             idempotency=_digest(f"{tenant}\0{self._request.idempotency}") if self._request.idempotency else "",
             digest=self._digest.hexdigest(),
             cost=self._cost,
             limits=self._request.limits,
             traceparent=traceparent,
+            op=self.op,
+            max_inline_bytes=settings.inline_bytes(self.op),
         )
 
     def _add_inputs(self, inputs: Sequence[JobInput]) -> None:
         """Turns inputs into one entry, or into several around inputs that are invalid, which become failures."""
-        texts: list[str] = []
+        valid: list[Input] = []
         for each in [*inputs, None]:
-            if isinstance(each, str):
-                texts.append(each)
+            if isinstance(each, Input):
+                valid.append(each)
                 continue
-            if texts:
-                self._add_entry(texts)
-                texts = []
+            if valid:
+                self._add_entry(valid)
+                valid = []
             if each is not None:
                 self._digest.update(each.code.encode())
                 self._failures.append(Failure(self.job_id, self._num_inputs, 1, each.code, each.message))
                 self._num_inputs += 1
 
-    def _add_entry(self, texts: Sequence[str]) -> None:
-        body = encode_body(Body(EMBED, tuple(texts)))
+    def _add_entry(self, inputs: Sequence[Input]) -> None:
+        body = encode_body(Body(self.op, tuple(inputs), self._request.options))
         self._digest.update(body)
-        cost = sum(map(estimate_tokens, texts))
-        self._new_entries.append(NewEntry(self._num_inputs, len(texts), cost, body))
-        self._num_inputs += len(texts)
+        cost = cost_of(self.op, inputs)
+        self._new_entries.append(NewEntry(self._num_inputs, len(inputs), cost, body))
+        self._num_inputs += len(inputs)
         self._cost += cost
         self._bytes += len(body)
 

@@ -1,22 +1,31 @@
-"""Reads ended jobs from the results stream, and their vectors from a gateway; each job at least once.
+"""Reads the results of ended jobs from the results stream; each job at least once.
 
-    python consume_results.py --queue minilm --gateway http://127.0.0.1:8080 --into vectors
+    python consume_results.py --queue squares-squares --into results
+    python consume_results.py --queue minilm --gateway http://127.0.0.1:8080 --into results
+
+The stream carries the results themselves, or a link to results that are too large for it (see `results_payload` in
+docs/jobs.md). Only for links it needs a gateway.
 
 Kill it at any time, also with `kill -9`, and start it again under the same name: Redis delivers the unfinished entries
-again. It writes the vectors of each job to a separate file, and renames the file when it is complete; writing a job
-twice gives the same file.
+again. It writes the results of each job to a separate file, and renames the file when it is complete, before it
+acknowledges the entry; so a job may be written twice, which gives the same file, and no job is lost.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Iterable, Iterator, Mapping
+from http.client import HTTPResponse
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import redis
 
 GROUP = "downstream"
@@ -31,14 +40,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--redis", default="redis://127.0.0.1:6379/0")
     parser.add_argument("--queue", default="minilm")
-    parser.add_argument("--gateway", default="http://127.0.0.1:8080")
+    parser.add_argument("--gateway", default="", help="URL of a gateway, for results that are not in the stream.")
     parser.add_argument(
         "--key", default=os.environ.get("REDBATCH_API_KEY", ""), help="API key, if the gateway requires one."
     )
     parser.add_argument(
         "--name", default="consumer-1", help="Consumer name. Keep it at each start: pending entries belong to it."
     )
-    parser.add_argument("--into", type=Path, default=Path("vectors"))
+    parser.add_argument("--into", type=Path, default=Path("results"))
     args = parser.parse_args()
     sys.stdout.reconfigure(line_buffering=True)  # a kill must not lose printed lines
     args.into.mkdir(parents=True, exist_ok=True)
@@ -51,8 +60,7 @@ def main() -> None:
         entries = streams[0][1] if streams else []
         for entry_id, fields in entries:
             if fields:  # an entry that the stream has trimmed has only its id
-                job = fields[b"id"].decode()
-                while not fetch(args.gateway, args.key, f"{args.queue}.{job}", args.into / f"{job}.npy"):
+                while not process(fields, args.gateway, args.key, args.into):
                     time.sleep(PAUSE_S)
             client.xack(stream, GROUP, entry_id)  # acknowledge last: until here the entry is delivered again
         if start_id == "0" and not entries:
@@ -68,27 +76,85 @@ def make_group(client: redis.Redis, stream: str) -> None:
             raise
 
 
-def fetch(gateway: str, key: str, job: str, path: Path) -> bool:
-    """Writes the vectors of a job, if any, to a file. Returns whether the job needs no further attempt."""
-    request = urllib.request.Request(f"{gateway}/jobs/{job}/result", headers={"accept": "application/x-npy"})  # noqa: S310
-    if key:
-        request.add_header("authorization", f"Bearer {key}")
-    part = path.with_suffix(".part")
+def process(fields: Mapping[bytes, bytes], gateway: str, key: str, into: Path) -> bool:
+    """Writes the results of a job, if it has any. Returns whether the job needs no further attempt."""
+    path = into / fields[b"id"].decode()
+    if b"outputs" in fields:  # of a function: JSON
+        document = b'{"outputs":%b,"errors":%b}' % (fields[b"outputs"], fields[b"errors"])
+        return write(path.with_suffix(".json"), [document])
+    if int(fields.get(b"dim", b"0")):  # vectors: float32, with NaN for inputs that failed
+        part = path.with_suffix(".part")
+        with part.open("wb") as file:
+            np.save(file, np.frombuffer(fields[b"embeddings"], dtype="<f4").reshape(-1, int(fields[b"dim"])))
+        return finish(part, path.with_suffix(".npy"))
+    if b"result_url" not in fields:  # cancelled, or without any vector
+        return finish(None, path)
+    if not gateway:
+        sys.exit(f"{path.name}: its results are not in the stream; start this program with --gateway")
+    return fetch(gateway + fields[b"result_url"].decode(), fields[b"op"], key, path)
+
+
+def fetch(url: str, op: bytes, key: str, path: Path) -> bool:
+    """Writes results that a gateway has. Returns whether the job needs no further attempt."""
     try:
-        with urllib.request.urlopen(request, timeout=300) as response, part.open("wb") as file:  # noqa: S310 - the user chose the URL
-            while data := response.read(2**20):
-                file.write(data)
-            complete = file.tell() == int(response.headers["content-length"])
+        if op == b"embed":
+            return write(path.with_suffix(".npy"), read_vectors(url, key))
+        return write(path.with_suffix(".json"), [json.dumps(read_outputs(url, key)).encode()])
     except urllib.error.HTTPError as error:
-        sys.stdout.write(f"{job}: {error.code}\n")
+        sys.stdout.write(f"{path.name}: {error.code}\n")
         return error.code in GONE_STATUSES
     except OSError as error:
-        sys.stdout.write(f"{job}: {error}\n")
+        sys.stdout.write(f"{path.name}: {error}\n")
         return False
-    if complete:  # otherwise the gateway closed the connection early
+
+
+def read_vectors(url: str, key: str) -> Iterator[bytes]:
+    """Yields a .npy file. Raises OSError: the gateway closed the connection early."""
+    with request(url, key, "application/x-npy") as response:
+        left = int(response.headers["content-length"])
+        while data := response.read(2**20):
+            left -= len(data)
+            yield data
+    if left:
+        raise OSError("the vectors are incomplete")
+
+
+def read_outputs(url: str, key: str) -> dict[str, list[Any]]:
+    """Returns results and errors of all pages; `next_url` of each page leads to the next."""
+    gateway = url.partition("/jobs/")[0]
+    document: dict[str, list[Any]] = {}
+    next_url: str | None = url.removeprefix(gateway)
+    while next_url:
+        with request(gateway + next_url, key, "application/json") as response:
+            page = json.load(response)
+        next_url = page["next_url"]
+        for name in ("outputs", "embeddings", "errors"):
+            document.setdefault(name, []).extend(page.get(name, []))
+    return {name: rows for name, rows in document.items() if rows or name == "errors"}
+
+
+def request(url: str, key: str, accept: str) -> HTTPResponse:
+    """Opens a URL of the gateway."""
+    headers = {"accept": accept} | ({"authorization": f"Bearer {key}"} if key else {})
+    message = urllib.request.Request(url, headers=headers)  # noqa: S310 - the user chose the URL
+    response: HTTPResponse = urllib.request.urlopen(message, timeout=300)  # noqa: S310 - as above
+    return response
+
+
+def write(path: Path, pieces: Iterable[bytes]) -> bool:
+    """Writes a file, which appears when it is complete. Returns True."""
+    part = path.with_suffix(".part")
+    with part.open("wb") as file:
+        file.writelines(pieces)
+    return finish(part, path)
+
+
+def finish(part: Path | None, path: Path) -> bool:
+    """Renames a complete file and reports it. Returns True."""
+    if part is not None:
         part.replace(path)
-        sys.stdout.write(f"{job}: {path}\n")
-    return complete
+    sys.stdout.write(f"{path.name}: {'done' if part is not None else 'no results'}\n")
+    return True
 
 
 if __name__ == "__main__":

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypedDict
 
 from gpuworker.functions import InputRefusedError
-from shared.messages import DECODE, DEFAULT_OPTIONS, EMBED, EMBED_ALL, TOKENIZE, Input, Options
+from shared import messages
+from shared.messages import DEFAULT_OPTIONS, EMBED, Input, Options
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Backend", "Encoded", "InputRefusedError", "ModelOutputError", "Token"]
 
-TEXT_OPS = frozenset((EMBED, EMBED_ALL, TOKENIZE, DECODE))
+TEXT_OPS = frozenset(messages.TEXT_OPS)
 """The operations of models of texts."""
 
 

@@ -15,6 +15,7 @@ from gpuworker.consumer.worker_state import WorkerState
 from gpuworker.gpu.devices import Gpu, gpu_of
 from gpuworker.gpu.lease_slots import slots_of
 from gpuworker.ipc.messages import Ready
+from gpuworker.model_spec import ops_of
 from gpuworker.settings import WorkerSettings
 from shared import consumer
 from shared.errors import RedisUnreachableError
@@ -179,6 +180,7 @@ class HeartbeatSender:
             max_input_bytes=worker_state.settings.max_model_input_bytes or 0,
             failing=worker_state.circuit.reason if self.state == FAILING else "",
             retry_s=round(worker_state.circuit.open_s(time.monotonic()), 1),
+            ops=ops_of(worker_state.settings.model),
         )
 
 

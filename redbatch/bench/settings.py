@@ -32,6 +32,37 @@ def _validate_positive(text: str) -> str:
 Duration = Annotated[str, AfterValidator(_validate_duration)]
 PositiveDuration = Annotated[str, AfterValidator(_validate_positive)]
 
+BENCH_HELP = r"""Put load on a running server and report the results.
+
+Throughput, latency, errors by code, late answers, and the cost of the load
+generator itself.
+
+redbatch bench http://127.0.0.1:8080 --clients 256 --mix mixed --duration 30s --plot run.png
+
+redbatch bench http://127.0.0.1:8080 --rate 500 --arrivals bursty --timeout-ms 1000
+
+redbatch bench https://embed.example.com --texts queries.txt --requests 1000 --header 'Authorization: Bearer ...'
+
+Closed loop (--clients): each client sends its next request after the
+previous answer. It measures the capacity of the server. The default is 64
+clients for 10 s.
+
+Open loop (--rate): each request is sent when it is due, and its latency
+counts from that moment, so requests that wait behind a stall are not
+hidden. It measures the latency that users experience.
+
+Errors have the codes of the server, or http_<status>. Codes of the load
+generator: connect_failed, connection_lost, malformed_answer, no_answer (5 s
+after its timeout), never_sent (no connection was free until then, or until
+Ctrl-C), wrong_answer (--check). Ctrl-C ends a run and prints its results.
+
+Exit code: 0 even if some requests failed; 1 if no request got a good
+answer, --check found a wrong one, the server cannot be reached or a file
+cannot be written; 2 for invalid arguments.
+
+Installation: pip install 'redbatch\[bench]'.
+"""
+
 
 class TextSettings(BaseSettings):
     """The texts of the requests, from command-line flags and `REDBATCH_*` variables."""

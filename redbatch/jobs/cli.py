@@ -61,11 +61,13 @@ def cancel(job_id: JobId, redis_url: RedisUrl = None, queue: QueueName = None) -
 @app.command()
 def results(
     job_id: JobId,
-    out: Annotated[Path, typer.Option("--out", "-o", help="A .npy file; rows of failed inputs are NaN.")],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="A .npy file, NaN for failed inputs; JSON lines for a function.")
+    ],
     redis_url: RedisUrl = None,
     queue: QueueName = None,
 ) -> None:
-    """Write the vectors of an ended job to a file."""
+    """Write the results of an ended job to a file."""
     from redbatch.jobs.command import write_results
     from redbatch.queue_target import QueueTarget
 

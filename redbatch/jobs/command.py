@@ -15,11 +15,11 @@ from rich.console import Console
 from redbatch.exit_codes import report_failure
 from redbatch.jobs import view
 from redbatch.queue_target import QueueTarget, run_on_queue
-from shared import jobs
+from shared import job_results, jobs
 from shared.connection import RedisConnection
 from shared.jobs import Job
 from shared.keys import Keys
-from shared.messages import Failure, Vectors
+from shared.messages import EMBED, Failure, Result, Values, Vectors
 
 MAX_FAILURES = 20
 CHUNK_INPUTS = 2_048
@@ -44,7 +44,7 @@ def show_job(target: QueueTarget, public_id: str, *, in_json: bool) -> int:
     """Prints one job in full."""
 
     async def task(connection: RedisConnection, keys: Keys, job: Job) -> int:
-        failures = await jobs.failures(connection, keys, job.job_id, MAX_FAILURES)
+        failures = await job_results.failures(connection, keys, job.job_id, MAX_FAILURES)
         if in_json:
             typer.echo(json.dumps(view.as_dict(keys.queue, job, failures)))
         else:
@@ -68,32 +68,71 @@ def cancel_job(target: QueueTarget, public_id: str) -> int:
 
 
 def write_results(target: QueueTarget, public_id: str, out: Path) -> int:
-    """Writes the vectors of a job to a .npy file, CHUNK_INPUTS at a time. Rows of failed inputs are NaN."""
+    """Writes the results of a job to a file: vectors as .npy, any other results as JSON lines."""
 
     async def task(connection: RedisConnection, keys: Keys, job: Job) -> int:
         if not job.ended or job.status == "cancelled":
             return report_failure(f"{public_id} is {job.status}: it has no result")
-        file: np.memmap[tuple[int, ...], np.dtype[np.float32]] | None = None
-        written = 0
         partial = out.with_name(f"{out.name}.part")
-        for start in range(0, job.n, CHUNK_INPUTS):
-            for reply in await jobs.replies(connection, keys, job, start, min(job.n, start + CHUNK_INPUTS)):
-                if isinstance(reply, Failure) or not isinstance(reply, Vectors):
-                    continue
-                if file is None:
-                    file = np.lib.format.open_memmap(partial, "w+", np.dtype("<f4"), (job.n, reply.dim))
-                    file[:] = np.nan
-                vectors = np.frombuffer(reply.data, dtype="<f4").reshape(reply.n, reply.dim)
-                file[reply.position : reply.position + reply.n] = vectors
-                written += reply.n
-        if file is None:
-            return report_failure(f"{public_id}: none of its {job.n:,} inputs has a vector; see `redbatch jobs show`")
-        file.flush()
+        if job.op == EMBED:
+            written, dim = await _write_vectors(connection, keys, job, partial)
+            kind = f"vectors of {dim} numbers"
+        elif out.suffix == ".npy":
+            return report_failure(f"{public_id}: the results of {job.op} are JSON lines: name another file than .npy")
+        else:
+            written = await _write_lines(connection, keys, job, partial)
+            kind = "results as JSON lines"
+        if not written:
+            partial.unlink(missing_ok=True)
+            return report_failure(f"{public_id}: none of its {job.n:,} inputs has a result; see `redbatch jobs show`")
         partial.replace(out)
-        typer.echo(f"{out}: {written:,} of {job.n:,} vectors of {file.shape[1]} numbers")
+        typer.echo(f"{out}: {written:,} of {job.n:,} {kind}")
         return 0
 
     return _run_on_job(target, public_id, task)
+
+
+async def _write_vectors(connection: RedisConnection, keys: Keys, job: Job, path: Path) -> tuple[int, int]:
+    """Writes vectors to a .npy file, with NaN for failed inputs. Returns their number and dimension; 0 without any."""
+    file: np.memmap[tuple[int, ...], np.dtype[np.float32]] | None = None
+    written = dim = 0
+    for start in range(0, job.n, CHUNK_INPUTS):
+        for reply in await job_results.replies(connection, keys, job, start, min(job.n, start + CHUNK_INPUTS)):
+            if not isinstance(reply, Vectors):
+                continue
+            if file is None:
+                dim = reply.dim
+                file = np.lib.format.open_memmap(path, "w+", np.dtype("<f4"), (job.n, dim))
+                file[:] = np.nan
+            vectors = np.frombuffer(reply.data, dtype="<f4").reshape(reply.n, dim)
+            file[reply.position : reply.position + reply.n] = vectors
+            written += reply.n
+    if file is not None:
+        file.flush()
+    return written, dim
+
+
+async def _write_lines(connection: RedisConnection, keys: Keys, job: Job, path: Path) -> int:
+    """Writes a line of JSON for each input, null for a failed one. Returns the number of results."""
+    written = at = 0
+    with path.open("wb") as file:
+        for start in range(0, job.n, job.per_entry):  # one entry at a time: its results may be long
+            for reply in await job_results.replies(connection, keys, job, start, min(job.n, start + job.per_entry)):
+                lines = [] if isinstance(reply, Failure) else _encode_rows(reply)
+                file.writelines([b"null\n"] * (reply.position - at))
+                file.writelines(each + b"\n" for each in lines)
+                at = reply.position + len(lines)
+                written += len(lines)
+        file.writelines([b"null\n"] * (job.n - at))
+    return written
+
+
+def _encode_rows(result: Result) -> list[bytes]:
+    """Returns the result of each input as JSON: a value, or the vectors of its tokens."""
+    if isinstance(result, Values):
+        return list(result.values)
+    vectors = np.frombuffer(result.data, dtype="<f4").reshape(-1, result.dim)
+    return [json.dumps(each.tolist()).encode() for each in np.split(vectors, np.cumsum(result.counts)[:-1])]
 
 
 def _run_on_job(

@@ -55,7 +55,7 @@ GATEWAY = User(
         "+evalsha_ro +eval_ro",  # queue statistics, with keys that it may only read
         "+blpop +lpop +rpush +lrange",
         "+get +set +del +unlink +exists +pexpire +persist",
-        "+hget +hset +hmget +hgetall +hdel +hlen +hincrby",
+        "+hget +hset +hmget +hgetall +hdel +hlen +hkeys +hstrlen +hincrby",
         "+xadd +xlen +xrange +xdel +xack +xpending",
         "+zadd +zincrby +zrem +zremrangebyrank +zcard +zrange +zrevrange",
         "+wait",
@@ -89,7 +89,7 @@ WORKER = User(
         "+evalsha +eval",
         "+blpop +lpop +rpush",
         "+get +set +del +unlink +exists +pexpire +pttl",
-        "+hget +hset +hmget +hgetall +hdel +hincrby",
+        "+hget +hset +hmget +hgetall +hdel +hlen +hkeys +hstrlen +hincrby",
         "+xadd +xlen +xrange +xdel +xack +xclaim +xpending +xreadgroup +xtrim",
         "+xgroup|create +xgroup|delconsumer +xinfo|consumers",
         "+zadd +zincrby +zrem +zremrangebyscore +zcard +zcount +zrange",
@@ -160,7 +160,7 @@ ADMIN = User(
             "+script|kill",  # ends a script that hangs; ops may start such a script, too
             "+evalsha +eval",
             "+blpop +rpush +del +unlink +pexpire",
-            "+hset +hdel +hincrby",
+            "+hset +hdel +hincrby +hkeys +hstrlen",
             "+xadd +xdel +xtrim +xack",
             "+zrem",
         ),

@@ -4,6 +4,7 @@
 - cluster: starts, supervises and stops the processes of a cluster.
 - command: entry point of the command.
 - console: output of the command.
+- data_dir: the folder that keeps the data of its Redis.
 - line_reader: reads the lines that child processes write to a pipe.
 - local_redis: a private Redis server, for `up` and for tests.
 - supervised_redis: the supervised Redis server of a cluster.

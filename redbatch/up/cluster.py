@@ -22,12 +22,13 @@ from redbatch.import_path import child_environment
 from redbatch.readiness import fetch_missing_parts
 from redbatch.up.child_spec import SettingValues, assign_gpus, gateway_specs, worker_specs
 from redbatch.up.console import ClusterConsole, curl_line, format_log_line
+from redbatch.up.data_dir import DataDir
 from redbatch.up.local_redis import find_bundled
 from redbatch.up.run_file import RunFile, remove_run_file, write_run_file
 from redbatch.up.supervised_redis import SupervisedRedis
 from redbatch.up.supervisor import Supervisor
 from redbatch.urls import http_url, mask_password, redis_cli_line
-from shared.api_keys import add, new_key
+from shared.api_keys import add, find, new_key
 from shared.connection import QueueConnections
 from shared.keys import Keys
 from shared.settings import QueueSettings
@@ -45,15 +46,24 @@ class ClusterSize:
 
 
 class Cluster:
-    """The processes of one `redbatch up`, and the handler of their reports (`SupervisorCallbacks`)."""
+    """The processes of one `redbatch up`, and the handler of their reports (`SupervisorCallbacks`).
+
+    `data_dir` keeps the data of its private Redis; None: the data end with this cluster.
+    """
 
     def __init__(
-        self, size: ClusterSize, settings: SettingValues, gateway: GatewaySettings, worker: WorkerSettings
+        self,
+        size: ClusterSize,
+        settings: SettingValues,
+        gateway: GatewaySettings,
+        worker: WorkerSettings,
+        data_dir: DataDir | None = None,
     ) -> None:
         self._size = size
         self._settings = settings
         self._gateway = gateway
         self._worker = worker
+        self._data_dir = data_dir
         self._console = ClusterConsole()
         self._redis: SupervisedRedis | None = None
         self._gateways: list[Supervisor] = []
@@ -70,7 +80,7 @@ class Cluster:
             asyncio.get_running_loop().add_signal_handler(number, self._on_signal)
         try:
             if "redis_url" not in self._settings:
-                self._redis = SupervisedRedis(self)
+                self._redis = SupervisedRedis(self, self._data_dir)
                 self._settings["redis_url"] = self._redis.start()
                 if requires_keys(self._gateway):
                     self._api_key = await self._create_api_key()
@@ -85,13 +95,22 @@ class Cluster:
         return EXIT_INTERRUPTED if self._num_signals > 1 else 0
 
     async def _create_api_key(self) -> str:
-        """Adds an API key to the new, empty Redis and returns it: no one else can add one before the gateways start."""
+        """Adds an API key to the private Redis and returns it, or returns the key that an earlier `up` kept there.
+
+        No one else can add a key to an empty Redis before the gateways start.
+        """
         queue = QueueConnections(
             QueueSettings(redis_url=self._settings["redis_url"]), self._settings["queue"], "redbatch-up"
         )
-        api_key, key_with_secret = new_key(("embed",), name="redbatch up")
+        kept = "" if self._data_dir is None else self._data_dir.read_api_key()
+        api_key, key_with_secret = new_key(("embed", "jobs"), name="redbatch up")
         try:
-            await add(queue.connection("keys"), api_key)
+            connection = queue.connection("keys")
+            if kept and (await find(connection, kept.partition(".")[0]))[0] is not None:
+                return kept
+            await add(connection, api_key)
+            if self._data_dir is not None:
+                self._data_dir.write_api_key(key_with_secret)
         finally:
             await queue.close()
         return key_with_secret
@@ -175,9 +194,16 @@ class Cluster:
             ("try it", curl_line(url, self._api_key, function=is_function(self._worker.model))),
             ("Redis", mask_password(redis_url)),
             ("queue", redis_cli_line(cli, redis_url, "XLEN", lane)),
+            *([("restart", self._restart_fact())] if self._redis is not None else []),
             ("watch", f"{_command_name()} queue --watch"),
             ("stop", "Ctrl-C"),
         ]
+
+    def _restart_fact(self) -> str:
+        """Returns what a restart of this cluster loses, in one line."""
+        if self._data_dir is None:
+            return "loses accepted jobs and their results, and API keys; --data-dir DIR keeps them"
+        return f"keeps accepted jobs and their results, and API keys, in {self._data_dir.path}"
 
     async def _stop(self, listener: socket.socket) -> None:
         """Stops gateways, then workers, then Redis: each depends on the ones after it."""

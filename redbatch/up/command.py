@@ -3,28 +3,40 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 
 from setproctitle import setproctitle
 
 from api.settings import GatewaySettings
 from gpuworker.settings import WorkerSettings
-from redbatch.exit_codes import report_failure
+from redbatch.exit_codes import report_failure, report_misuse
 from redbatch.up.child_spec import SettingValues, with_up_defaults
 from redbatch.up.cluster import Cluster, ClusterSize
+from redbatch.up.data_dir import DataDir, DataDirError
 from redbatch.up.local_redis import LocalRedisError
 from shared.process.listener import ListenError, listen, raise_open_file_limit
 from shared.process.settings import read_settings
 
 
-def run(size: ClusterSize, overrides: SettingValues) -> int:
-    """Runs a cluster until SIGINT or SIGTERM. Returns 0; 1 if it cannot run; 130 after a second signal."""
+def run(size: ClusterSize, overrides: SettingValues, data_path: Path | None = None) -> int:
+    """Runs a cluster until SIGINT or SIGTERM. Returns 0; 1 if it cannot run; 2 for misuse; 130 after a second signal.
+
+    The cluster's private Redis keeps its data in `data_path`; None: it keeps none.
+    """
     setproctitle("redbatch up")
     settings = with_up_defaults(overrides)
     gateway, worker = read_settings(GatewaySettings, settings), read_settings(WorkerSettings, settings)
+    if data_path is not None and "redis_url" in settings:
+        return report_misuse("--data-dir is for the private Redis of `up`: with --redis-url, that Redis keeps the data")
     raise_open_file_limit()
     try:
-        with listen(gateway.host, gateway.port) as listener:
-            cluster = Cluster(size, settings, gateway, worker)
+        with listen(gateway.host, gateway.port) as listener, _open(data_path) as data_dir:
+            cluster = Cluster(size, settings, gateway, worker, data_dir)
             return asyncio.run(cluster.run(listener))
-    except (ListenError, LocalRedisError) as error:
+    except (ListenError, LocalRedisError, DataDirError) as error:
         return report_failure(str(error))
+
+
+def _open(data_path: Path | None) -> AbstractContextManager[DataDir | None]:
+    return nullcontext() if data_path is None else DataDir(data_path)

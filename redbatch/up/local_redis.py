@@ -15,9 +15,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Self
 
+from redbatch.up.data_dir import DataDir
 from shared.process.parent_death import wrap_command
 
 START_TIMEOUT_S = 10.0
+LOAD_TIMEOUT_S = 120.0
+"""Maximum time to start with kept data, which the server reads first."""
+
 STOP_TIMEOUT_S = 5.0
 SERVERS = ("redis-server", "valkey-server")
 
@@ -81,13 +85,18 @@ def _serves(port: int, pid: int) -> bool:
 class LocalRedis:
     """A Redis server on 127.0.0.1 in a private temporary directory, without persistence unless `options` enable it.
 
-    The server ends with the process that started it.
+    With a `data_dir` it keeps its data there, in an append-only file that is written to disk each second. The server
+    ends with the process that started it.
 
     Args:
         binary: the server program; by default the one that `find_server` returns.
         port: 0 chooses a free port.
         options: further arguments of redis-server (`["--appendonly", "yes"]`); they override the defaults.
         output: file descriptor for the output of the server; by default a file in the directory.
+        data_dir: folder of the data, which `stop` leaves there.
+
+    Raises:
+        DataDirError: a newer server wrote the data.
     """
 
     def __init__(
@@ -97,10 +106,14 @@ class LocalRedis:
         port: int = 0,
         options: Sequence[str] = (),
         output: int | None = None,
+        data_dir: DataDir | None = None,
     ) -> None:
         self.binary = find_server(binary)
         self.port = port
-        self.directory: Path | None = None
+        self.directory = None if data_dir is None else data_dir.path
+        self._data_dir = data_dir
+        if data_dir is not None:
+            data_dir.check_server(self.binary)
         self._is_port_fixed = port != 0
         self._options = tuple(options)
         self._output = output
@@ -146,7 +159,7 @@ class LocalRedis:
                 raise LocalRedisError(f"{self.binary} did not start on port {self.port}: {reason}")
 
     def stop(self) -> None:
-        """Ends the server and removes its directory. A second call does nothing."""
+        """Ends the server and removes its temporary directory. A second call does nothing."""
         self._end_process()
         self._remove_directory()
 
@@ -164,7 +177,8 @@ class LocalRedis:
             *("--stream-node-max-entries", "4"),  # a deletion reads half a node: docs/performance.md
             *("--daemonize", "no", "--loglevel", "warning"),
         ]
-        return [str(self.binary), *defaults, *self._options]
+        kept = [] if self._data_dir is None else ["--appendonly", "yes", "--appendfsync", "everysec"]
+        return [str(self.binary), *defaults, *kept, *self._options]
 
     def _spawn(self) -> None:
         log = self._log_file() if self._output is None else None
@@ -177,6 +191,8 @@ class LocalRedis:
                 # The terminal's Ctrl-C must reach only the owner, which stops the server last.
                 start_new_session=True,
                 cwd=self.directory,
+                # The server holds the lock of its folder, so that no other server writes there before it has ended.
+                pass_fds=() if self._data_dir is None else (self._data_dir.descriptor,),
             )
         finally:
             if log is not None:
@@ -189,8 +205,8 @@ class LocalRedis:
         return self._log_path().open("ab")
 
     def _wait_until_ready(self) -> bool:
-        """Waits until the server answers a PING. Returns False if it ends, or is silent for START_TIMEOUT_S."""
-        deadline = time.monotonic() + START_TIMEOUT_S
+        """Waits until the server answers a PING. Returns False if it ends, or does not answer in time."""
+        deadline = time.monotonic() + (START_TIMEOUT_S if self._data_dir is None else LOAD_TIMEOUT_S)
         while self.is_running() and time.monotonic() < deadline:
             if _serves(self.port, self.pid):
                 return True
@@ -215,6 +231,8 @@ class LocalRedis:
             process.wait()
 
     def _remove_directory(self) -> None:
+        if self._data_dir is not None:
+            return
         directory, self.directory = self.directory, None
         if directory is not None:
             shutil.rmtree(directory, ignore_errors=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from redbatch.up.data_dir import DataDir
 from redbatch.up.line_reader import LineReader
 from redbatch.up.local_redis import LocalRedis, LocalRedisError
 from redbatch.up.restarts import Restart, decide_restart
@@ -14,12 +15,18 @@ CHECK_EVERY_S = 0.1
 
 
 class SupervisedRedis:
-    """A supervised LocalRedis inside an event loop."""
+    """A supervised LocalRedis inside an event loop.
 
-    def __init__(self, callbacks: SupervisorCallbacks) -> None:
+    Args:
+        callbacks: receive its output, its deaths, and the report that it cannot run.
+        data_dir: the folder that keeps its data; None: a death loses them.
+    """
+
+    def __init__(self, callbacks: SupervisorCallbacks, data_dir: DataDir | None = None) -> None:
         self._callbacks = callbacks
         self._lines = LineReader(self._take_line)
-        self._server = LocalRedis(output=self._lines.descriptor)
+        self._server = LocalRedis(output=self._lines.descriptor, data_dir=data_dir)
+        self._loss = "lost its data" if data_dir is None else "keeps its data"
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> str:
@@ -31,7 +38,7 @@ class SupervisedRedis:
         return self._server.url
 
     async def stop(self) -> None:
-        """Ends the server and removes its directory."""
+        """Ends the server and removes its temporary directory."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -53,7 +60,7 @@ class SupervisedRedis:
             decision = decide_restart(1, clock() - started, quick_deaths, was_ready=True)
             if isinstance(decision, Restart):
                 quick_deaths = decision.quick_deaths
-                self._callbacks.on_event(NAME, "died and lost its data; starting again on the same port")
+                self._callbacks.on_event(NAME, f"died and {self._loss}; starting again on the same port")
                 await asyncio.sleep(decision.delay_s)
             started = clock()
             try:

@@ -26,6 +26,8 @@
 --   cost              tokens of all inputs
 --   limits            limits of the tenant (see tenant_limits.lua), or "" for none
 --   traceparent       traceparent, or ""
+--   op                operation on each input
+--   max_inline_bytes  maximum bytes of results in the results stream; 0: always a link; -1: neither
 --
 -- Returns {"ok"}; {"same", id, "1" or "0": whether the requests are equal} if the idempotency key is known and its job
 -- still exists; {"lost"} if not all inputs are there; {"full"} if too much is owed; {"limited", ms} if the tenant may
@@ -34,7 +36,7 @@
 -- changes nothing.
 local job_prefix, job_id, num_entries, num_failed, num_inputs, per_entry, owner, tenant, lane, timeout_ms, ttl_ms,
       entry_grace_ms, digest, max_owed_inputs, result_bytes, memory_ratio, max_lane_entries, max_lane_tokens,
-      max_results, cost, limits, traceparent = unpack(ARGV, 1, 22)
+      max_results, cost, limits, traceparent, op, max_inline_bytes = unpack(ARGV, 1, 24)
 local MAX_OPEN_JOBS = 2000  -- each open job is checked once a second
 local job_key = job_prefix .. job_id
 local time = redis.call('TIME')
@@ -85,8 +87,8 @@ end
 
 local expires = now + timeout_ms
 redis.call('HSET', job_key, 'status', 'queued', 'owner', owner, 'tenant', tenant, 'lane', lane, 'n', inputs,
-           'per_entry', per_entry, 'done', 0, 'failed', failed, 'created_ms', string.format('%d', now),
-           'expires_ms', string.format('%d', expires), 'ttl_ms', ttl_ms,
+           'per_entry', per_entry, 'op', op, 'max_inline_bytes', max_inline_bytes, 'done', 0, 'failed', failed,
+           'created_ms', string.format('%d', now), 'expires_ms', string.format('%d', expires), 'ttl_ms', ttl_ms,
            'entry_deadline_ms', string.format('%d', expires + entry_grace_ms))
 if traceparent ~= '' then
   redis.call('HSET', job_key, 'traceparent', traceparent)

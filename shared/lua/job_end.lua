@@ -1,4 +1,4 @@
--- Prepended to each script that ends jobs, or stores their results (see job_lanes.lua).
+-- Prepended, after job_results.lua, to each script that ends jobs, or stores their results (see job_lanes.lua).
 --
 -- `jobs` holds what these functions work on: open, owed and results (keys), prefix (of job keys), max_results (kept in
 -- the results stream), and, for `store_reply`, the revision of the model that gave the results.
@@ -8,10 +8,12 @@ local function end_job(jobs, id, status, now)
   local key = jobs.prefix .. id
   redis.call('HSET', key, 'status', status, 'finished_ms', now)
   redis.call('ZREM', jobs.open, id)
-  local fields = redis.call('HMGET', key, 'n', 'done', 'failed', 'ttl_ms')
+  local fields = redis.call('HMGET', key, 'n', 'done', 'failed', 'ttl_ms', 'op', 'owner', 'max_inline_bytes')
   if jobs.max_results ~= '0' then
+    local op = fields[5] or 'embed'
     redis.call('XADD', jobs.results, 'MAXLEN', jobs.max_results, '*', 'id', id, 'status', status, 'n', fields[1],
-               'done', fields[2], 'failed', fields[3])
+               'done', fields[2], 'failed', fields[3], 'op', op, 'owner', fields[6] or '',
+               unpack(result_fields(jobs.prefix, id, status, op, fields[1], fields[7])))
   end
   redis.call('UNLINK', key .. ':in', key .. ':todo', key .. ':fed')
   for _, each in ipairs({key, key .. ':out', key .. ':failed'}) do

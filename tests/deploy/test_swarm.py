@@ -225,3 +225,14 @@ def test_compose_uses_existing_stages_and_settings() -> None:
         for variable in services[name]["environment"]:
             assert variable.removeprefix("REDBATCH_").lower() in settings.model_fields
     assert services["gateway"]["ports"] == ["127.0.0.1:8080:8080"]
+
+
+def test_compose_keeps_accepted_jobs() -> None:
+    """The Redis of compose.yaml writes an append-only file, into a volume that outlives its container."""
+    stack = yaml.safe_load((ROOT / "compose.yaml").read_text(encoding="utf-8"))
+    command = stack["services"]["redis"]["command"]
+    assert command[command.index("--appendonly") + 1] == "yes"
+    (mount,) = stack["services"]["redis"]["volumes"]
+    volume, _, folder = mount.partition(":")
+    assert folder == "/data"
+    assert volume in stack["volumes"]

@@ -26,6 +26,7 @@ from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(90)]
 
+ECHO = "tests.integration.functions.function_models:Echo"
 EXAMPLE = Path(__file__).parents[2] / "docs/examples/consume_results.py"
 
 
@@ -118,3 +119,73 @@ async def test_the_example_consumer_survives_a_kill(cluster: GatewayCluster, tmp
         assert [row.tobytes() for row in np.load(tmp_path / f"{job}.npy")] == list(map(null_vector, texts))
     with redis.Redis.from_url(cluster.redis_url, protocol=2) as client:
         assert client.xpending(cluster.keys.results, "downstream")["pending"] <= 10
+
+
+async def start_echo(cluster: GatewayCluster) -> GatewayProcess:
+    """Starts a gateway and a worker with the echo function; returns when both are ready."""
+    cluster.environment["PYTHONPATH"] = str(EXAMPLE.parents[2])
+    gateway, _ = await asyncio.gather(cluster.start_gateway(max_inline_bytes=20_000), cluster.start_worker(ECHO))
+    await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
+    return gateway
+
+
+def create_function_job(gateway: GatewayProcess, inputs: list[Any]) -> str:
+    """Creates a job of a function; returns its id without the queue."""
+    answer = plain_http.post(f"{gateway.url}/jobs", json={"inputs": inputs})
+    assert answer.status_code == 202, answer.text
+    return str(answer.json()["id"].rpartition(".")[2])
+
+
+@pytest.mark.leaves_anything
+async def test_the_example_consumer_needs_no_gateway_for_results_in_the_stream(
+    cluster: GatewayCluster, tmp_path: Path
+) -> None:
+    """Killed half-way and started again, it has the outputs and errors of every job of a function, from Redis alone."""
+    gateway = await start_echo(cluster)
+    words = [sys.executable, str(EXAMPLE), "--redis", as_user(cluster.redis_url, "results"), "--queue", cluster.queue]
+    words += ["--into", str(tmp_path)]
+    jobs: dict[str, list[Any]] = {}
+    consumer = subprocess.Popen(words, stdout=subprocess.DEVNULL)
+    try:
+        for number in range(30):
+            inputs = [f"job {number} input {i}" for i in range(40)] + ["!refuse", None]
+            jobs[create_function_job(gateway, inputs)] = inputs
+            if number % 6 == 5:
+                consumer.send_signal(signal.SIGKILL)
+                consumer.wait()
+                consumer = subprocess.Popen(words, stdout=subprocess.DEVNULL)
+        await wait_until(
+            lambda: {path.stem for path in tmp_path.glob("*.json")} == set(jobs), "all files exist", timeout_s=60
+        )
+    finally:
+        consumer.kill()
+        consumer.wait()
+    for job, inputs in jobs.items():
+        document = json.loads((tmp_path / f"{job}.json").read_text())
+        assert [output and output[0] for output in document["outputs"]] == [*inputs[:40], None, None]
+        assert [(each["index"], each["code"]) for each in document["errors"]] == [(40, "invalid_request")]
+
+
+@pytest.mark.leaves_anything
+async def test_outputs_of_a_function_are_written_and_linked(cluster: GatewayCluster, tmp_path: Path) -> None:
+    """`results` writes outputs as JSON lines; the example fetches those that are too large for the stream."""
+    gateway = await start_echo(cluster)
+    out, large = tmp_path / "outputs.jsonl", "x" * 30_000
+    job = create_function_job(gateway, [large, "!refuse", *range(70), "!refuse"])
+    await wait_until(lambda: status(gateway, f"{cluster.queue}.{job}") == "done", "the job is done")
+    assert (await command(cluster, "results", job, "-o", f"{out}.npy")).exit_code == 1
+    assert "71 of 73 results" in (await command(cluster, "results", job, "-o", str(out))).stdout
+    lines = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [line and line[0] for line in lines] == [large, None, *range(70), None]
+    words = [sys.executable, str(EXAMPLE), "--redis", as_user(cluster.redis_url, "results"), "--queue", cluster.queue]
+    words += ["--into", str(tmp_path)]
+    assert (await asyncio.to_thread(subprocess.run, words, check=False, capture_output=True)).returncode == 1
+    consumer = subprocess.Popen([*words, "--gateway", gateway.url], stdout=subprocess.DEVNULL)
+    try:
+        await wait_until((tmp_path / f"{job}.json").exists, "the linked results are written")
+    finally:
+        consumer.kill()
+        consumer.wait()
+    document = json.loads((tmp_path / f"{job}.json").read_text())
+    assert document["outputs"] == lines
+    assert [each["index"] for each in document["errors"]] == [1, 72]

@@ -9,10 +9,8 @@ import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
 from typing import Any
 
-import httpx
 import numpy as np
 import pytest
 import redis
@@ -26,6 +24,7 @@ from tests.integration.gateway.gateway_cluster import (
     null_vector,
     vector_bytes,
 )
+from tests.integration.gateway.job_client import JobClient
 from tests.processes import Processes
 from tests.servers import Server, parse_version
 from tests.users import REPLICA, password_of, users_are_on
@@ -33,66 +32,7 @@ from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(120)]
 
-NDJSON = {"content-type": "application/x-ndjson"}
 NPY = {"accept": "application/x-npy"}
-
-
-class JobClient:
-    """A client of one gateway's jobs."""
-
-    def __init__(self, gateway: GatewayProcess, **headers: str) -> None:
-        self.url = gateway.url
-        self._headers = {name.replace("_", "-"): value for name, value in headers.items()}
-
-    def post(self, body: object, **headers: str) -> httpx.Response:
-        """Posts a job as JSON."""
-        named = self._headers | {name.replace("_", "-"): value for name, value in headers.items()}
-        return plain_http.post(f"{self.url}/jobs", json=body, headers=named, timeout=30)
-
-    def post_lines(self, lines: Sequence[object] | Iterator[bytes], **headers: str) -> httpx.Response:
-        """Posts a job as NDJSON, from values or from chunks of bytes."""
-        named = self._headers | NDJSON | {name.replace("_", "-"): value for name, value in headers.items()}
-        content = (
-            lines if isinstance(lines, Iterator) else b"".join(json.dumps(each).encode() + b"\n" for each in lines)
-        )
-        return plain_http.post(f"{self.url}/jobs", content=content, headers=named, timeout=60)
-
-    def get(self, path: str, **headers: str) -> httpx.Response:
-        """Sends a GET request."""
-        return plain_http.get(f"{self.url}{path}", headers=self._headers | headers, timeout=90)
-
-    def delete(self, path: str) -> httpx.Response:
-        """Sends a DELETE request."""
-        return httpx.delete(
-            f"{self.url}{path}", headers=self._headers, verify=plain_http.NO_TLS, trust_env=False, timeout=30
-        )
-
-    def job_of(self, answer: httpx.Response) -> dict[str, Any]:
-        """Returns the job in an answer, which must be a 202."""
-        assert answer.status_code == 202, answer.text
-        job: dict[str, Any] = answer.json()
-        assert job["status_url"] == f"/jobs/{job['id']}"
-        assert job["result_url"] == f"/jobs/{job['id']}/result"
-        return job
-
-    def wait_until_ended(self, new_job: dict[str, Any]) -> dict[str, Any]:
-        """Waits until a job has ended, and returns it."""
-        for _ in range(10):
-            job: dict[str, Any] = self.get(new_job["status_url"] + "?wait=10").json()
-            if job["status"] not in ("queued", "running"):
-                return job
-        pytest.fail(f"the job has not ended: {job}")
-
-    def vectors(self, new_job: dict[str, Any]) -> list[bytes]:
-        """Returns all vectors of a job, from all pages, each as raw float32."""
-        vectors: list[bytes] = []
-        url: str | None = new_job["result_url"]
-        while url is not None:
-            page = self.get(url).json()
-            assert page["offset"] == len(vectors)
-            vectors += map(vector_bytes, page["embeddings"])
-            url = page["next_url"]
-        return vectors
 
 
 def test_a_job_runs_to_its_end(served: GatewayProcess) -> None:

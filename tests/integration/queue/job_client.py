@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from shared import jobs
+from shared import job_results, jobs
 from shared.codec import encode_body
 from shared.connection import RedisConnection
 from shared.feed_window import FeedWindow
@@ -64,7 +64,7 @@ class JobClient:
 
     async def numbers(self, job: Job, start: int = 0, stop: int = -1) -> list[float]:
         """Returns the vectors of a job, each of which is one number."""
-        found = await jobs.replies(self.connection, self.keys, job, start, job.n if stop < 0 else stop)
+        found = await job_results.replies(self.connection, self.keys, job, start, job.n if stop < 0 else stop)
         return [
             float(number)
             for each in found

@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 import redis.asyncio
 
-from shared import consumer, jobs
+from shared import consumer, job_results, jobs
 from shared.codec import decode_body, encode_body, encode_reply
 from shared.connection import QueueConnections
 from shared.consumer import ClaimBudget, CommitOptions, EntryAnswer, ReclaimQuery
@@ -114,7 +114,8 @@ async def test_a_job_from_end_to_end(job_client: JobClient, worker: Worker, bulk
     assert await bulk_lane.length() == 0
     assert await bulk_lane.backlog() == (0, 0)
     (result,) = await results(job_client)
-    assert result[1] == {b"id": job_id.encode(), b"status": b"done", b"n": b"10", b"done": b"10", b"failed": b"0"}
+    counts = {b"id": job_id.encode(), b"status": b"done", b"n": b"10", b"done": b"10", b"failed": b"0"}
+    assert result[1] == counts | {b"op": b"embed", b"owner": b"ann"}
     for part in ("", ":out"):
         assert 0 < await bulk_lane.client.pttl(f"{job_client.keys.job(job_id)}{part}") <= job.ttl_ms
     assert await bulk_lane.client.exists(*(f"{job_client.keys.job(job_id)}:{part}" for part in ("in", "fed"))) == 0
@@ -207,7 +208,7 @@ async def test_inputs_that_cannot_be_run(job_client: JobClient, worker: Worker) 
     job = await job_client.job(job_id)
     assert (job.status, job.done, job.failed) == ("done", 7, 1)
     assert await job_client.numbers(job) == [0, 1, 3, 4, 5, 6, 7]
-    found = await jobs.replies(job_client.connection, job_client.keys, job, 2, 4)
+    found = await job_results.replies(job_client.connection, job_client.keys, job, 2, 4)
     assert [(each.position, each.n, type(each)) for each in found] == [(2, 1, Failure), (3, 1, Vectors)]
     none = secrets.token_hex(16)
     await jobs.upload(job_client.connection, job_client.keys, none, [], [bad._replace(position=0)])
@@ -361,7 +362,7 @@ async def test_what_fails_is_named(job_client: JobClient, worker: Worker) -> Non
     await answer(worker, [second])
     job = await job_client.job(job_id)
     assert (job.status, job.done, job.failed) == ("done", 4, 4)
-    (failed,) = await jobs.failures(job_client.connection, job_client.keys, job_id, 10)
+    (failed,) = await job_results.failures(job_client.connection, job_client.keys, job_id, 10)
     assert (failed.position, failed.n, failed.code) == (0, 4, "input_failed")
     none = await job_client.create_job(4)
     await answer(worker, await claim(worker), fail=True)
@@ -388,7 +389,7 @@ async def test_an_entry_that_fails_is_split(job_client: JobClient, worker: Worke
     assert (job.status, job.done, job.failed) == ("done", 9, 1)
     assert await job_client.numbers(job) == [0, 1, 2, 3, 4, 6, 7, 8, 9]
     assert await job_client.numbers(job, 6, 9) == [6, 7, 8, 9]  # the last entry extends beyond the range
-    (failed,) = await jobs.failures(job_client.connection, job_client.keys, job_id, 10)
+    (failed,) = await job_results.failures(job_client.connection, job_client.keys, job_id, 10)
     assert (failed.position, failed.n) == (5, 1)
 
 

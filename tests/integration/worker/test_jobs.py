@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shared import jobs
+from shared import job_results, jobs
 from shared.codec import encode_body
 from shared.feed_window import MAX_ENTRIES, FeedWindow
 from shared.jobs import Job, JobCapacity, JobSpec
@@ -57,7 +57,7 @@ async def check_results(cluster: WorkerCluster, job: Job, texts: list[str]) -> N
     """Checks that the results of a job are the vectors of its texts, in order."""
     for start in range(0, job.n, 1_000):
         stop = min(job.n, start + 1_000)
-        for reply in await jobs.replies(cluster.connection, cluster.keys, job, start, stop):
+        for reply in await job_results.replies(cluster.connection, cluster.keys, job, start, stop):
             assert isinstance(reply, Vectors)
             vectors = np.frombuffer(reply.data, dtype="<f4").reshape(reply.n, reply.dim)
             assert np.array_equal(vectors, hash_vectors(texts[reply.position : reply.position + reply.n]))
@@ -110,9 +110,9 @@ async def test_only_failing_inputs_of_a_job_fail(cluster: WorkerCluster) -> None
     await cluster.start_worker()
     job = await wait_until_ended(cluster, job_id)
     assert (job.status, job.done, job.failed) == ("done", 16, 8)
-    failures = await jobs.failures(cluster.connection, cluster.keys, job_id, 100)
+    failures = await job_results.failures(cluster.connection, cluster.keys, job_id, 100)
     assert [(each.position, each.n, each.code) for each in failures] == [
         (at, 1, "invalid_request") for at in range(8, 16)
     ]
-    replies = await jobs.replies(cluster.connection, cluster.keys, job, 0, 24)
+    replies = await job_results.replies(cluster.connection, cluster.keys, job, 0, 24)
     assert [(each.position, each.n) for each in replies if isinstance(each, Vectors)] == [(0, 8), (16, 8)]

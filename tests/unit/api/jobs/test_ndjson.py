@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 
 from api.jobs.inputs import JobInput
 from api.jobs.ndjson import NdjsonReader
-from shared.errors import InvalidRequestError, TooLargeError
+from shared.errors import InvalidRequestError, RequestError, TooLargeError
+from shared.messages import PREDICT
 
 
 def read(body: bytes, cuts: list[int], max_inputs: int = 100, max_chars: int = 50) -> list[JobInput]:
     """Returns the texts of a body that arrives in pieces, cut at these offsets."""
-    lines = NdjsonReader(max_inputs, max_chars)
+    lines = NdjsonReader(max_inputs, max_chars, max_chars)
     marks = sorted({0, len(body), *(cut % (len(body) + 1) for cut in cuts)})
     texts = [text for start, stop in pairwise(marks) for text in lines.feed(body[start:stop])]
     texts += lines.end()
@@ -58,7 +59,7 @@ def test_the_error_names_a_line_that_is_not_a_text(line: bytes, message: str) ->
 def test_an_invalid_text_fails_alone() -> None:
     """A text that is empty, too long or not valid Unicode becomes an error, and the other texts are kept."""
     texts = read(b'"a"\n"' + b"b" * 51 + b'"\n""\n"c"\n', [])
-    assert [each if isinstance(each, str) else each.code for each in texts] == [
+    assert [each.code if isinstance(each, RequestError) else each for each in texts] == [
         "a",
         "too_large",
         "invalid_request",
@@ -66,9 +67,23 @@ def test_an_invalid_text_fails_alone() -> None:
     ]
 
 
+def test_lines_may_hold_inputs_of_a_function() -> None:
+    """`input` is any JSON value, which the job keeps as JSON; the first line decides what all lines hold."""
+    reader = NdjsonReader(10, 50, 50)
+    assert reader.feed(b"\n") == []
+    assert reader.feed(b'{"input": {"a": [1, null]}}\n{"input": null, "id": 7}\n') == ['{"a":[1,null]}', "null"]
+    assert reader.op == PREDICT
+    for line in (b'"a"\n', b'{"text": "a"}\n'):
+        with pytest.raises(InvalidRequestError, match="either texts or inputs"):
+            reader.feed(line)
+    with pytest.raises(InvalidRequestError, match="Line 6: send"):
+        reader.feed(b'{"text": "a", "input": 1}\n')
+    assert [getattr(each, "code", "") for each in reader.feed(b'{"input": "%s"}\n' % (b"x" * 50))] == ["too_large"]
+
+
 def test_the_error_names_a_line_that_is_far_too_long() -> None:
     """The line is refused before its end has arrived, so that it is not held in memory."""
-    lines = NdjsonReader(10, 50)
+    lines = NdjsonReader(10, 50, 50)
     with pytest.raises(TooLargeError, match="Line 2 is too long"):
         lines.feed(b'"a"\n"' + b"b" * 10_000)
 
@@ -76,5 +91,5 @@ def test_the_error_names_a_line_that_is_far_too_long() -> None:
 def test_the_number_of_texts_is_limited() -> None:
     """The first text over the limit raises the error."""
     assert len(read(b'"a"\n' * 5, [], max_inputs=5)) == 5
-    with pytest.raises(TooLargeError, match="over 5 texts"):
+    with pytest.raises(TooLargeError, match="over 5 inputs"):
         read(b'"a"\n' * 6, [], max_inputs=5)

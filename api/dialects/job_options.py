@@ -1,0 +1,57 @@
+"""The options of a request that becomes a job: each one is kept, or refused by its name. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel
+
+from api.dialects.headers import header_timeout_ms, parse_lane
+from api.dialects.parsing import parse_fields
+from api.dialects.request import PRIORITY_HEADER
+from shared.errors import InvalidRequestError
+from shared.keys import BULK
+
+REFUSED_VALUES = {
+    ("on_error", "fail"): "a job reports the error of each input that fails, so send null or leave it out",
+    ("encoding_format", "base64"): "the results of a job are JSON numbers or a .npy file, so send float",
+}
+"""Values of fields that a job cannot honour, and why."""
+
+
+class JobOptions(NamedTuple):
+    """What a job takes from a request beside its inputs and their options.
+
+    `lane` is an index of keys.LANES: bulk, unless the client names another. `timeout_ms` is the client's time limit,
+    or None.
+    """
+
+    lane: int
+    timeout_ms: int | None
+
+
+def parse_job_options(body: bytes, headers: Mapping[str, str], body_model: type[BaseModel]) -> JobOptions:
+    """Returns the options of a request whose body its dialect has accepted.
+
+    Raises:
+        InvalidRequestError: a field is none of the body's, or has a value that a job cannot honour; the message names
+            it.
+    """
+    fields = parse_fields(body) if body.lstrip()[:1] == b"{" else {}
+    for name in _unknown_fields(body_model, fields):
+        raise InvalidRequestError(f"{name}: there is no such field, so a job cannot keep it: leave it out.", param=name)
+    for (name, value), reason in REFUSED_VALUES.items():
+        if fields.get(name) == value:
+            raise InvalidRequestError(f"{name}: {reason}.", param=name)
+    lane = parse_lane(fields.get("priority") or headers.get(PRIORITY_HEADER), BULK)
+    return JobOptions(lane, fields.get("timeout_ms") or header_timeout_ms(headers))
+
+
+def _unknown_fields(model: type[BaseModel], values: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in values.items():
+        field = model.model_fields.get(name)
+        if field is None:
+            yield name
+        elif isinstance(value, dict) and isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from (f"{name}.{each}" for each in _unknown_fields(field.annotation, value))

@@ -1,0 +1,80 @@
+"""The answer for a job that was accepted, and requests of computing routes that become jobs (RFC 7240)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import orjson
+from fastapi import Response
+
+from api.dialects.operations import JSON
+from api.dispatch.splitting import check_input_sizes, check_output_size
+from api.jobs.creation import CHUNK_INPUTS, find_queue, parse_idempotency_key, upload_and_create
+from api.jobs.inputs import JobInput, check_input
+from api.jobs.representation import format_public_id, job_links, status_url
+from api.jobs.upload import JobRequest, JobUpload
+from shared.errors import RedisUnreachableError, UnavailableError
+
+if TYPE_CHECKING:
+    from fastapi import Request
+
+    from api.dialects.job_options import JobOptions
+    from api.dialects.request import InferenceRequest
+    from api.queues import ServedQueue
+    from api.state import State
+
+PREFERENCE_APPLIED = {"preference-applied": "respond-async"}
+
+
+async def accepted_response(queue: ServedQueue, job_id: str, request_id: str) -> Response:
+    """Returns the answer for a job that was created. Raises UnavailableError: Redis has lost the job since."""
+    public_id = format_public_id(queue.name, job_id)
+    status = "queued"
+    with suppress(RedisUnreachableError):  # the job is accepted, even if its status cannot be read
+        job = await queue.job_store.find(job_id)
+        if job is None:
+            raise UnavailableError("Redis has lost the job right after its creation: send it again.")
+        status = job.status
+    headers = {"location": status_url(public_id), "x-request-id": request_id}
+    document = {"request_id": request_id, **job_links(public_id, status)}
+    return Response(orjson.dumps(document), 202, headers, JSON)
+
+
+async def respond_async(
+    request: Request,
+    state: State,
+    headers: Mapping[str, str],
+    inference: InferenceRequest,
+    options: JobOptions,
+    request_id: str,
+) -> Response:
+    """Creates a job from a request that a dialect has parsed, and returns the answer.
+
+    Raises:
+        InvalidRequestError: the queue does not offer the operation, or the idempotency key is malformed.
+        RedbatchError: the job cannot be accepted now.
+    """
+    idempotency_key = parse_idempotency_key(headers)
+    queue = find_queue(request, state, inference.model)
+    queue.check_op(inference.op)
+    inference = check_input_sizes(inference, queue.workers())
+    check_output_size(inference, queue.workers())
+    timeout_s = None if options.timeout_ms is None else options.timeout_ms / 1000
+    limits = queue.dispatcher.monitor.limits(inference.tenant, timeout_s or state.jobs.timeout_s)
+    job_request = JobRequest(
+        inference.tenant.name, options.lane, idempotency_key, limits, inference.op, inference.options, timeout_s
+    )
+    upload = JobUpload(queue.job_store, state.jobs, job_request)
+    job_id = await upload_and_create(upload, _in_chunks(inference), queue)
+    response = await accepted_response(queue, job_id, request_id)
+    response.headers.update(PREFERENCE_APPLIED)
+    return response
+
+
+async def _in_chunks(inference: InferenceRequest) -> AsyncIterator[list[JobInput]]:
+    inputs, errors = inference.inputs, inference.input_errors
+    for start in range(0, len(inputs), CHUNK_INPUTS):
+        chunk = inputs[start : start + CHUNK_INPUTS]
+        yield [check_input(value, errors.get(index)) for index, value in enumerate(chunk, start)]

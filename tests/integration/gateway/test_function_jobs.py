@@ -1,0 +1,100 @@
+"""Jobs of a user's function over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.gateway.gateway_cluster import GatewayCluster, GatewayProcess, error_of
+from tests.integration.gateway.job_client import JobClient
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(120)]
+
+ROOT = Path(__file__).parents[3]
+ECHO = "tests.integration.functions.function_models:Echo"
+
+
+async def start(cluster: GatewayCluster, **settings: object) -> GatewayProcess:
+    """Starts a gateway and a worker with the echo function; returns when both are ready."""
+    cluster.environment["PYTHONPATH"] = str(ROOT)
+    gateway, _ = await asyncio.gather(cluster.start_gateway(**settings), cluster.start_worker(ECHO))
+    await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
+    return gateway
+
+
+async def test_a_job_of_a_function_runs_to_its_end(cluster: GatewayCluster) -> None:
+    """Inputs are any JSON values; outputs come in their order as JSON, in pages; only inputs that cannot run fail."""
+    client = JobClient(await start(cluster))
+    values: list[Any] = [None, True, 7, -1.5, "", "é", [], {"a": [1, {"b": None}]}, "x" * 200_000, *range(80)]
+    values[20] = "!refuse"
+    new_job = client.job_of(client.post({"inputs": values}))
+    job = client.wait_until_ended(new_job)
+    assert (job["status"], job["op"], job["n"], job["done"], job["failed"]) == ("done", "predict", 89, 87, 2)
+    assert [(each["index"], each["code"]) for each in job["errors"]] == [(8, "too_large"), (20, "invalid_request")]
+    expected = [None if i in (8, 20) else value for i, value in enumerate(values)]
+    for outputs in (client.outputs(new_job), client.outputs(new_job, limit=7)):
+        assert [output and output[0] for output in outputs] == expected
+    assert client.outputs(client.job_of(client.post({"input": None})) | new_job) == client.outputs(new_job)
+    refused = client.get(new_job["result_url"], accept="application/x-npy")
+    assert (refused.status_code, error_of(refused)["code"]) == (400, "invalid_request")
+
+
+async def test_long_outputs_come_in_shorter_pages(cluster: GatewayCluster) -> None:
+    """A page of outputs ends after 32 MiB, whatever its limit, and the next one continues there."""
+    client = JobClient(await start(cluster, inputs_per_entry=1, max_input_chars=2_000_000))
+    values = [f"{i:08}" + "x" * 1_500_000 for i in range(40)]
+    bodies = [client.job_of(client.post({"inputs": values[at : at + 20]})) for at in (0, 20)]
+    for new_job, part in zip(bodies, (values[:20], values[20:]), strict=True):
+        assert client.wait_until_ended(new_job)["done"] == 20
+        assert [output[0][:8] for output in client.outputs(new_job)] == [value[:8] for value in part]
+    lines = client.job_of(client.post_lines([{"input": value} for value in values]))
+    assert client.wait_until_ended(lines)["done"] == 40
+    page = client.get(lines["result_url"] + "?limit=40").json()
+    assert (len(page["outputs"]), page["next_url"]) == (32, f"{lines['result_url']}?offset=32&limit=40")
+    assert [output[0] for output in client.outputs(lines)] == values
+
+
+async def test_what_a_queue_cannot_do_is_refused_before_it_is_accepted(cluster: GatewayCluster) -> None:
+    """Texts for a function, and inputs for a model of texts, get a 400 that lists the operations; nothing is stored."""
+    gateway, text_worker = await asyncio.gather(cluster.start_gateway(), cluster.start_worker())
+    client = JobClient(gateway)
+    await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
+    for refused in (
+        client.post({"inputs": [1]}),
+        client.post_lines([{"input": 1}]),
+        client.post_lines([{"input": 1}] * 9_000),
+    ):
+        assert refused.status_code == 400
+        assert "does not offer predict. It offers: embed, embed_all, tokenize, decode." in error_of(refused)["message"]
+    assert client.post({"text": "a"}).status_code == 202
+    assert await text_worker.stop() == 0
+    assert client.post({"inputs": [1]}).status_code == 400, "the gateway remembers what the last worker offered"
+    cluster.environment["PYTHONPATH"] = str(ROOT)
+    await cluster.start_worker(ECHO)
+    await wait_until(lambda: client.post({"inputs": [1]}).status_code == 202, "the gateway sees the function")
+    for refused in (client.post({"texts": ["a"]}), client.post_lines(["a"])):
+        assert refused.status_code == 400
+        assert "does not offer embed. It offers: predict." in error_of(refused)["message"]
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({"inputs": []}, "inputs"),
+        ({"inputs": 1}, "inputs"),
+        ({"inputs": [1], "texts": ["a"]}, "one of them"),
+        ({"input": 1, "inputs": [1]}, "one of them"),
+        ({"inputs": [1], "normalize": True}, "normalize"),
+        ({"texts": ["a"], "timeout_ms": 1}, "timeout_ms"),
+        ({"texts": ["a"], "dimensions": 0}, "dimensions"),
+    ],
+)
+def test_an_invalid_body_is_refused(served: GatewayProcess, body: object, message: str) -> None:
+    """The error names the field, also one that no job has."""
+    refused = JobClient(served).post(body)
+    assert refused.status_code == 400
+    assert message in error_of(refused)["message"]
