@@ -38,7 +38,7 @@ def estimate_tokens(value: Input) -> int:
 
 
 def cost_of(op: str, part: Sequence[Input]) -> int:
-    """Returns the cost of an entry with these inputs: the estimated tokens of texts, or the number of inputs of a function.
+    """Returns the cost of an entry: the estimated tokens of texts, or the number of inputs of a function.
 
     What an input costs a function only its class can say, and the gateway runs no code of users.
     """
