@@ -132,6 +132,22 @@ async def test_errors_name_the_setting_to_raise(cluster: GatewayCluster) -> None
         assert (refused.status_code, setting in error_of(refused)["message"]) == (413, True), setting
 
 
+@pytest.mark.leaves_anything
+async def test_one_gateway_serves_functions_with_different_limits(cluster: GatewayCluster) -> None:
+    """What the workers of one queue refuse is answered by another queue, whose workers announce no limit."""
+    gateway, _, _ = await asyncio.gather(
+        cluster.start_gateway(all_queues=True),
+        cluster.start_worker(f"{MODELS}:Describe", max_model_input_bytes=1_000),
+        cluster.start_worker(f"{MODELS}:Describe", queue=f"{cluster.queue}-wide"),
+    )
+    for name in (cluster.queue, f"{cluster.queue}-wide"):
+        await wait_until(lambda name=name: gateway.ready_workers(name) == 1, f"{name} is ready")  # type: ignore[misc]
+    assert post(gateway, bytes(1_001), OCTETS).status_code == 413
+    assert post(gateway, bytes(1_000), OCTETS).json() == {"output": described(bytes(1_000))}
+    wide = {"x-model": f"{cluster.queue}-wide"}
+    assert post(gateway, bytes(1_001), OCTETS, **wide).json() == {"output": described(bytes(1_001))}
+
+
 async def post_all(
     gateway: GatewayProcess, payloads: Sequence[bytes], sent: list[asyncio.Task[httpx.Response]]
 ) -> None:
