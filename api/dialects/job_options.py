@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel
 
 from api.dialects.headers import header_timeout_ms, parse_lane
-from api.dialects.parsing import parse_fields
+from api.dialects.parsing import MAX_FIELD_CHARS, parse_fields
 from api.dialects.request import PRIORITY_HEADER
 from shared.errors import InvalidRequestError
 from shared.keys import BULK
@@ -39,7 +39,8 @@ def parse_job_options(body: bytes, headers: Mapping[str, str], body_model: type[
             it.
     """
     fields = parse_fields(body) if body.lstrip()[:1] == b"{" else {}
-    for name in _unknown_fields(body_model, fields):
+    for unknown in _unknown_fields(body_model, fields):
+        name = unknown[:MAX_FIELD_CHARS]
         raise InvalidRequestError(f"{name}: there is no such field, so a job cannot keep it: leave it out.", param=name)
     for (name, value), reason in REFUSED_VALUES.items():
         if fields.get(name) == value:

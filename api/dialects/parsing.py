@@ -25,6 +25,9 @@ MAX_PARTS = 500_000
 The parts are counted by the body's punctuation, which counts within texts as well.
 """
 
+MAX_FIELD_CHARS = 128
+"""Maximum characters of a field's name in an error: an unknown field may have any name."""
+
 PIECE_BYTES = 2**20
 DIGITS, COMMA, BLANK = 10, ord(","), ord(" ")
 
@@ -132,7 +135,7 @@ def invalid_body_error(error: ValidationError, hint: str = "") -> InvalidRequest
     fault = error.errors(include_url=False, include_context=False, include_input=False)[0]
     if fault["type"] == "json_invalid":
         return InvalidRequestError(f"The body is not valid JSON: {fault['msg'].removeprefix('Invalid JSON: ')}.")
-    field = ".".join(str(part) for part in fault["loc"])
+    field = ".".join(str(part) for part in fault["loc"])[:MAX_FIELD_CHARS]
     return InvalidRequestError(f"{field or 'body'}: {fault['msg']}." + (hint if not field else ""), param=field or None)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests import plain_http
 from tests.integration.gateway.gateway_cluster import GatewayCluster, GatewayProcess, error_of
 from tests.integration.gateway.job_client import JobClient
 from tests.waiting import wait_until
@@ -98,3 +99,12 @@ def test_an_invalid_body_is_refused(served: GatewayProcess, body: object, messag
     refused = JobClient(served).post(body)
     assert refused.status_code == 400
     assert message in error_of(refused)["message"]
+
+
+def test_the_name_of_an_unknown_field_is_cut(served: GatewayProcess) -> None:
+    """An error does not repeat a name of any length."""
+    body = {"text": "a", "n" * 100_000: 1}
+    for route, headers in (("/jobs", {}), ("/embed", {"prefer": "respond-async"})):
+        refused = plain_http.post(served.url + route, json=body, headers=headers)
+        assert refused.status_code == 400
+        assert len(error_of(refused)["message"]) < 300

@@ -297,3 +297,23 @@ async def test_authentication_is_on_if_redis_is_unreachable_at_the_start(
         assert isinstance(await create_authenticator(GatewaySettings(host="10.1.2.3"), connection), ApiKeyAuthenticator)
     finally:
         own_redis.start()
+
+
+async def test_a_request_that_becomes_a_job_needs_the_scope_jobs(
+    isolated_cluster: GatewayCluster, connection: RedisConnection
+) -> None:
+    """With Prefer: respond-async the scope embed gets a 403, and the scope jobs a job that this key alone may read."""
+    embed, jobs = await create_key(connection, "embed"), await create_key(connection, "jobs")
+    gateway = await start(isolated_cluster)
+
+    def post_async(key: str) -> httpx.Response:
+        headers = {"authorization": f"Bearer {key}", "prefer": "respond-async"}
+        return plain_http.post(f"{gateway.url}/embed", json={"text": "a"}, headers=headers)
+
+    refused = post_async(embed)
+    assert (refused.status_code, error_of(refused)["code"]) == (403, "forbidden")
+    accepted = post_async(jobs)
+    assert accepted.status_code == 202
+    url = gateway.url + accepted.headers["location"]
+    assert plain_http.get(url, headers={"authorization": f"Bearer {jobs}"}).status_code == 200
+    assert plain_http.get(url, headers={"authorization": f"Bearer {embed}"}).status_code == 403

@@ -41,13 +41,13 @@ def test_the_openapi_document_describes_only_existing_behavior(served: GatewayPr
     page = answer.json()
     embed = page["paths"]["/batch_embed"]["post"]
     assert set(embed["responses"]) == {
-        *("200", "400", "401", "403", "404", "408", "413", "415", "429", "500", "503", "504"),
+        *("200", "202", "400", "401", "403", "404", "408", "413", "415", "422", "429", "500", "503", "504"),
     }
     assert set(page["components"]["schemas"]["EmbedBody"]["properties"]) == {
         *("text", "texts", "timeout_ms", "priority", "on_error", "model"),
     }
     assert {each["name"] for each in embed["parameters"]} == {
-        *("X-Timeout-Ms", "X-Priority", "X-Request-Id", "X-Model", "X-Tenant"),
+        *("X-Timeout-Ms", "X-Priority", "X-Request-Id", "X-Model", "X-Tenant", "Prefer", "Idempotency-Key"),
     }
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from dataclasses import asdict, replace
 from typing import Any, cast
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from api.dispatch.monitor import Monitor, MonitorCallbacks
 from shared.errors import RedisUnreachableError
 from shared.keys import Keys
+from shared.messages import Heartbeat
 
 pytestmark = pytest.mark.asyncio
 
@@ -62,3 +65,39 @@ async def test_before_the_first_answer_of_redis_no_worker_is_known() -> None:
     assert monitor.worker_unseen_s() is None
     await monitor.poll()
     assert monitor.worker_unseen_s() is None
+
+
+class QueueWithWorkers:
+    """A connection to a Redis whose queue has these workers."""
+
+    def __init__(self) -> None:
+        self.workers: tuple[Heartbeat, ...] = ()
+
+    async def run(self, *_args: object) -> list[object]:
+        """Returns the result of the script queue_stats."""
+        beats = [json.dumps(asdict(each)).encode() for each in self.workers]
+        return [0, b"e", 0, 0, [0, 0], 0, [b"", b""], 0, beats, 0, 0, b"0", b"0", 0, 0, 0, 0]
+
+
+async def test_operations_are_known_while_all_workers_report_them() -> None:
+    """The operations are those of any live worker, or of the last ones; an older worker makes them unknown."""
+
+    async def on_loss() -> None:
+        """Does nothing."""
+
+    queue = QueueWithWorkers()
+    monitor = Monitor(cast("Any", queue), Keys("q"), 60.0, MonitorCallbacks(on_loss, lambda: None))
+    assert monitor.ops == frozenset()
+    beat = Heartbeat("w", "h", 1, "cpu", "m", 0, "loading", 0.0, 0, 0, 0)
+    text, function = replace(beat, ops=("embed", "tokenize")), replace(beat, ops=("predict",))
+    for workers, expected in (
+        ((text,), {"embed", "tokenize"}),
+        ((text, function), {"embed", "tokenize", "predict"}),
+        ((function,), {"predict"}),
+        ((), {"predict"}),
+        ((function, beat), set()),
+        ((), set()),
+    ):
+        queue.workers = workers
+        await monitor.poll()
+        assert monitor.ops == expected
