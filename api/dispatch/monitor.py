@@ -73,6 +73,7 @@ class Monitor:
         self._tokens_per_s = [0.0 for _ in LANES]
         self._epoch = b""
         self._models: set[str] = set()
+        self._failure = ("", 0.0)
         self._epoch_known = False
         self._loss_logged_at = -inf
         self._data_lost = asyncio.Event()
@@ -123,6 +124,7 @@ class Monitor:
         """Records the last heartbeat's time: a loss of Redis' data keeps it, and it does not age during an outage."""
         now = time.monotonic()
         self._models.update(worker.model for worker in stats.workers)
+        self._failure = _failure(stats.workers)
         if self._down_since is not None:
             outage_s = now - self._down_since
             log.info("Redis answers again", after_s=round(outage_s, 1))
@@ -168,8 +170,7 @@ class Monitor:
             unseen_s = 0.0
         elif self._last_heartbeat_at is not None:
             unseen_s = max(0.0, now - down_s - self._last_heartbeat_at)
-        failing, retry_s = _failure(self._stats.workers)
-        return ClusterState(down_s, unseen_s, self._stats.memory_ratio, failing, retry_s)
+        return ClusterState(down_s, unseen_s, self._stats.memory_ratio, *self._failure)
 
     def _down_s(self, now: float) -> float:
         if self._down_since is not None:
