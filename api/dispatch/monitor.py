@@ -74,6 +74,7 @@ class Monitor:
         self._epoch = b""
         self._models: set[str] = set()
         self._ops: frozenset[str] = frozenset()
+        self._failure = ("", 0.0)
         self._epoch_known = False
         self._loss_logged_at = -inf
         self._data_lost = asyncio.Event()
@@ -127,6 +128,7 @@ class Monitor:
         if stats.workers:
             known = all(worker.ops for worker in stats.workers)
             self._ops = frozenset(op for worker in stats.workers for op in worker.ops) if known else frozenset()
+        self._failure = _failure(stats.workers)
         if self._down_since is not None:
             outage_s = now - self._down_since
             log.info("Redis answers again", after_s=round(outage_s, 1))
@@ -172,8 +174,7 @@ class Monitor:
             unseen_s = 0.0
         elif self._last_heartbeat_at is not None:
             unseen_s = max(0.0, now - down_s - self._last_heartbeat_at)
-        failing, retry_s = _failure(self._stats.workers)
-        return ClusterState(down_s, unseen_s, self._stats.memory_ratio, failing, retry_s)
+        return ClusterState(down_s, unseen_s, self._stats.memory_ratio, *self._failure)
 
     def worker_unseen_s(self) -> float | None:
         """Returns the time since the last sign of life of any worker, s; None if none is known."""

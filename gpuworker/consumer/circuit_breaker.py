@@ -59,7 +59,7 @@ class CircuitBreaker:
 
     def _open(self, for_s: float) -> None:
         reason = self._worker_state.circuit.reason
-        log.error("the model fails on every batch: no entries are claimed", error=reason, for_s=for_s)
+        log.error("the model fails on every batch: no entries are claimed", error=reason, for_s=round(for_s, 1))
         metrics.CIRCUIT_OPENED.inc()
         self._heartbeat.set_failing()
         waiting = [each for each in self._worker_state.in_flight.unanswered() if each.started_at is None]

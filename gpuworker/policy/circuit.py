@@ -8,6 +8,9 @@ from typing import NamedTuple
 MIN_FAILURES = 5
 """Fewer failed batches than this open no circuit: a quiet worker may get a bad input now and then, and nothing else."""
 
+MAX_PAUSE_S = 10.0
+"""Failures that are further apart than this, and than the time to open, do not belong together."""
+
 MAX_BACKOFF_S = 60.0
 
 
@@ -88,7 +91,7 @@ class Circuit:
             self._backoff_s = min(MAX_BACKOFF_S, 2 * self._backoff_s)
             self._open(error, now)
             return True
-        if not self._num_failures or now - self._last_failed_at > self._options.open_after_s:
+        if not self._num_failures or now - self._last_failed_at > max(MAX_PAUSE_S, self._options.open_after_s):
             self._num_failures, self._first_failed_at = 0, now
         self._num_failures, self._last_failed_at = self._num_failures + 1, now
         lasts = now - self._first_failed_at >= self._options.open_after_s > 0

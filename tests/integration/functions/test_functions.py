@@ -152,6 +152,18 @@ async def test_an_input_is_tried_again_and_then_is_a_dead_letter(cluster: Gatewa
     assert b"TimeoutError" in letter[b"error"]
 
 
+async def test_an_engine_whose_inputs_wait_for_a_retry_does_not_hang(cluster: GatewayCluster) -> None:
+    """Its silence is longer than the time after which a silent engine with work is killed."""
+    settings = {"model_args": '{"times": {"twice": 2}}', "retry_backoff_ms": 600, "max_retries": 2}
+    gateway, worker = await asyncio.gather(
+        cluster.start_gateway(), cluster.start_worker(f"{MODELS}:Passing", engine_hang_s=0.3, **settings)
+    )
+    await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
+    assert predict(gateway, {"input": "never"}).status_code == 200, "from the first batch on the time is known"
+    assert predict(gateway, {"input": "twice"}).json() == {"output": "twice"}
+    assert metric(worker, "redbatch_engine_hangs_total") == 0
+
+
 async def test_processes_that_a_function_forks_do_not_hide_the_engines_death(cluster: GatewayCluster) -> None:
     """Forked processes do not keep the engine's socket open, so its death is detected, and the next engine serves."""
     gateway = await start(cluster, f"{MODELS}:Forking")

@@ -46,6 +46,7 @@ EXPECTED = {
     "RateLimitedError": 429,
     "UnavailableError": 503,
     "RedisUnreachableError": 503,
+    "ModelFailingError": 503,
     "NoWorkerError": 503,
     "JobsFullError": 503,
     "NotDurableError": 503,

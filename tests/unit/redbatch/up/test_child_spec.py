@@ -17,12 +17,13 @@ def test_an_embedded_cluster_needs_no_fixed_ports_and_no_delay() -> None:
     settings = with_up_defaults({"model": "intfloat/E5-small"})
     assert settings["admin_port"] == "0"
     assert settings["drain_delay_s"] == "0"
+    assert settings["error_messages"] == "log"
     assert settings["queue"] == "e5-small"
 
 
 def test_settings_of_the_user_win() -> None:
     """`up` never replaces a setting of the user."""
-    overrides = {"admin_port": "9000", "drain_delay_s": "3", "queue": "mine", "port": "1"}
+    overrides = {"admin_port": "9000", "error_messages": "off", "drain_delay_s": "3", "queue": "mine", "port": "1"}
     assert with_up_defaults(overrides) == overrides
 
 

@@ -1,0 +1,92 @@
+"""What a worker does when its model fails on every batch."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any, cast
+
+import pytest
+
+from gpuworker.consumer.circuit_breaker import CircuitBreaker
+from gpuworker.consumer.heartbeat import HeartbeatSender
+from gpuworker.consumer.worker_state import WorkerState
+from gpuworker.ipc.messages import BatchCompleted
+from gpuworker.policy.circuit import Circuit, CircuitOptions
+from gpuworker.settings import WorkerSettings
+from shared.keys import Keys
+from shared.messages import FAILING, READY, Entry, Ref
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.asyncio
+
+BACKOFF_S = 0.5
+FAILED = BatchCompleted(size=1, errors=("KeyError", "OSError"))
+WORKED = BatchCompleted(size=1, num_outputs=1, errors=("OSError",))
+
+
+class Harness:
+    """A circuit breaker with the state of its worker, and lists of what was handed back and dropped."""
+
+    def __init__(self) -> None:
+        self.state = WorkerState(WorkerSettings(model="null"), "w", Keys("q"), cast("Any", None))
+        self.state.circuit = Circuit(CircuitOptions(1e-9, BACKOFF_S))  # it opens at the fifth failure
+        self.heartbeat = HeartbeatSender(self.state, [])
+        self.heartbeat.state = READY
+        self.handed_back: list[Entry] = []
+        self.dropped: list[str] = []
+        self.breaker = CircuitBreaker(self.state, cast("Any", self), self.heartbeat, self.dropped.extend)
+
+    def hand_back(self, entries: list[Entry]) -> None:
+        """Takes the place of the committer."""
+        self.handed_back += entries
+
+    def hold(self, number: int) -> Entry:
+        """Holds an entry."""
+        entry = Entry(Ref(0, f"{number}-0".encode(), 1, 1), 1, f"r{number}", 0, 10**12, "", "", b"")
+        self.state.in_flight.add(entry, ("text",))
+        return entry
+
+    def fail(self) -> None:
+        """Reports batches that fail until the circuit opens."""
+        while self.heartbeat.state != FAILING:
+            self.breaker.record_batch(FAILED)
+
+
+async def test_entries_that_have_not_started_go_to_other_workers() -> None:
+    """Those that run are answered by their results; late results of the others are ignored."""
+    harness = Harness()
+    running, waiting, answered = (harness.hold(number) for number in range(3))
+    harness.state.in_flight.mark_started(["0/0-0"])
+    harness.state.in_flight.entries()[2].answered = True
+    harness.fail()
+    assert (harness.handed_back, harness.dropped) == ([waiting], ["0/1-0"])
+    assert [each.answered for each in harness.state.in_flight.entries()] == [False, True, True]
+    assert running not in harness.handed_back
+    assert answered not in harness.handed_back
+
+
+async def test_the_state_says_why_and_ends_after_the_backoff() -> None:
+    """Then the worker is ready for an attempt; another failure opens the circuit again, and an output closes it."""
+    harness = Harness()
+    harness.heartbeat._redis_reachable = True
+    harness.fail()
+    assert harness.heartbeat.missing_parts() == ["model_failing: OSError"]
+    beat = harness.heartbeat._heartbeat()
+    assert (beat.state, beat.failing, 0 < beat.retry_s <= BACKOFF_S) == (FAILING, "OSError", True)
+    await wait_until(lambda: harness.heartbeat.state == READY, "the backoff has passed")
+    assert harness.heartbeat.missing_parts() == []
+    harness.breaker.record_batch(FAILED)
+    assert harness.heartbeat.state == FAILING
+    harness.breaker.record_batch(WORKED)
+    assert harness.heartbeat.state == READY
+    assert harness.state.circuit.open_s(time.monotonic()) == 0.0
+
+
+async def test_a_part_of_a_result_does_not_count() -> None:
+    """A long result takes several messages, and only the last has the errors."""
+    harness = Harness()
+    for _ in range(100):
+        harness.breaker.record_batch(BatchCompleted(more=True, size=1, errors=("OSError",)))
+    await asyncio.sleep(0)
+    assert harness.heartbeat.state == READY
