@@ -26,7 +26,7 @@ PARTS = 4
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Mean wait (ms) of the batches before which so many inputs waited; None if there were none."""
+    """Mean wait (ms) of the batches before which `min_waiting` to `max_waiting` inputs waited; None without any."""
 
     min_waiting: int
     max_waiting: int | None
