@@ -3,6 +3,7 @@
 - __main__: `python -m gpuworker`, as in a container.
 - settings: a worker's settings, for flags and environment variables.
 - failure_settings: the part of them about failures.
+- lease_settings: the part of them about shared GPUs.
 - settings_groups: the same settings in groups, for the code that uses them.
 - worker_group: the workers of one process, one for each device.
 - worker: the parts of one worker, and how they are connected.

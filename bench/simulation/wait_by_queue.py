@@ -21,7 +21,7 @@ CLIENTS, THINK_S, RUN_S, WARMUP_S = (8, 24, 48, 96, 192), 0.005, 30.0, 5.0
 
 FIXED_S = 0.05
 PARTS = 4
-"""The lengths of queues are counted in this many ranges up to a full batch, and from a full batch on."""
+"""The lengths of queues are counted in this number of ranges up to a full batch, and from a full batch on."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,5 +9,6 @@
 - reclaimer: renews entries, drops those that are gone, and takes over those of other workers.
 - heartbeat: the worker's heartbeat, and whether it is ready and alive.
 - job_feeder: moves inputs of jobs into the lanes.
+- circuit_breaker: stops the claims of a worker whose model fails on every batch.
 - redis_clock: times of Redis as times of this host.
 """

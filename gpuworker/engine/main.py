@@ -73,11 +73,11 @@ def serve(
             handle(message)
 
 
-def _create_pipeline(options: EngineOptions, backend: Backend, outbox: Outbox, turn: GpuTurn) -> tuple[Pipeline, Ready]:
-    """Returns the pipeline of a loaded model, and the message that describes the model."""
+def _limits(options: EngineOptions, backend: Backend) -> Limits:
+    """Returns the limits of a batch of a loaded model."""
     max_batch_tokens = options.max_batch_tokens or backend.max_batch_tokens
     preferred_sizes = parse_sizes(options.preferred_batch_sizes)
-    limits = Limits(
+    return Limits(
         max(preferred_sizes, default=options.max_batch_size),
         max_batch_tokens,
         None if options.max_batch_wait_ms == "auto" else options.max_batch_wait_ms / 1000,
@@ -89,6 +89,11 @@ def _create_pipeline(options: EngineOptions, backend: Backend, outbox: Outbox, t
         long_tokens=long_tokens(max_batch_tokens),
         preferred_sizes=preferred_sizes,
     )
+
+
+def _create_pipeline(options: EngineOptions, backend: Backend, outbox: Outbox, turn: GpuTurn) -> tuple[Pipeline, Ready]:
+    """Returns the pipeline of a loaded model, and the message that describes the model."""
+    limits = _limits(options, backend)
 
     def send_result(result: BatchResult) -> None:
         for frame in encode_result(result):
@@ -108,7 +113,7 @@ def _create_pipeline(options: EngineOptions, backend: Backend, outbox: Outbox, t
         backend.dtype,
         backend.pooling,
         backend.max_input_tokens,
-        max_batch_tokens,
+        limits.max_tokens,
     )
     error_options = ErrorOptions(
         options.error_messages, RetryLimits(options.max_retries, options.retry_backoff_ms / 1000)
