@@ -38,7 +38,6 @@ from gpuworker.ipc.messages import (
     TurnStarted,
 )
 from gpuworker.model_spec import is_function
-from gpuworker.policy.circuit import Circuit
 from gpuworker.policy.hang_timeout import HangTimeout
 from gpuworker.settings import WorkerSettings
 from gpuworker.watchdog import Watchdog
@@ -78,11 +77,10 @@ class Worker:
         stop: asyncio.Event,
         tracing: Tracing | None = None,
     ) -> None:
-        self._settings = settings
+        self._settings, self._stop = settings, stop
         self._queue = QueueConnections(settings, settings.queue_name, f"worker:{name}")
         self._claim_connection = self._queue.connection("claim", identified=True)
         worker_state = WorkerState(settings, name, self._queue.keys, self._queue.connection("control"))
-        worker_state.circuit = Circuit(settings.circuit)
         self._worker_state = worker_state
         if tracing is not None:
             self._trace(tracing)
@@ -111,7 +109,6 @@ class Worker:
         self._result_handler = ResultHandler(worker_state, self._committer)
         self._circuit_breaker = CircuitBreaker(worker_state, self._committer, self._heartbeat, self._drop)
         self._returned_keys: asyncio.Future[list[str]] | None = None
-        self._stop = stop
 
     def _trace(self, tracing: Tracing) -> None:
         from gpuworker.tracing import Spans  # noqa: PLC0415 - it imports OpenTelemetry

@@ -12,5 +12,7 @@
 - bulk_limit: the limit of batches that contain bulk while interactive inputs arrive.
 - credits: how much a worker may claim.
 - retries: how an entry runs again whose run did not end, and which entries a worker keeps.
+- circuit: whether a model that fails may have more work.
+- log_limit: which of many equal events are logged.
 - hang_timeout: how long an engine may be silent.
 """
