@@ -38,7 +38,6 @@ from gpuworker.ipc.messages import (
     TurnStarted,
 )
 from gpuworker.model_spec import is_function
-from gpuworker.policy.circuit import Circuit
 from gpuworker.policy.hang_timeout import HangTimeout
 from gpuworker.policy.limits import long_tokens
 from gpuworker.policy.standby import StandbyRule
@@ -80,11 +79,10 @@ class Worker:
         stop: asyncio.Event,
         tracing: Tracing | None = None,
     ) -> None:
-        self._settings = settings
+        self._settings, self._stop = settings, stop
         self._queue = QueueConnections(settings, settings.queue_name, f"worker:{name}")
         self._claim_connection = self._queue.connection("claim", identified=True)
         worker_state = WorkerState(settings, name, self._queue.keys, self._queue.connection("control"))
-        worker_state.circuit = Circuit(settings.circuit)
         self._worker_state = worker_state
         if tracing is not None:
             self._trace(tracing)
@@ -108,7 +106,6 @@ class Worker:
         self._circuit_breaker = CircuitBreaker(worker_state, self._committer, self._heartbeat, self._drop)
         self._returned_keys: asyncio.Future[list[str]] | None = None
         self._standby_rule = StandbyRule()
-        self._stop = stop
 
     def _lease_callbacks(self) -> LeaseCallbacks:
         return LeaseCallbacks(

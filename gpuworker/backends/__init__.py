@@ -6,6 +6,7 @@
 - equivalence: the check that another way to run gives the same vectors.
 - function: a user's class as a model.
 - function_values: the inputs and outputs of such a class.
+- function_methods: the methods of that class, and what their results have to be.
 - selection: the choice of a backend for a model.
 - model_loading: loads a sentence-transformers model and finds out its properties.
 - precision: the floating-point format in which a model computes.

@@ -14,7 +14,7 @@ from gpuworker.consumer.heartbeat import HeartbeatSender
 from gpuworker.consumer.inflight import key_of
 from gpuworker.consumer.worker_state import WorkerState
 from gpuworker.ipc.messages import BatchCompleted
-from gpuworker.policy.circuit import CircuitState
+from gpuworker.policy.circuit import Circuit, CircuitState
 
 log = structlog.get_logger()
 
@@ -25,7 +25,7 @@ class CircuitBreaker:
     Those that run are answered by their results. While it is half open, the worker claims one entry, as an attempt.
 
     Args:
-        worker_state: with the circuit, which the claimer obeys.
+        worker_state: gets the circuit, which the claimer obeys.
         committer: hands entries back.
         heartbeat: reports the state.
         drop: called with the keys of entries that need not run any more.
@@ -38,6 +38,7 @@ class CircuitBreaker:
         heartbeat: HeartbeatSender,
         drop: Callable[[list[str]], None],
     ) -> None:
+        worker_state.circuit = Circuit(worker_state.settings.circuit)
         self._worker_state = worker_state
         self._committer = committer
         self._heartbeat = heartbeat

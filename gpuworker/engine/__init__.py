@@ -2,6 +2,8 @@
 
 The fork server forks it.
 
+- delayed_calls: calls that are due later, in one thread.
+- error_reporter: exceptions of the model in the log, and by type in results.
 - failures: what an error of the model means for an entry.
 - forkserver: the process that imports the libraries and forks engines.
 - gpu_session: the engine's lock, lease guard and turns on its GPU.
@@ -11,6 +13,7 @@ The fork server forks it.
 - inference: collates batches and runs the model on them.
 - suspect_isolation: keeps suspects apart from other inputs.
 - lease_guard: ends the engine when its GPU lease expires.
+- model_errors: reports of exceptions, and retries after those that pass.
 - main: the engine's main program.
 - outbox: sends frames to the worker.
 - pipeline: tokenize, plan, run, report, each in its own threads.

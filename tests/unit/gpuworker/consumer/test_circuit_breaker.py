@@ -12,7 +12,6 @@ from gpuworker.consumer.circuit_breaker import CircuitBreaker
 from gpuworker.consumer.heartbeat import HeartbeatSender
 from gpuworker.consumer.worker_state import WorkerState
 from gpuworker.ipc.messages import BatchCompleted
-from gpuworker.policy.circuit import Circuit, CircuitOptions
 from gpuworker.settings import WorkerSettings
 from shared.keys import Keys
 from shared.messages import FAILING, READY, Entry, Ref
@@ -29,8 +28,9 @@ class Harness:
     """A circuit breaker with the state of its worker, and lists of what was handed back and dropped."""
 
     def __init__(self) -> None:
-        self.state = WorkerState(WorkerSettings(model="null"), "w", Keys("q"), cast("Any", None))
-        self.state.circuit = Circuit(CircuitOptions(1e-9, BACKOFF_S))  # it opens at the fifth failure
+        # Its circuit opens at the fifth failure.
+        settings = WorkerSettings(model="null", circuit_after_s=1e-9, circuit_backoff_s=BACKOFF_S)
+        self.state = WorkerState(settings, "w", Keys("q"), cast("Any", None))
         self.heartbeat = HeartbeatSender(self.state, [])
         self.heartbeat.state = READY
         self.handed_back: list[Entry] = []
