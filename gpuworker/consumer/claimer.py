@@ -15,7 +15,6 @@ from gpuworker.consumer.worker_state import WorkerState
 from gpuworker.ipc.engine_process import EngineProcess
 from gpuworker.ipc.messages import AddEntries, EngineEntry
 from gpuworker.model_spec import counts_inputs
-from gpuworker.policy.circuit import CircuitState
 from gpuworker.policy.credits import Credit, compute_credit, min_held_tokens
 from gpuworker.policy.fair_share import DeficitCounter
 from gpuworker.policy.retries import RetryDecision, decide_retry
@@ -112,10 +111,9 @@ class Claimer:
         if not self._can_take:
             return None
         worker_state = self._worker_state
-        state = worker_state.circuit.state(time.monotonic())
-        if state is not CircuitState.CLOSED:
-            may_try = state is CircuitState.HALF_OPEN and not len(worker_state.in_flight)
-            return Credit(1, self.batch_tokens) if may_try else None
+        max_entries = worker_state.circuit.max_entries(time.monotonic(), len(worker_state.in_flight))
+        if max_entries is not None:
+            return Credit(max_entries, self.batch_tokens) if max_entries else None
         held, settings = worker_state.in_flight.held_load(lane), worker_state.settings
         min_tokens = min_held_tokens(held, self.batch_tokens, settings.max_batch_size, has_tokens=self._has_tokens)
         return compute_credit(held, settings.max_claimed_entries, worker_state.tokens_per_s, min_tokens)
@@ -145,10 +143,11 @@ class Claimer:
         """
         if not self._can_take:
             return 0
-        state = self._worker_state.circuit.state(time.monotonic())
-        if state is not CircuitState.CLOSED:
-            return int(state is CircuitState.HALF_OPEN and not len(self._worker_state.in_flight))
-        return max(0, 2 * self._worker_state.settings.max_claimed_entries - len(self._worker_state.in_flight))
+        num_held = len(self._worker_state.in_flight)
+        max_entries = self._worker_state.circuit.max_entries(time.monotonic(), num_held)
+        if max_entries is not None:
+            return max_entries
+        return max(0, 2 * self._worker_state.settings.max_claimed_entries - num_held)
 
     async def _claim_once(self) -> None:
         worker_state = self._worker_state
@@ -264,8 +263,7 @@ class Claimer:
 
     def _is_open(self) -> bool:
         """Whether the circuit is open, or the entry that it tries is held already: the last one was just added."""
-        state = self._worker_state.circuit.state(time.monotonic())
-        return state is CircuitState.OPEN or (state is CircuitState.HALF_OPEN and len(self._worker_state.in_flight) > 1)
+        return self._worker_state.circuit.max_entries(time.monotonic(), len(self._worker_state.in_flight) - 1) == 0
 
     def _decode(self, in_flight_entry: InFlightEntry) -> InFlightEntry | None:
         """Decodes the body of an entry; returns None if it cannot run, which is then answered or refused."""

@@ -102,3 +102,10 @@ class Circuit:
 
     def _open(self, error: str, now: float) -> None:
         self.reason, self._open_until = error, now + self._backoff_s
+
+    def max_entries(self, now: float, num_held: int) -> int | None:
+        """Returns how many entries may be taken now, by a worker that holds `num_held`; None: the circuit is closed."""
+        state = self.state(now)
+        if state is CircuitState.CLOSED:
+            return None
+        return int(state is CircuitState.HALF_OPEN and not num_held)

@@ -107,3 +107,11 @@ def test_it_opens_only_after_failures_alone(batches: list[tuple[int, float]]) ->
             assert 2 not in recent
             assert [each for _, each in history[last_output + 1 :]].count(1) >= MIN_FAILURES
         assert 0.0 <= circuit.open_s(now) <= MAX_BACKOFF_S
+
+
+def test_a_half_open_circuit_allows_one_entry_if_nothing_is_held() -> None:
+    """An open one allows none, and a closed one sets no limit."""
+    circuit = opened()
+    assert [circuit.max_entries(at, held) for at, held in ((14.9, 0), (15.0, 0), (15.0, 1))] == [0, 1, 0]
+    circuit.record_batch(1, "", 15.0)
+    assert circuit.max_entries(15.0, 3) is None
