@@ -67,7 +67,8 @@ def describe_briefly(error: BaseException) -> str:
     """
     chain: list[BaseException] = []
     each: BaseException | None = error
-    while each is not None and each not in chain and len(chain) < MAX_CAUSES:
+    # By identity: an exception of the user's may compare its fields, and raise.
+    while each is not None and not any(each is known for known in chain) and len(chain) < MAX_CAUSES:
         chain.append(each)
         each = each.__cause__ or (None if each.__suppress_context__ else each.__context__)
     parts = [

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 import pytest
 from structlog.testing import capture_logs
 
@@ -39,6 +41,20 @@ def test_without_messages_the_frames_and_the_types_remain() -> None:
     assert " _fail" in text
     assert SECRET not in text
     assert "raise" not in text
+
+
+@dataclass(eq=True)
+class ArrayError(Exception):
+    """An exception whose comparison raises ValueError: that of two arrays has no truth value."""
+
+    values: np.ndarray[tuple[int], np.dtype[np.float64]]
+
+
+def test_exceptions_are_not_compared() -> None:
+    """Their comparison is the user's code. A cycle of causes ends."""
+    error, cause = ArrayError(np.zeros(2)), ArrayError(np.zeros(2))
+    error.__cause__, cause.__cause__ = cause, error
+    assert describe_briefly(error).count("ArrayError at") == 2
 
 
 @pytest.mark.parametrize(("messages", "quotes"), [("off", False), ("log", True), ("client", True)])
