@@ -38,6 +38,7 @@ from gpuworker.ipc.messages import (
     TurnStarted,
 )
 from gpuworker.model_spec import is_function
+from gpuworker.policy.circuit import CircuitState
 from gpuworker.policy.hang_timeout import HangTimeout
 from gpuworker.policy.limits import long_tokens
 from gpuworker.policy.standby import StandbyRule
@@ -237,7 +238,12 @@ class Worker:
         self._heartbeat.set_standby()
 
     def _on_late(self) -> bool:
-        """Stands by and hands back the entries that wait for a GPU, if other workers may take them."""
+        """Stands by and hands back the entries that wait for a GPU, if other workers may take them.
+
+        A worker whose model fails does not stand by: its state says so, and it has handed its entries back.
+        """
+        if self._worker_state.circuit.state(time.monotonic()) is not CircuitState.CLOSED:
+            return False
         if not self._standby_rule.should_stand_by(self._worker_state.workers):
             return False
         waiting = [each.entry for each in self._worker_state.in_flight.unanswered() if each.started_at is None]
@@ -251,7 +257,9 @@ class Worker:
         if not self._worker_state.standby:
             return
         self._worker_state.standby = False
-        if self._engine.ready:
+        if self._engine.ready and self._worker_state.circuit.state(time.monotonic()) is CircuitState.OPEN:
+            self._heartbeat.set_failing()
+        elif self._engine.ready:
             self._heartbeat.set_resumed()
         else:
             self._heartbeat.set_loading()
