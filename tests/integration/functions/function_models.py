@@ -109,6 +109,54 @@ class Passing:
         return values
 
 
+class Unavailable:
+    """Returns its inputs, but raises TimeoutError for each batch that contains "!ever".
+
+    Args:
+        file: path of a file that gets a line with the inputs of each batch.
+    """
+
+    retry_on = (TimeoutError,)
+
+    def __init__(self, file: str) -> None:
+        self._file = Path(file)
+
+    def transform(self, values: list[str]) -> list[str]:
+        """Returns the inputs, or raises TimeoutError."""
+        with self._file.open("a", encoding="utf-8") as file:
+            file.write(" ".join(values) + "\n")
+        if "!ever" in values:
+            raise TimeoutError
+        return values
+
+
+class Gated(PerInputFunction):
+    """Returns each input with the size of its batch; no batch ends before a file exists.
+
+    Args:
+        gate: path of the file that opens the gate.
+        arrived: path of a file that it creates once it has this number of inputs.
+        num_inputs: the number.
+    """
+
+    def __init__(self, gate: str, arrived: str, num_inputs: int) -> None:
+        self._gate, self._arrived = Path(gate), Path(arrived)
+        self._num_missing = num_inputs
+
+    def preprocess_input(self, value: Any) -> Any:  # noqa: ANN401
+        """Counts the inputs."""
+        self._num_missing -= 1
+        if self._num_missing == 0:
+            self._arrived.touch()
+        return value
+
+    def transform(self, values: Sequence[Any]) -> list[Any]:
+        """Waits for the file."""
+        while not self._gate.exists():
+            time.sleep(0.01)
+        return [[value, len(values)] for value in values]
+
+
 class Failing:
     """Returns its inputs; while a file exists, it raises OSError.
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 
 from tests import plain_http
 from tests.integration.gateway.gateway_cluster import GatewayCluster, GatewayProcess, error_of
@@ -17,6 +19,7 @@ pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(120)]
 
 ROOT = Path(__file__).parents[3]
 ECHO = "tests.integration.functions.function_models:Echo"
+UNAVAILABLE = "tests.integration.functions.function_models:Unavailable"
 
 
 async def start(cluster: GatewayCluster, **settings: object) -> GatewayProcess:
@@ -42,6 +45,32 @@ async def test_a_job_of_a_function_runs_to_its_end(cluster: GatewayCluster) -> N
     assert client.outputs(client.job_of(client.post({"input": None})) | new_job) == client.outputs(new_job)
     refused = client.get(new_job["result_url"], accept="application/x-npy")
     assert (refused.status_code, error_of(refused)["code"]) == (400, "invalid_request")
+
+
+@pytest.mark.leaves_dead_letters
+async def test_an_input_of_a_job_that_is_retried_in_vain_is_a_dead_letter(
+    cluster: GatewayCluster, tmp_path: Path
+) -> None:
+    """It runs four times in its entry and four times in a separate one, each time alone at the end; others succeed."""
+    batches = tmp_path / "batches"
+    cluster.environment["PYTHONPATH"] = str(ROOT)
+    gateway, _ = await asyncio.gather(
+        cluster.start_gateway(),
+        cluster.start_worker(UNAVAILABLE, model_args=json.dumps({"file": str(batches)}), retry_backoff_ms=50),
+    )
+    await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
+    client, values = JobClient(gateway), ["a", "b", "!ever", "c", "d"]
+    new_job = client.job_of(client.post({"inputs": values}))
+    job = client.wait_until_ended(new_job)
+    assert (job["status"], job["done"], job["failed"]) == ("done", 4, 1)
+    [error] = job["errors"]
+    assert (error["index"], error["code"]) == (2, "input_failed")
+    assert error["message"].endswith("(TimeoutError). It was tried again 3 times.")
+    assert client.outputs(new_job) == ["a", "b", None, "c", "d"]
+    assert batches.read_text().splitlines().count("!ever") == 8
+    with redis.Redis.from_url(cluster.redis_url, protocol=2) as client_of_redis:
+        [(_, letter)] = client_of_redis.xrange(cluster.keys.dead)
+    assert b"TimeoutError" in letter[b"error"]
 
 
 async def test_long_outputs_come_in_shorter_pages(cluster: GatewayCluster) -> None:
