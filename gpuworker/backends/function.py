@@ -37,7 +37,7 @@ class FunctionBackend:
     """Calls the methods of an object of the user's class.
 
     Raises:
-        ModelLoadError: there is no such class, it has no `transform`, or its constructor fails.
+        ModelLoadError: there is no such class, its constructor fails, or its object has other methods than a function.
     """
 
     def __init__(self, model: Model, options: EngineOptions) -> None:
@@ -121,14 +121,16 @@ def _create(model: Model, model_args: str) -> object:
         raise ModelLoadError(f"model {model.name}: {error}") from error
     except Exception as error:
         raise ModelLoadError(f"model {model.name} cannot be imported: {_one_line(error)}") from error
-    try:
-        check_methods(kind)
-    except MethodsError as error:
-        raise ModelLoadError(f"model {model.name} {error}: see gpuworker.functions") from error
+    if not isinstance(kind, type):
+        raise ModelLoadError(f"model {model.name} is not a class: see gpuworker.functions")
     try:
         created: object = kind(**json.loads(model_args or "{}"))
     except Exception as error:
         raise ModelLoadError(f"model {model.name} cannot be constructed: {_one_line(error)}") from error
+    try:
+        check_methods(created)
+    except MethodsError as error:
+        raise ModelLoadError(f"model {model.name} {error}: see gpuworker.functions") from error
     return created
 
 

@@ -36,7 +36,7 @@ RETRY_ON = "retry_on"
 
 
 class MethodsError(Exception):
-    """A class does not have the methods of a function; the message names the method and what it takes."""
+    """An object of a class does not have the methods of a function; the message names the method and what it takes."""
 
 
 class CollatedInputs(NamedTuple):
@@ -97,23 +97,26 @@ class FunctionMethods:
         return [_encode(each if finish is None else finish(each)) for each in outputs]
 
 
-def check_methods(kind: type) -> None:
-    """Raises MethodsError if a class has no `transform`, a method that takes other arguments, or a wrong `retry_on`."""
-    if _method(kind, "transform") is None:
+def check_methods(function: object) -> None:
+    """Raises MethodsError if an object has no `transform`, a method with other arguments, or a wrong `retry_on`.
+
+    The object and not its class, since that shows how a method is called: it may be static, or wrapped in a cache, or
+    set by the constructor.
+    """
+    if _method(function, "transform") is None:
         raise MethodsError("has no transform")
     for name, arguments in _ARGUMENTS.items():
-        if _method(kind, name) is None:
+        method = _method(function, name)
+        if method is None:
             continue
         try:
-            # A method of a class takes self, unless it is static or of the class itself.
-            is_plain = inspect.isfunction(inspect.getattr_static(kind, name))
-            inspect.signature(getattr(kind, name)).bind(*([None] * is_plain), *arguments)
+            inspect.signature(method).bind(*arguments)
         except TypeError:
             hint = f"; for one input at a time, call it {_OTHER_FORM[name]}" if name in _OTHER_FORM else ""
             raise MethodsError(f"has a {name} that does not take ({', '.join(arguments)}){hint}") from None
         except ValueError:  # it is built in, and has no signature
             continue
-    retry_on = getattr(kind, RETRY_ON, ())
+    retry_on = getattr(function, RETRY_ON, ())
     if not isinstance(retry_on, tuple) or not all(
         isinstance(each, type) and issubclass(each, Exception) for each in retry_on
     ):
@@ -121,7 +124,7 @@ def check_methods(kind: type) -> None:
 
 
 def _method(owner: object, name: str) -> Callable[..., Any] | None:
-    """Returns a method of an object or a class; None if there is none, or that of the protocol."""
+    """Returns a method of an object; None if there is none, or that of the protocol."""
     method = getattr(owner, name, None)
     function = getattr(method, "__func__", method)
     return method if callable(method) and not any(function is each for each in _DEFAULTS) else None

@@ -41,6 +41,13 @@ class Model:
 
 class Other(Model):
     pass
+
+class Retrying(Model):
+    def __init__(self):
+        self.retry_on = TimeoutError
+
+def factory():
+    return Model()
 """
 
 
@@ -129,3 +136,13 @@ def test_a_missing_class_or_module_is_named(name: str) -> None:
     with pytest.raises(ModelLoadError, match=name) as error:
         load(name)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("name", "message"), [("Retrying", "has a retry_on that is no tuple"), ("factory", "is not a class")]
+)
+def test_an_object_that_is_no_function_is_an_error_in_words(name: str, message: str) -> None:
+    """Whether the class or its constructor is at fault."""
+    with pytest.raises(ModelLoadError, match=f"model ownmodel:{name} {message}"):
+        load(f"ownmodel:{name}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -77,7 +78,7 @@ class AllMethods(Squarer):
 
 def outputs(function: object, *values: Any) -> list[bytes]:  # noqa: ANN401 - any JSON value
     """Returns the outputs for some inputs."""
-    check_methods(type(function))
+    check_methods(function)
     methods = FunctionMethods(function)
     return methods.compute(methods.preprocess([methods.preprocess_input(each) for each in values]))
 
@@ -129,7 +130,16 @@ def class_with(**methods: object) -> type:
 def test_a_class_with_other_methods_is_refused_in_words(methods: dict[str, object], message: str) -> None:
     """A method for one input that has the name of one for batches is found before the first request."""
     with pytest.raises(MethodsError, match=message):
-        check_methods(class_with(**methods))
+        check_methods(class_with(**methods)())
+
+
+@pytest.mark.parametrize("retry_on", [TimeoutError, (1, 2), [TimeoutError]])
+def test_what_the_constructor_sets_is_checked_too(retry_on: object) -> None:
+    """Otherwise it fails later, in a thread of the engine."""
+    function = class_with()()
+    function.retry_on = retry_on
+    with pytest.raises(MethodsError, match="no tuple of exception classes"):
+        check_methods(function)
 
 
 @pytest.mark.parametrize(
@@ -139,12 +149,14 @@ def test_a_class_with_other_methods_is_refused_in_words(methods: dict[str, objec
         {"preprocess": staticmethod(list)},
         {"preprocess": classmethod(lambda _cls, inputs: inputs)},
         {"preprocess_input": int},
+        {"cost": functools.lru_cache(lambda _self, _value: 1)},
+        {"transform": functools.partialmethod(lambda _self, _scale, values: values, 2)},
         {"retry_on": (TimeoutError, OSError)},
     ],
 )
 def test_methods_of_any_kind_are_accepted(methods: dict[str, object]) -> None:
-    """Static methods, those of the class, built-in ones, and additional arguments with defaults."""
-    check_methods(class_with(**methods))
+    """Static methods, those of the class, built-in, cached and partial ones, and more arguments with defaults."""
+    check_methods(class_with(**methods)())
 
 
 @pytest.mark.parametrize(
