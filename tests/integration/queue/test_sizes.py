@@ -71,6 +71,16 @@ async def test_a_claim_is_bounded_in_bytes(gateway: Gateway, worker: Worker) -> 
     await worker.commit((*first, *second))
 
 
+async def test_a_small_entry_says_nothing_about_the_next(gateway: Gateway, worker: Worker) -> None:
+    """The bound in bytes also holds if a small entry with a size is before large ones."""
+    number = MAX_CLAIM_BYTES // (8 * MEBIBYTE)
+    await gateway.add(sized("f" * 32, 1), *(sized(f"{i:032x}", 8 * MEBIBYTE) for i in range(2 * number)))
+    first = await worker.claim()
+    assert len(first) == 1 + number
+    second = await worker.claim(held=len(first))
+    await worker.commit((*first, *second))
+
+
 async def test_a_reclaim_is_bounded_in_bytes(gateway: Gateway, worker: Worker, other: Worker) -> None:
     """What a dead worker held is taken over in several calls; a worker finds all entries that it holds in one."""
     number = MAX_CLAIM_BYTES // (4 * MEBIBYTE)
