@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from gpuworker.policy.credits import HeldLoad
-from shared.keys import LANES
+from shared.keys import INTERACTIVE, LANES
 from shared.messages import DEFAULT_OPTIONS, EMBED, Entry, Input, Options
 
 
@@ -48,9 +48,9 @@ class InFlightEntries:
 
     Attributes:
         capacity_freed: set when some were removed.
-        max_counted_tokens: maximum tokens that an entry counts as in the load: those that make it long (see
+        max_counted_tokens: maximum tokens that an interactive entry counts as in the load: those that make it long (see
             policy.short_first). The lane is read in order: if a few long entries filled the load, the short ones
-            behind them could not be claimed.
+            behind them could not be claimed. Short inputs of bulk do not go first: its entries count in full.
     """
 
     def __init__(self) -> None:
@@ -77,7 +77,8 @@ class InFlightEntries:
 
     def add(self, entry: Entry, inputs: tuple[Input, ...]) -> InFlightEntry:
         """Adds an entry."""
-        in_flight_entry = InFlightEntry(entry, inputs, counted_tokens=min(entry.ref.cost, self.max_counted_tokens))
+        max_tokens = self.max_counted_tokens if entry.ref.lane == INTERACTIVE else sys.maxsize
+        in_flight_entry = InFlightEntry(entry, inputs, counted_tokens=min(entry.ref.cost, max_tokens))
         self._by_key[key_of(entry)] = in_flight_entry
         self._count(in_flight_entry, 1)
         return in_flight_entry

@@ -55,6 +55,14 @@ def test_a_long_entry_counts_as_one_that_is_just_long() -> None:
     assert in_flight.held_load(INTERACTIVE) == HeldLoad(0, 0, 0)
 
 
+def test_a_long_entry_of_bulk_counts_in_full() -> None:
+    """Short inputs of bulk do not go before long ones, so there is no reason to hold more work than the horizon."""
+    in_flight = InFlightEntries()
+    in_flight.max_counted_tokens = 512
+    in_flight.add(Entry(Ref(BULK, b"5-0", 1, 8_192), 1, "r", 0, 0, "", "", b""), ("b",))
+    assert in_flight.held_load(BULK) == HeldLoad(1, 8_192, 1)
+
+
 def test_removal_wakes_the_claimer() -> None:
     """The claimer waits for `capacity_freed`."""
     in_flight = InFlightEntries()
