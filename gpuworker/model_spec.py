@@ -89,7 +89,11 @@ def is_function(name: str) -> bool:
 
 
 def counts_inputs(name: str) -> bool:
-    """Returns whether each input of a model counts as one token: of functions and simulated models."""
+    """Returns whether inputs of a model have no tokens, as of functions and simulated models.
+
+    Each then counts in its batches as one, or as what the method `cost` of a function says, and not as the tokens that
+    the gateway estimated: see policy.credits.min_held_tokens.
+    """
     return is_function(name) or name in ("null", "simulated") or name.startswith("simulated:")
 
 
