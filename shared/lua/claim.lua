@@ -59,8 +59,8 @@ local function measure(fields)
   return cost, size, is_sized
 end
 
--- Reads entries of a lane: first one, if any tokens and bytes are left for it, then as many like it as these allow. After
--- an entry with a size it reads one at a time: the size of the next says nothing about it until it is read.
+-- Reads entries of a lane: first one, if any tokens and bytes are left for it, then as many like it as these allow.
+-- After an entry with a size it reads one at a time: the next one may be far larger.
 local function take(i, tokens)
   local count = 1
   while tokens > 0 and bytes_left > 0 and left[i] > 0 do
