@@ -269,6 +269,11 @@ class WorkerSettings(GpuLeaseSettings, FailureSettings):
             raise ValueError("span: only your own class (package.module:Class) can use several GPUs at once")
         if self.span and self.devices != "all" and not all(re.fullmatch(r"cuda:\d+", each) for each in names):
             raise ValueError("span: name the GPUs in devices, as in --devices 0,1 or --devices all")
+        if self.span and self.gpu_lease != "off":
+            raise ValueError("span: not with gpu_lease, which leases one GPU at a time")
+        gpus = ["cuda:0" if each == "cuda" else each for each in names if each.startswith("cuda")]
+        if len(gpus) != len(set(gpus)):
+            raise ValueError("devices: name each GPU once")
         return self
 
     @model_validator(mode="after")

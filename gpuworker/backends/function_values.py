@@ -47,8 +47,10 @@ def load_array(data: bytes) -> NDArray[Any]:
             (2, 0): np.lib.format.read_array_header_2_0,
         }[version]
         shape, is_fortran, dtype = read_header(stream)
-    except (ValueError, KeyError, SyntaxError, TypeError, RecursionError, MemoryError):
+    except Exception:  # noqa: BLE001 - numpy's parser of headers raises errors of many classes
         raise InputRefusedError("The input is no array in .npy format (version 1 or 2).") from None
+    if not dtype.itemsize or dtype.subdtype is not None:  # without bytes, a shape of any size would pass
+        raise InputRefusedError("The elements of the array have no size: send numbers, booleans or texts.")
     if dtype.hasobject:
         raise InputRefusedError("The array holds Python objects: send numbers, booleans or texts.")
     content = memoryview(data)[stream.tell() :]
@@ -57,8 +59,11 @@ def load_array(data: bytes) -> NDArray[Any]:
         count *= side
     if any(side < 0 for side in shape) or count * dtype.itemsize != len(content):
         raise InputRefusedError("The array has another number of bytes than its shape needs.")
-    flat = np.frombuffer(content, dtype, count) if len(content) else np.empty(count, dtype)
-    return flat.reshape(shape, order="F" if is_fortran else "C").copy(order="K")
+    try:
+        flat = np.frombuffer(content, dtype, count) if len(content) else np.empty(0, dtype)
+        return flat.reshape(shape, order="F" if is_fortran else "C").copy(order="K")
+    except (ValueError, TypeError, OverflowError, MemoryError):  # too many or too large sides
+        raise InputRefusedError("The array has a shape that numpy cannot hold.") from None
 
 
 def encode_output(value: Any) -> bytes:  # noqa: ANN401 - see the class

@@ -18,6 +18,8 @@ from gpuworker.policy.circuit import Circuit, CircuitState
 
 log = structlog.get_logger()
 
+MIN_DELAY_S = 0.001
+
 
 class CircuitBreaker:
     """Follows the circuit of the worker state: when it opens, the entries that have not started go to other workers.
@@ -51,7 +53,7 @@ class CircuitBreaker:
         circuit, now = self._worker_state.circuit, time.monotonic()
         was_closed = circuit.state(now) is CircuitState.CLOSED
         error = completed.errors[-1] if completed.errors else ""
-        if circuit.record_batch(completed.num_outputs, error, now):
+        if circuit.record_batch(completed.num_outputs, error, now, completed.run_s):
             self._open(circuit.open_s(now))
         elif not was_closed and circuit.state(now) is CircuitState.CLOSED:
             log.info("the model works again: entries are claimed")
@@ -71,6 +73,10 @@ class CircuitBreaker:
         asyncio.get_running_loop().call_later(for_s, self._try_again)
 
     def _try_again(self) -> None:
-        if self._worker_state.circuit.state(time.monotonic()) is CircuitState.HALF_OPEN:
+        circuit, now = self._worker_state.circuit, time.monotonic()
+        state = circuit.state(now)
+        if state is CircuitState.OPEN:  # it opened again; or the timer was early: uvloop counts whole milliseconds
+            asyncio.get_running_loop().call_later(max(MIN_DELAY_S, circuit.open_s(now)), self._try_again)
+        elif state is CircuitState.HALF_OPEN:
             self._heartbeat.set_working()
             self._worker_state.in_flight.capacity_freed.set()

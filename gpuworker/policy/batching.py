@@ -89,7 +89,8 @@ def plan(waiting: Sequence[WaitingInput], limits: Limits, now: float, state: Sch
         if state.busy or not suspects:
             return Plan(expired=expired)
         next_one = waiting[min(suspects, key=lambda i: (waiting[i].attempts, waiting[i].since))]
-        return Plan(tuple(i for i in suspects if waiting[i].entry == next_one.entry), expired, full=True)
+        batch = tuple(i for i in suspects if waiting[i].entry == next_one.entry)
+        return Plan(batch, expired, full=True, passes_over=state.long_passed_over)
     context = CompositionContext(limits, now, state.bulk_owed, state.long_passed_over)
     draft = _draft(waiting, shared, context)
     full = draft.full or _is_full(waiting, shared, draft.first, limits)
@@ -135,7 +136,11 @@ def _draft(waiting: Sequence[WaitingInput], rest: Sequence[int], context: Compos
         full = is_full([waiting[i].tokens for i in leading.inputs], limits)
     else:
         full = _is_full(waiting, rest, first, limits)
-    passes_over = leading.is_short_first and not any(is_long(waiting[i], limits) for i in batch)
+    # A batch of bulk in between does not let long inputs that were passed over be passed over again.
+    still_passed_over = context.long_passed_over and waiting[first[0]].bulk
+    passes_over = (leading.is_short_first or still_passed_over) and not any(
+        is_long(waiting[i], limits) and not waiting[i].bulk for i in batch
+    )
     return _Draft(batch, first, _batch_seconds(waiting, batch, limits), full, size > 0, passes_over)
 
 

@@ -53,18 +53,19 @@ class Circuit:
         self._open_until: float | None = None
         self.reason = ""
 
-    def record_batch(self, num_outputs: int, error: str, now: float) -> bool:
+    def record_batch(self, num_outputs: int, error: str, now: float, run_s: float = 0.0) -> bool:
         """Learns from a batch; returns whether that has opened the circuit.
 
         Args:
             num_outputs: inputs of it that have an output.
             error: the type of an exception that the model raised in it; empty if it raised none.
             now: monotonic clock, s.
+            run_s: how long it ran: a batch that fails after a long time-out is no pause between failures.
         """
         if num_outputs:
             self.reset()
         elif error:
-            return self._record_failure(error, now)
+            return self._record_failure(error, now, run_s)
         return False
 
     def reset(self) -> None:
@@ -83,7 +84,7 @@ class Circuit:
         """Returns how long it remains open."""
         return 0.0 if self._open_until is None else max(0.0, self._open_until - now)
 
-    def _record_failure(self, error: str, now: float) -> bool:
+    def _record_failure(self, error: str, now: float, run_s: float) -> bool:
         state = self.state(now)
         if state is CircuitState.OPEN:  # a batch that ran when it opened
             return False
@@ -91,7 +92,7 @@ class Circuit:
             self._backoff_s = min(MAX_BACKOFF_S, 2 * self._backoff_s)
             self._open(error, now)
             return True
-        if not self._num_failures or now - self._last_failed_at > max(MAX_PAUSE_S, self._options.open_after_s):
+        if not self._num_failures or now - run_s - self._last_failed_at > max(MAX_PAUSE_S, self._options.open_after_s):
             self._num_failures, self._first_failed_at = 0, now
         self._num_failures, self._last_failed_at = self._num_failures + 1, now
         lasts = now - self._first_failed_at >= self._options.open_after_s > 0

@@ -32,7 +32,7 @@ async def start(cluster: GatewayCluster, **settings: object) -> GatewayProcess:
 
 async def test_a_job_of_a_function_runs_to_its_end(cluster: GatewayCluster) -> None:
     """Inputs are any JSON values; outputs come in their order as JSON, in pages; only inputs that cannot run fail."""
-    client = JobClient(await start(cluster))
+    client = JobClient(await start(cluster, max_input_bytes=100_000))
     values: list[Any] = [None, True, 7, -1.5, "", "é", [], {"a": [1, {"b": None}]}, "x" * 200_000, *range(80)]
     values[20] = "!refuse"
     new_job = client.job_of(client.post({"inputs": values}))

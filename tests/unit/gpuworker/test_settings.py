@@ -157,3 +157,12 @@ def test_only_a_function_spans_gpus_that_are_named(model: str, devices: str, mes
     assert WorkerSettings(model="squares:Squares", devices="0,1", span=True).span
     with pytest.raises(ValidationError, match=message):
         WorkerSettings(model=model, devices=devices, span=True)
+
+
+def test_a_span_takes_no_lease_and_each_gpu_is_named_once() -> None:
+    """A lease is for one GPU; an engine twice on one GPU would compete with itself."""
+    with pytest.raises(ValidationError, match="span: not with gpu_lease"):
+        WorkerSettings(model="squares:Squares", devices="0,1", span=True, gpu_lease="batch", gpu_lease_gpus=2)
+    for devices in ("0,0", "cuda:0,cuda"):
+        with pytest.raises(ValidationError, match="name each GPU once"):
+            WorkerSettings(devices=devices)

@@ -98,3 +98,19 @@ def test_text_is_json() -> None:
     assert decode_input('{"a": [1, null]}') == {"a": [1, None]}
     with pytest.raises(TypeError):
         encode_output(object())
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype"),
+    [
+        ((10**12,), "|S0"),
+        ((10**12,), "<U0"),
+        ((0, 10**30), "<f4"),
+        ((1,) * 70, "|u1"),
+        ((True,), "|u1"),
+    ],
+)
+def test_headers_that_lie_about_memory_are_refused(shape: tuple[int, ...], dtype: str) -> None:
+    """Elements without bytes would pass any check of lengths; numpy refuses the others with errors of other classes."""
+    with pytest.raises(InputRefusedError):
+        load_array(header_of(shape, dtype) + b"x" * (dtype == "|u1"))

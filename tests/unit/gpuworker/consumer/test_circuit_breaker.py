@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -27,9 +28,9 @@ WORKED = BatchCompleted(size=1, num_outputs=1, errors=("OSError",))
 class Harness:
     """A circuit breaker with the state of its worker, and lists of what was handed back and dropped."""
 
-    def __init__(self) -> None:
+    def __init__(self, backoff_s: float = BACKOFF_S) -> None:
         # Its circuit opens at the fifth failure.
-        settings = WorkerSettings(model="null", circuit_after_s=1e-9, circuit_backoff_s=BACKOFF_S)
+        settings = WorkerSettings(model="null", circuit_after_s=1e-9, circuit_backoff_s=backoff_s)
         self.state = WorkerState(settings, "w", Keys("q"), cast("Any", None))
         self.heartbeat = HeartbeatSender(self.state, [])
         self.heartbeat.state = READY
@@ -90,3 +91,16 @@ async def test_a_part_of_a_result_does_not_count() -> None:
         harness.breaker.record_batch(BatchCompleted(more=True, size=1, errors=("OSError",)))
     await asyncio.sleep(0)
     assert harness.heartbeat.state == READY
+
+
+async def test_a_timer_that_is_early_tries_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Timers of uvloop may be some tenths of a millisecond early, when the circuit is open still."""
+    harness = Harness(backoff_s=60)
+    harness.fail()
+    opened_until = time.monotonic() + harness.state.circuit.open_s(time.monotonic())
+    early = opened_until - 0.0008
+    monkeypatch.setattr("gpuworker.consumer.circuit_breaker.time", SimpleNamespace(monotonic=lambda: early))
+    harness.breaker._try_again()
+    assert harness.heartbeat.state == FAILING
+    monkeypatch.setattr("gpuworker.consumer.circuit_breaker.time", SimpleNamespace(monotonic=lambda: opened_until + 1))
+    await wait_until(lambda: harness.heartbeat.state == READY, "the second timer tries")

@@ -47,6 +47,12 @@ def test_rare_failures_do_not_open_it() -> None:
     assert not any(few.record_batch(0, "OSError", 9.0 * n) for n in range(MIN_FAILURES - 1))
 
 
+def test_batches_that_fail_after_a_long_time_out_open_it() -> None:
+    """The run of a batch is no pause between failures."""
+    circuit = Circuit(OPTIONS)
+    assert any(circuit.record_batch(0, "TimeoutError", 30.0 * n, run_s=29.0) for n in range(100))
+
+
 def test_batches_without_outputs_and_exceptions_say_nothing() -> None:
     """Such as those whose inputs were refused, or were too late."""
     circuit = Circuit(OPTIONS)

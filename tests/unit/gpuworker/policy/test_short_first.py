@@ -154,3 +154,16 @@ def test_bulk_keeps_the_order_of_arrival() -> None:
     """Its share and its bounds are those of the lane."""
     bulk = [each._replace(bulk=True) for each in [*long(0.0), short(0.05)]]
     assert plan(bulk, LIMITS, 0.1).batch == (0, 1)
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_a_batch_of_bulk_or_of_a_suspect_does_not_forget_that_long_inputs_wait(packed: bool) -> None:
+    """Otherwise batches of short ones and of bulk would alternate, and the long ones would starve."""
+    limits = LIMITS._replace(packed=packed)
+    bulk = short(0.0)._replace(bulk=True)
+    result = plan([*long(0.0), bulk], limits, 10.0, SchedulerState(bulk_owed=1, long_passed_over=True))
+    assert 4 in result.batch
+    assert result.passes_over or any(i in result.batch for i in range(4))
+    suspect = short(0.0)._replace(attempts=1, entry="suspect")
+    result = plan([*long(5.0), suspect], limits, 10.0, SchedulerState(long_passed_over=True))
+    assert (result.batch, result.passes_over) == ((4,), True)
