@@ -59,8 +59,7 @@ def parse_object(body: bytes) -> dict[str, Any]:
         InvalidRequestError: the body is not a JSON object.
         TooLargeError: it holds too many parts.
     """
-    if not _is_sensible(body):
-        raise TooLargeError("The body holds too many token ids, texts or lists: send fewer at once.")
+    check_parts(body)
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -70,8 +69,8 @@ def parse_object(body: bytes) -> dict[str, Any]:
     return value
 
 
-def _is_sensible(body: bytes) -> bool:
-    """Whether a body has at most MAX_PARTS lists, objects, fields, texts and numbers.
+def check_parts(body: bytes) -> None:
+    """Raises TooLargeError: a body has over MAX_PARTS lists, objects, fields, texts and numbers.
 
     Counts piece by piece and stops at the limit: counting takes longest where there are most parts.
     """
@@ -84,8 +83,7 @@ def _is_sensible(body: bytes) -> bool:
         quotes = body.count(b'"', start, end) - body.count(b'\\"', start, end)
         parts += quotes // 2 + body.count(b"[", start, end) + body.count(b"{", start, end)
         if parts > MAX_PARTS:
-            return False
-    return True
+            raise TooLargeError("The body holds too many token ids, texts or lists: send fewer at once.")
 
 
 def parse_inputs(value: object, max_inputs: int, name: str, *, partial: bool = False) -> tuple[Input, ...]:

@@ -129,7 +129,7 @@ def split(request: InferenceRequest, per_entry: int) -> tuple[list[NewEntry], li
     failures: list[Failure] = []
     inputs = request.inputs
     size = 1 if request.partial else inputs_per_entry(request.op, per_entry)
-    for start, part in _parts(inputs, size, by_bytes=request.op == PREDICT):
+    for start, part in split_inputs(inputs, size, by_bytes=request.op == PREDICT):
         error: RequestError | None = request.input_errors.get(start)
         if error is None:
             try:
@@ -146,7 +146,9 @@ def split(request: InferenceRequest, per_entry: int) -> tuple[list[NewEntry], li
     return new_entries, failures
 
 
-def _parts(inputs: tuple[Input, ...], max_inputs: int, *, by_bytes: bool) -> Iterator[tuple[int, tuple[Input, ...]]]:
+def split_inputs(
+    inputs: tuple[Input, ...], max_inputs: int, *, by_bytes: bool
+) -> Iterator[tuple[int, tuple[Input, ...]]]:
     """Yields the inputs in parts with the index of the first; `by_bytes`: of up to MAX_ENTRY_BYTES, or one input."""
     if not by_bytes:
         yield from ((start, inputs[start : start + max_inputs]) for start in range(0, len(inputs), max_inputs))

@@ -41,6 +41,7 @@ LARGE_BODY_BYTES = 64 * 1024
 They are parsed one at a time; after each, other work gets as much time as the parsing took.
 """
 
+ACCEPTED = 202
 LEAVING_RETRY_S = 0.1
 """Short, because another gateway can take the request at once."""
 
@@ -59,7 +60,9 @@ class Exchange:
         request_id: the client's, for logs and for the answer's header.
         redis_id: the request's id in Redis.
         start: when the request arrived, monotonic (s).
+        prefers_async: whether the client prefers a job to an answer (RFC 7240).
         job_options: set while the body is parsed if the client prefers a job to an answer; else None.
+        body_bytes: size of the body, which counts against the budget of bodies.
     """
 
     request: Request
@@ -69,11 +72,9 @@ class Exchange:
     request_id: str
     redis_id: str
     start: float
+    prefers_async: bool
     job_options: JobOptions | None = None
-
-    def prefers_async(self) -> bool:
-        """Whether the client prefers a job to an answer (RFC 7240)."""
-        return PREFER_HEADER in self.headers and prefers_async(self.request.headers.getlist(PREFER_HEADER))
+    body_bytes: int = 0
 
 
 def request_id_of(headers: Mapping[str, str], default: str = "") -> str:
@@ -93,14 +94,17 @@ async def serve(scope: Scope, receive: Receive, send: Send, state: State, dialec
         await response(scope, receive, send)
     finally:
         metrics.answers_counter(dialect.route, response.status_code).inc()
-        metrics.DURATION.observe(took_s)
+        if response.status_code != ACCEPTED:  # a job only begins with this answer
+            metrics.DURATION.observe(took_s)
 
 
 async def respond(request: Request, state: State, dialect: BaseDialect) -> Response:
     """Returns the answer to a request; errors become answers too."""
     redis_id = secrets.token_hex(16)
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in reversed(request.scope["headers"])}
-    exchange = Exchange(request, state, headers, dialect, request_id_of(headers, redis_id), redis_id, time.monotonic())
+    request_id, start = request_id_of(headers, redis_id), time.monotonic()
+    is_async = PREFER_HEADER in headers and prefers_async(request.headers.getlist(PREFER_HEADER))
+    exchange = Exchange(request, state, headers, dialect, request_id, redis_id, start, is_async)
     return await answer_errors(_translate_cancel(exchange), request, exchange.request_id, lambda: exchange.dialect)
 
 
@@ -127,17 +131,20 @@ async def _answer(exchange: Exchange) -> Response:
     scope, state = exchange.request.scope, exchange.state
     client: ClientConnection = scope["state"][CLIENT]
     try:
-        scope_of_key: KeyScope = "jobs" if exchange.prefers_async() else "embed"
+        scope_of_key: KeyScope = "jobs" if exchange.prefers_async else "embed"
         tenant = await state.authenticate(exchange.headers, client_address(scope), scope_of_key)
     except RedbatchError as error:
         raise BodyUnreadError(error) from None
-    request = await _read_request(exchange, client)
-    if tenant is not ANONYMOUS:
-        request = request._replace(tenant=tenant)
-    if exchange.job_options is not None:
-        return await respond_async(
-            exchange.request, state, exchange.headers, request, exchange.job_options, exchange.request_id
-        )
+    try:
+        request = await _read_request(exchange, client)
+        if tenant is not ANONYMOUS:
+            request = request._replace(tenant=tenant)
+        if exchange.job_options is not None:
+            return await respond_async(
+                exchange.request, state, exchange.headers, request, exchange.job_options, exchange.request_id
+            )
+    finally:  # the inputs of a job are in memory until they are uploaded
+        state.body_budget.release(exchange.body_bytes)
     queue = state.queues.of_model(request.model)
     scope["state"][QUEUE] = queue.name
     if request.model is None:  # while it waits, another model may join, and then no model is the default
@@ -155,7 +162,7 @@ async def _answer(exchange: Exchange) -> Response:
 
 
 async def _read_request(exchange: Exchange, client: ClientConnection) -> InferenceRequest:
-    """Returns the request in the body. Raises BodyUnreadError, or RequestError."""
+    """Returns the request in the body; the caller releases `body_bytes`. Raises BodyUnreadError, or RequestError."""
     state = exchange.state
     dialect = exchange.dialect
     limits = BodyLimits(
@@ -166,16 +173,13 @@ async def _read_request(exchange: Exchange, client: ClientConnection) -> Inferen
         dialect.binary_types,
     )
     pieces = await read_body(exchange.request, exchange.headers, limits)
-    size = sum(map(len, pieces))
-    try:
-        if size < LARGE_BODY_BYTES:
-            return _parse(exchange, pieces)
-        async with state.parse_lock, yield_as_long():
-            if client.gone:
-                raise ClientDisconnect
-            return _parse(exchange, pieces)
-    finally:
-        state.body_budget.release(size)
+    exchange.body_bytes = sum(map(len, pieces))
+    if exchange.body_bytes < LARGE_BODY_BYTES:
+        return _parse(exchange, pieces)
+    async with state.parse_lock, yield_as_long():
+        if client.gone:
+            raise ClientDisconnect
+        return _parse(exchange, pieces)
 
 
 def client_address(scope: Scope) -> str:
@@ -189,7 +193,7 @@ def _parse(exchange: Exchange, pieces: list[bytes]) -> InferenceRequest:
     pieces.clear()  # otherwise a large body would be in memory twice
     exchange.dialect = exchange.dialect.for_body(body)
     request = exchange.dialect.parse(body, exchange.headers, exchange.state.limits)
-    if exchange.prefers_async():
+    if exchange.prefers_async:
         fields = b"" if media_type_of(exchange.headers) in exchange.dialect.binary_types else body
         exchange.job_options = parse_job_options(fields, exchange.headers, exchange.dialect.body_model)
     return request

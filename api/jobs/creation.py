@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.requests import ClientDisconnect
 
-from api.dialects.headers import parse_lane
+from api.dialects.headers import media_type_of, parse_lane
 from api.dialects.parsing import too_many_inputs_error
 from api.dialects.request import MODEL_HEADER, PRIORITY_HEADER
 from api.http.body import BodyLimits, BodyUnreadError, read_body
@@ -61,8 +61,7 @@ async def create_job(request: Request, state: State, tenant: Tenant) -> tuple[Se
         idempotency_key = parse_idempotency_key(headers)
     except InvalidRequestError as error:
         raise BodyUnreadError(error) from None
-    content_type = headers.get("content-type", "").partition(";")[0].strip().lower()
-    if content_type in NDJSON_TYPES:
+    if media_type_of(headers) in NDJSON_TYPES:
         return await _create_from_lines(request, state, headers, tenant, idempotency_key)
     body = await _parse_body(request, state, headers)
     values = body.values()

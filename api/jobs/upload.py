@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from api.dispatch.admission import rate_limited_error
-from api.dispatch.splitting import cost_of, inputs_per_entry
+from api.dispatch.splitting import cost_of, inputs_per_entry, split_inputs
 from api.jobs.inputs import JobInput
 from shared import jobs
 from shared.codec import encode_body
@@ -26,7 +26,7 @@ from shared.errors import (
     UnavailableError,
 )
 from shared.jobs import JobCapacity, JobSpec
-from shared.messages import DEFAULT_OPTIONS, EMBED, Body, Failure, Input, NewEntry, Options
+from shared.messages import DEFAULT_OPTIONS, EMBED, PREDICT, Body, Failure, Input, NewEntry, Options
 
 if TYPE_CHECKING:
     from api.jobs.store import JobStore
@@ -197,14 +197,15 @@ class JobUpload:
         )
 
     def _add_inputs(self, inputs: Sequence[JobInput]) -> None:
-        """Turns inputs into one entry, or into several around inputs that are invalid, which become failures."""
+        """Turns inputs into entries of up to MAX_ENTRY_BYTES for functions; invalid inputs become failures."""
         valid: list[Input] = []
         for each in [*inputs, None]:
             if isinstance(each, Input):
                 valid.append(each)
                 continue
             if valid:
-                self._add_entry(valid)
+                for _, part in split_inputs(tuple(valid), len(valid), by_bytes=self.op == PREDICT):
+                    self._add_entry(part)
                 valid = []
             if each is not None:
                 self._digest.update(each.code.encode())

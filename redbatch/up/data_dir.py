@@ -41,9 +41,9 @@ class DataDir:
         try:
             self._prepare()
             self.descriptor = os.open(self.path / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
+            self._lock()
         except OSError as error:
             raise DataDirError(f"{self.path} cannot be used ({error.strerror}): name another --data-dir") from None
-        self._lock()
 
     def _prepare(self) -> None:
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -87,14 +87,18 @@ class DataDir:
 
     def read_api_key(self) -> str:
         """Returns the API key that an earlier `up` created; "" if there is none."""
-        with suppress(OSError):
+        with suppress(OSError, ValueError):
             return (self.path / KEY_FILE).read_text("ascii").strip()
         return ""
 
     def write_api_key(self, api_key: str) -> None:
-        """Keeps the API key, with its secret, for the next `up`. Mode 0600."""
-        with os.fdopen(os.open(self.path / KEY_FILE, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-            file.write(f"{api_key}\n")
+        """Keeps the API key, with its secret, for the next `up`. Mode 0600. Raises DataDirError if writing fails."""
+        path = self.path / KEY_FILE
+        try:
+            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+                file.write(f"{api_key}\n")
+        except OSError as error:
+            raise DataDirError(f"{path} cannot be written ({error.strerror}): name another --data-dir") from None
 
     def close(self) -> None:
         """Unlocks the folder, unless a server still uses it."""

@@ -37,6 +37,13 @@ def test_the_preference_is_read_as_rfc_7240_defines_it(values: list[str], expect
     assert prefers_async(values) is expected
 
 
+@pytest.mark.timeout(5)
+def test_an_unclosed_quote_is_read_in_linear_time() -> None:
+    """A header of 60 KB that opens a quote again and again takes no minutes; the quote ends with the header."""
+    assert prefers_async(['\\"' * 30_000, "respond-async"])
+    assert not prefers_async(['note="a, respond-async'])
+
+
 @pytest.mark.parametrize(
     ("fields", "headers", "expected"),
     [

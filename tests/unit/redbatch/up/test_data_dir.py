@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import stat
@@ -54,6 +55,24 @@ def test_the_api_key_is_private(tmp_path: Path) -> None:
         folder.write_api_key("id.secret")
         assert folder.read_api_key() == "id.secret"
         assert stat.S_IMODE((folder.path / KEY_FILE).stat().st_mode) == 0o600
+
+
+def test_errors_of_the_file_system_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key file that is not text counts as none; a lock or a key that the file system refuses is a DataDirError."""
+    with DataDir(tmp_path / "data") as folder:
+        (folder.path / KEY_FILE).write_bytes(b"\xff")
+        assert folder.read_api_key() == ""
+        (folder.path / KEY_FILE).unlink()
+        (folder.path / KEY_FILE).mkdir()
+        with pytest.raises(DataDirError, match=r"api-key cannot be written \(Is a directory\)"):
+            folder.write_api_key("id.secret")
+
+    def refuse(_descriptor: int, _operation: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    with pytest.raises(DataDirError, match=r"cannot be used \(No locks available\)"):
+        DataDir(tmp_path / "data")
 
 
 async def test_the_server_keeps_its_data_and_a_password(tmp_path: Path) -> None:
