@@ -23,7 +23,7 @@ class FakeStore:
 
 
 async def test_entries_of_functions_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 32 inputs of 1.4 MB, an entry has two; an input above the bound has an entry of its own."""
+    """Of 32 inputs of 1.4 MB, an entry has two; an input above the bound has an entry that it does not share."""
     uploaded: list[NewEntry] = []
 
     async def upload(
