@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
+import structlog
 from setproctitle import setproctitle
 
 from api.settings import GatewaySettings
@@ -25,6 +27,8 @@ def run(size: ClusterSize, overrides: SettingValues, data_path: Path | None = No
     The cluster's private Redis keeps its data in `data_path`; None: it keeps none.
     """
     setproctitle("redbatch up")
+    # Its children log as they are set to; what this process says itself is not meant to have debug lines.
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.INFO))
     settings = with_up_defaults(overrides)
     gateway, worker = read_settings(GatewaySettings, settings), read_settings(WorkerSettings, settings)
     if data_path is not None and "redis_url" in settings:
