@@ -33,8 +33,9 @@ from tests.deploy.rollout_clients import MODEL, run_job, slow_load
 from tests.deploy.simulated_cluster.container import PodIdentity, command_of
 from tests.deploy.simulated_cluster.controller import Deployment
 from tests.deploy.simulated_cluster.kubelet import Addresses, Pod
-from tests.deploy.simulated_cluster.nginx import Balancer, nginx
+from tests.deploy.simulated_cluster.nginx import Balancer
 from tests.deploy.simulated_cluster.service import Service
+from tests.nginx import nginx
 from tests.processes import Processes
 from tests.servers import Server
 from tests.users import as_user

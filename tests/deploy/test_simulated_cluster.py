@@ -23,9 +23,10 @@ from tests.deploy.simulated_cluster.container import (
     write_secret,
 )
 from tests.deploy.simulated_cluster.kubelet import Addresses, Pod, require_free_port
-from tests.deploy.simulated_cluster.nginx import Balancer, nginx
+from tests.deploy.simulated_cluster.nginx import Balancer
 from tests.deploy.simulated_cluster.probe import Probe
 from tests.deploy.simulated_cluster.service import Service
+from tests.nginx import nginx
 from tests.processes import Processes
 from tests.waiting import wait_until
 

@@ -7,7 +7,7 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -92,29 +92,45 @@ async def test_jobs_are_listed_shown_cancelled_and_written(cluster: GatewayClust
     assert np.isnan(vectors[1]).all()
 
 
+async def consume_with_kills(
+    words: Sequence[str],
+    create: Callable[[int], Awaitable[tuple[str, list[Any]]]],
+    files: Callable[[], Iterable[Path]],
+) -> dict[str, list[Any]]:
+    """Creates 30 jobs beside a consumer that is killed after each sixth; waits until there is a file for each job.
+
+    Returns the inputs of the jobs by their ids, as `create` returned them.
+    """
+    jobs: dict[str, list[Any]] = {}
+    consumer = subprocess.Popen(words, stdout=subprocess.DEVNULL)
+    try:
+        for number in range(30):
+            job, inputs = await create(number)
+            jobs[job] = inputs
+            if number % 6 == 5:
+                consumer.send_signal(signal.SIGKILL)
+                consumer.wait()
+                consumer = subprocess.Popen(words, stdout=subprocess.DEVNULL)
+        await wait_until(lambda: {path.stem for path in files()} == set(jobs), "all files exist", timeout_s=60)
+    finally:
+        consumer.kill()
+        consumer.wait()
+    return jobs
+
+
 @pytest.mark.leaves_anything
 async def test_the_example_consumer_survives_a_kill(cluster: GatewayCluster, tmp_path: Path) -> None:
     """After any number of kills, there is a complete file for each job that is done."""
     gateway, _ = await asyncio.gather(cluster.start_gateway(), cluster.start_worker("simulated:base_ms=5,item_ms=0"))
     words = [sys.executable, str(EXAMPLE), "--redis", as_user(cluster.redis_url, "results"), "--queue", cluster.queue]
     words += ["--gateway", gateway.url, "--into", str(tmp_path)]
-    jobs: dict[str, list[str]] = {}
-    consumer = subprocess.Popen(words, stdout=subprocess.DEVNULL)
-    try:
-        for number in range(30):
-            texts = [f"job {number} text {i}" for i in range(200)]
-            jobs[create_job(gateway, texts).rpartition(".")[2]] = texts
-            await asyncio.sleep(0.05)
-            if number % 6 == 5:
-                consumer.send_signal(signal.SIGKILL)
-                consumer.wait()
-                consumer = subprocess.Popen(words, stdout=subprocess.DEVNULL)
-        await wait_until(
-            lambda: {path.stem for path in tmp_path.glob("*.npy")} == set(jobs), "all files exist", timeout_s=60
-        )
-    finally:
-        consumer.kill()
-        consumer.wait()
+
+    async def create(number: int) -> tuple[str, list[str]]:
+        texts = [f"job {number} text {i}" for i in range(200)]
+        await asyncio.sleep(0.05)
+        return create_job(gateway, texts).rpartition(".")[2], texts
+
+    jobs = await consume_with_kills(words, create, lambda: tmp_path.glob("*.npy"))
     for job, texts in jobs.items():
         assert [row.tobytes() for row in np.load(tmp_path / f"{job}.npy")] == list(map(null_vector, texts))
     with redis.Redis.from_url(cluster.redis_url, protocol=2) as client:
@@ -144,22 +160,12 @@ async def test_the_example_consumer_needs_no_gateway_for_results_in_the_stream(
     gateway = await start_echo(cluster)
     words = [sys.executable, str(EXAMPLE), "--redis", as_user(cluster.redis_url, "results"), "--queue", cluster.queue]
     words += ["--into", str(tmp_path)]
-    jobs: dict[str, list[Any]] = {}
-    consumer = subprocess.Popen(words, stdout=subprocess.DEVNULL)
-    try:
-        for number in range(30):
-            inputs = [f"job {number} input {i}" for i in range(40)] + ["!refuse", None]
-            jobs[create_function_job(gateway, inputs)] = inputs
-            if number % 6 == 5:
-                consumer.send_signal(signal.SIGKILL)
-                consumer.wait()
-                consumer = subprocess.Popen(words, stdout=subprocess.DEVNULL)
-        await wait_until(
-            lambda: {path.stem for path in tmp_path.glob("*.json")} == set(jobs), "all files exist", timeout_s=60
-        )
-    finally:
-        consumer.kill()
-        consumer.wait()
+
+    async def create(number: int) -> tuple[str, list[Any]]:
+        inputs = [f"job {number} input {i}" for i in range(40)] + ["!refuse", None]
+        return create_function_job(gateway, inputs), inputs
+
+    jobs = await consume_with_kills(words, create, lambda: tmp_path.glob("*.json"))
     for job, inputs in jobs.items():
         document = json.loads((tmp_path / f"{job}.json").read_text())
         assert [output and output[0] for output in document["outputs"]] == [*inputs[:40], None, None]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import shutil
 import signal
 import socket
 import subprocess
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Self
 
 from shared.process.parent_death import wrap_command
+from tests.nginx import nginx, write_configuration
 from tests.waiting import wait_until
 
 ENDPOINT_DELAY_S = 7.0
@@ -27,20 +27,7 @@ ENDPOINT_DELAY_S = 7.0
 `preStop` and longer than `drain_delay_s`, and shorter than their sum."""
 
 POLL_S = 0.05
-CONFIGURATION = """
-daemon off;
-pid {folder}/nginx.pid;
-error_log {folder}/error.log warn;
-{user}
-worker_processes 1;
-events {{ worker_connections 1024; }}
-http {{
-    access_log off;
-    client_body_temp_path {folder}/body;
-    proxy_temp_path {folder}/proxy;
-    fastcgi_temp_path {folder}/fastcgi;
-    uwsgi_temp_path {folder}/uwsgi;
-    scgi_temp_path {folder}/scgi;
+BLOCK = """
     proxy_read_timeout 330s;
     proxy_next_upstream off;
     upstream kept {{
@@ -64,13 +51,7 @@ http {{
             proxy_pass http://fresh;
         }}
     }}
-}}
 """
-
-
-def nginx() -> str | None:
-    """Returns the path of nginx; None if it is not installed. On Debian it is in a folder of root's PATH only."""
-    return shutil.which("nginx", path="/usr/local/sbin:/usr/sbin:/usr/local/bin:/usr/bin")
 
 
 class Balancer:
@@ -135,10 +116,5 @@ class Balancer:
                 self._process.send_signal(signal.SIGHUP)
 
     def _write(self, endpoints: list[str]) -> None:
-        text = CONFIGURATION.format(
-            folder=self._folder,
-            **self._ports,
-            servers=" ".join(f"server {each} max_fails=0;" for each in endpoints) or "server 127.0.0.1:9 down;",
-            user="user root;" if self._folder.owner() == "root" else "",
-        )
-        (self._folder / "nginx.conf").write_text(text, encoding="utf-8")
+        servers = " ".join(f"server {each} max_fails=0;" for each in endpoints) or "server 127.0.0.1:9 down;"
+        write_configuration(self._folder, BLOCK.format(**self._ports, servers=servers))

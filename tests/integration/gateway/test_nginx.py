@@ -19,8 +19,8 @@ from api.settings import GatewaySettings
 from redbatch.up.local_redis import free_port
 from shared.process.parent_death import wrap_command
 from tests import plain_http
-from tests.deploy.simulated_cluster.nginx import nginx
 from tests.integration.gateway.gateway_cluster import GatewayCluster, error_of, has_vectors
+from tests.nginx import nginx, write_configuration
 from tests.waiting import wait_until
 
 pytestmark = [
@@ -33,23 +33,6 @@ pytestmark = [
 
 PAGE = (Path(__file__).parents[3] / "docs" / "behind-a-proxy.md").read_text(encoding="utf-8")
 KEEPS, REMOVES = "proxy_pass http://redbatch;", "proxy_pass http://redbatch/;"
-AROUND = """
-daemon off;
-pid {folder}/nginx.pid;
-error_log {folder}/error.log warn;
-{user}
-worker_processes 1;
-events {{ worker_connections 1024; }}
-http {{
-    access_log off;
-    client_body_temp_path {folder}/body;
-    proxy_temp_path {folder}/proxy;
-    fastcgi_temp_path {folder}/fastcgi;
-    uwsgi_temp_path {folder}/uwsgi;
-    scgi_temp_path {folder}/scgi;
-    {block}
-}}
-"""
 
 
 def documented_block() -> str:
@@ -66,8 +49,7 @@ async def running_nginx(folder: Path, ports: list[int], proxy_pass: str = KEEPS)
     block = documented_block().replace(KEEPS, proxy_pass).replace("listen 80;", f"listen 127.0.0.1:{port};")
     for documented, actual in zip(("127.0.0.1:8080", "127.0.0.1:8081"), ports, strict=True):
         block = block.replace(documented, f"127.0.0.1:{actual}")
-    user = "user root;" if folder.owner() == "root" else ""
-    (folder / "nginx.conf").write_text(AROUND.format(folder=folder, user=user, block=block), encoding="utf-8")
+    write_configuration(folder, block)
     command = [nginx() or "", "-p", str(folder), "-c", str(folder / "nginx.conf")]
     process = subprocess.Popen(wrap_command(command, signal.SIGKILL))
     try:
