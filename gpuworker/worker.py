@@ -40,13 +40,13 @@ from gpuworker.ipc.messages import (
 from gpuworker.model_spec import is_function
 from gpuworker.policy.circuit import CircuitState
 from gpuworker.policy.hang_timeout import HangTimeout
-from gpuworker.policy.limits import long_tokens
 from gpuworker.policy.standby import StandbyRule
 from gpuworker.settings import WorkerSettings
 from gpuworker.watchdog import Watchdog
 from shared import consumer
 from shared.connection import QueueConnections
 from shared.errors import RedisUnreachableError
+from shared.long_entries import long_tokens
 from shared.process.tasks import cancel_and_wait
 from shared.process.tracing import Tracing
 

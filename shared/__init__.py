@@ -14,6 +14,7 @@
 - keys: all keys in Redis, and what each holds.
 - gpu_leases: leases of GPUs.
 - lua: the scripts that run in Redis.
+- long_entries: which entries are long.
 - messages: entries, bodies, replies and heartbeats, as values.
 - process: what every process needs to run: settings, logs, an admin port, tracing.
 - producer: the gateway's operations on the queue.

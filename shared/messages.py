@@ -172,14 +172,15 @@ class Heartbeat:
 
     `state` is one of STATES; `tokens_per_s` is the engine's measured rate (0 while unknown), and `bulk_tokens_per_s`
     the part that interactive requests leave for bulk; `holds` counts entries claimed and not committed, `begun` those
-    whose run has begun. The model's properties, as far as it reports them: the format of its numbers, the pooling of
-    token vectors, and the maximum tokens of an input; with the bounds of a batch; its `revision`, which changes if its
-    vectors may change; and the `commit` of a model that comes from the hub. These are 0 or empty while the model loads.
-    `gpu` is the driver's name of the GPU, if it reports one, with its memory and the driver's version. A worker that
-    shares GPUs by leases names their pool, and the slots of it that it accepts. `max_input_bytes` is the limit of an
-    input of its function; 0 if it sets none. A worker that is `failing` has the type of its model's last exception
-    there, and tries again in `retry_s`. `ops` are the operations that the model offers, also while it loads; empty
-    if an older worker does not report them.
+    whose run has begun; `long_tokens` are those of long interactive entries that it holds, which short ones go before.
+    The model's properties, as far as it reports them: the format of its numbers, the pooling of token vectors, and the
+    maximum tokens of an input; with the bounds of a batch; its `revision`, which changes if its vectors may change; and
+    the `commit` of a model that comes from the hub. These are 0 or empty while the model loads. `gpu` is the driver's
+    name of the GPU, if it reports one, with its memory and the driver's version. A worker that shares GPUs by leases
+    names their pool, and the slots of it that it accepts. `max_input_bytes` is the limit of an input of its function; 0
+    if it sets none. A worker that is `failing` has the type of its model's last exception there, and tries again in
+    `retry_s`. `ops` are the operations that the model offers, also while it loads; empty if an older worker does not
+    report them.
     """
 
     worker: str
@@ -194,6 +195,7 @@ class Heartbeat:
     begun: int
     started_ms: int
     bulk_tokens_per_s: float = 0.0
+    long_tokens: int = 0
     dtype: str = ""
     pooling: str = ""
     max_input_tokens: int = 0

@@ -14,7 +14,8 @@ from shared.errors import (
     RedbatchError,
     RedisUnreachableError,
 )
-from shared.messages import MAX_TOKENS
+from shared.long_entries import is_long, long_tokens
+from shared.messages import MAX_TOKENS, Heartbeat
 
 MIN_RETRY_AFTER_S = 1.0
 MAX_RETRY_AFTER_S = 30.0
@@ -121,14 +122,49 @@ def fleet_rate(rates: Sequence[float]) -> float:
     return sum(known) / len(known) * len(rates) if known else 0.0
 
 
-def max_tokens(tokens_per_s: float, budget_s: float) -> int:
+def max_tokens(tokens_per_s: float, budget_s: float, overtaken_tokens: int = 0) -> int:
     """Returns the maximum number of tokens in a lane, with a request, for the request to be answered in time.
 
     Args:
         tokens_per_s: throughput of the fleet in that lane; while it is 0, unknown, there is no bound.
         budget_s: time left to the request's deadline, s.
+        overtaken_tokens: those in the lane that the request does not wait for.
     """
-    return int(QUEUE_TIME_SHARE * budget_s * tokens_per_s) if tokens_per_s > 0 else MAX_TOKENS
+    if tokens_per_s <= 0:
+        return MAX_TOKENS
+    return min(MAX_TOKENS, int(QUEUE_TIME_SHARE * budget_s * tokens_per_s) + overtaken_tokens)
+
+
+class LongBacklog(NamedTuple):
+    """Long entries that workers hold; they run short ones first (gpuworker.policy.short_first).
+
+    What still waits in the stream is read in order, so it is not part of this.
+
+    Attributes:
+        tokens: of these entries.
+        min_tokens: the fewest tokens that make an entry long.
+        max_batch_size: the smallest maximum number of inputs of a batch.
+    """
+
+    tokens: int = 0
+    min_tokens: int = 0
+    max_batch_size: int = 0
+
+    def overtaken_tokens(self, tokens: int, inputs: int) -> int:
+        """Returns how many tokens an interactive request of these tokens and inputs need not wait for."""
+        return 0 if is_long(tokens, inputs, self.min_tokens, self.max_batch_size) else self.tokens
+
+
+def long_backlog(workers: Sequence[Heartbeat]) -> LongBacklog:
+    """Returns the long entries of the ready workers, any of which may take the next request."""
+    known = [each for each in workers if each.max_batch_tokens and each.max_batch_size]
+    if not known:
+        return LongBacklog()
+    return LongBacklog(
+        sum(each.long_tokens for each in known),
+        min(long_tokens(each.max_batch_tokens) for each in known),
+        min(each.max_batch_size for each in known),
+    )
 
 
 def retry_after_s(tokens: int, tokens_per_s: float, jitter: float) -> float:

@@ -16,7 +16,7 @@ from math import inf, nan
 import structlog
 
 from api import metrics
-from api.dispatch.admission import ClusterState, fleet_rate, max_tokens, retry_after_s
+from api.dispatch.admission import ClusterState, LongBacklog, fleet_rate, long_backlog, max_tokens, retry_after_s
 from api.tenants import ANONYMOUS, Tenant, limits_of
 from shared import producer
 from shared.connection import RedisConnection
@@ -71,6 +71,7 @@ class Monitor:
         self._last_ready_at: float | None = None
         self._worker_grace_s = worker_grace_s
         self._tokens_per_s = [0.0 for _ in LANES]
+        self._long_backlog = LongBacklog()
         self._epoch = b""
         self._models: set[str] = set()
         self._ops: frozenset[str] = frozenset()
@@ -111,6 +112,7 @@ class Monitor:
             metrics.REDIS_ROUND_TRIP.observe(time.monotonic() - started_at)
             self._observe_workers(self._stats)
             ready = [each for each in self._stats.workers if each.state == READY]
+            self._long_backlog = long_backlog(ready)
             if ready:  # otherwise the last rate is a better estimate than none: an engine may be restarting
                 self._tokens_per_s[INTERACTIVE] = fleet_rate([each.tokens_per_s for each in ready])
                 self._tokens_per_s[BULK] = fleet_rate([each.bulk_tokens_per_s for each in ready])
@@ -211,16 +213,18 @@ class Monitor:
         wait_s = retry_after_s(half_tokens, self._tokens_per_s[lane], jitter)
         return QueueFullError(f"The queue is full: try again in {wait_s:.0f} s.", retry_after_s=wait_s)
 
-    def max_tokens(self, lane: int, budget_s: float) -> int:
-        """Returns the maximum number of tokens in a lane with a request that has `budget_s` seconds left."""
-        return max_tokens(self._tokens_per_s[lane], budget_s)
+    def max_tokens(self, lane: int, budget_s: float, tokens: int, inputs: int) -> int:
+        """Returns the maximum tokens of a lane with a request of these tokens and inputs, which has `budget_s` left."""
+        overtaken = self._long_backlog.overtaken_tokens(tokens, inputs) if lane == INTERACTIVE else 0
+        return max_tokens(self._tokens_per_s[lane], budget_s, overtaken)
 
     def limits(self, tenant: Tenant, budget_s: float) -> Limits | None:
         """Returns the limits of a tenant for a request that has `budget_s` seconds left; None if there are none."""
         active = NO_ACTIVE_TENANTS if self._stats is None else self._stats.tenants
         if tenant is ANONYMOUS and not active.named:
             return None
-        return limits_of(tenant, active, self._tokens_per_s[INTERACTIVE], self.max_tokens(BULK, budget_s))
+        interactive_rate, bulk_rate = self._tokens_per_s[INTERACTIVE], self._tokens_per_s[BULK]
+        return limits_of(tenant, active, interactive_rate, max_tokens(bulk_rate, budget_s))
 
     def slow(self, lane: int, excess_tokens: int) -> RedbatchError:
         """Returns the error for a request whose lane holds `excess_tokens` more than can be processed in its time."""

@@ -69,15 +69,15 @@ class SubmitCallbacks:
     """Callbacks: `on_submitted` for each request in the stream, `on_epoch` with the queue's epoch after each submit.
 
     `full` and `slow` build the error for a request that its lane rejected: `full` takes the lane, `slow` the lane and
-    the tokens above the limit. For a given time budget (s), `max_tokens` returns the lane's token limit, and `limits`
-    the limits of a tenant.
+    the tokens above the limit. `max_tokens` returns the token limit of a lane for a request with a time budget (s),
+    tokens and inputs, and `limits` the limits of a tenant for a time budget (s).
     """
 
     on_submitted: Callable[[InFlight], None]
     on_epoch: Callable[[bytes], None]
     full: Callable[[int], RedbatchError]
     slow: Callable[[int, int], RedbatchError]
-    max_tokens: Callable[[int, float], int]
+    max_tokens: Callable[[int, float, int, int], int]
     limits: Callable[[Tenant, float], Limits | None]
 
 
@@ -198,7 +198,7 @@ class Submitter:
             request.lane,
             exempt=pending.exempt,
             bell=self._keys.bell(self._gateway) if request.uses_bell else "",
-            max_tokens=self._callbacks.max_tokens(request.lane, budget_s),
+            max_tokens=self._callbacks.max_tokens(request.lane, budget_s, pending.tokens, pending.inputs),
             revision=pending.revision,
             tenant=request.tenant.name,
             traceparent=request.traceparent,
@@ -239,7 +239,8 @@ class Submitter:
     def _excess(self, pending: PendingSubmit, outcome: SubmitOutcome) -> int:
         """Returns how many queued tokens must be processed before a `slow` submit fits."""
         left_s = pending.request.deadline - asyncio.get_running_loop().time()
-        excess = outcome.tokens + pending.tokens - self._callbacks.max_tokens(outcome.lane, left_s)
+        allowed = self._callbacks.max_tokens(outcome.lane, left_s, pending.tokens, pending.inputs)
+        excess = outcome.tokens + pending.tokens - allowed
         return min(outcome.tokens, max(0, excess))
 
     async def flush_cancels(self) -> bool:

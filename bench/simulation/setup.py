@@ -7,8 +7,9 @@ from typing import Literal
 
 from gpuworker.policy.costs import Costs
 from gpuworker.policy.credits import claim_window
-from gpuworker.policy.limits import Limits, long_tokens
+from gpuworker.policy.limits import Limits
 from gpuworker.settings import WorkerSettings
+from shared.long_entries import long_tokens
 
 TIMEOUT_S = 10.05
 MAX_SIZE: int = WorkerSettings.model_fields["max_batch_size"].default

@@ -154,6 +154,10 @@ class InFlightEntries:
         counts = (self._num_entries, self._num_tokens, self._num_inputs)
         return HeldLoad(*(sum(by_lane[: lane + 1]) for by_lane in counts))
 
+    def long_tokens(self) -> int:
+        """Returns the unanswered tokens of long interactive entries, which short ones need not wait for."""
+        return sum(each.entry.ref.cost - each.counted_tokens for each in self._by_key.values() if not each.answered)
+
     def _count(self, in_flight_entry: InFlightEntry, sign: int) -> None:
         ref = in_flight_entry.entry.ref
         self._num_entries[ref.lane] += sign

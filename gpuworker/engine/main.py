@@ -25,8 +25,9 @@ from gpuworker.ipc.engine_options import EngineOptions
 from gpuworker.ipc.messages import EntriesStarted, FrameError, LoadFailed, Ready, StartEngine
 from gpuworker.ipc.shared_memory import SharedMemoryReader, SharedMemoryWriter
 from gpuworker.model_spec import ModelLoadError, parse_model
-from gpuworker.policy.limits import Limits, long_tokens, parse_sizes
+from gpuworker.policy.limits import Limits, parse_sizes
 from gpuworker.policy.retries import RetryLimits
+from shared.long_entries import long_tokens
 
 SWITCH_INTERVAL_S = 0.0005
 """Python's default of 5 ms is as long as a batch: a thread that holds the interpreter's lock, for some work on text,

@@ -11,9 +11,6 @@ from gpuworker.policy.costs import Costs
 OVERHEAD_TOKENS = 32.0
 """MiniLM on one core: 5 ms for any batch and 0.155 ms for each token. Padded batches soon replace it by their own."""
 
-LONG_PARTS = 2
-"""An entry is long if it fills a batch by at least one part of this many."""
-
 
 class Limits(NamedTuple):
     """Limits of a batch.
@@ -59,11 +56,6 @@ class Limits(NamedTuple):
         if not bulk or self.max_bulk_tokens is None:
             return self
         return self._replace(max_tokens=min(self.max_tokens, self.max_bulk_tokens))
-
-
-def long_tokens(max_tokens: int) -> int:
-    """Returns the minimum tokens of a long entry, where a batch has at most `max_tokens`."""
-    return max(1, max_tokens // LONG_PARTS)
 
 
 def parse_sizes(text: str) -> tuple[int, ...]:

@@ -19,7 +19,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpuworker.policy.composition import CompositionContext, Leading, WaitingInput
-from gpuworker.policy.limits import LONG_PARTS, Limits
+from gpuworker.policy.limits import Limits
+from shared.long_entries import LONG_PARTS
+from shared.long_entries import is_long as is_long_entry
 
 MIN_BATCH, OVERLOADED_BATCH = 4, 12
 """Minimum time of a batch that contains all, without its fixed part, as a multiple of that part: usually, and if a long
@@ -32,8 +34,7 @@ def is_long(each: WaitingInput, limits: Limits) -> bool:
     """Returns whether an input is long."""
     if limits.long_tokens is None:
         return False
-    tokens = max(each.tokens, each.entry_tokens)
-    return tokens >= limits.long_tokens or LONG_PARTS * each.entry_inputs >= limits.max_size
+    return is_long_entry(max(each.tokens, each.entry_tokens), each.entry_inputs, limits.long_tokens, limits.max_size)
 
 
 def choose_leading(waiting: Sequence[WaitingInput], first: list[int], context: CompositionContext) -> Leading:

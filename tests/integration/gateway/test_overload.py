@@ -75,6 +75,39 @@ async def test_entries_of_a_suspended_worker_count_for_the_limit(
     assert Counter(each.status_code for each in answers) == {200: 20, 429: 40}
 
 
+async def test_a_short_request_is_not_refused_for_long_ones_that_it_overtakes(
+    cluster: GatewayCluster, client: httpx.AsyncClient
+) -> None:
+    """A worker holds long texts, seconds of work: it accepts and answers a short one, and refuses one more long one."""
+    gateway, _ = await asyncio.gather(
+        cluster.start_gateway(),
+        cluster.start_worker("simulated:base_ms=5,item_ms=20", max_batch_size=8, max_batch_tokens=64),
+    )
+    await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
+
+    async def send(texts: list[str], timeout_ms: int) -> int:
+        headers = {"x-timeout-ms": str(timeout_ms)}
+        return (await client.post(f"{gateway.url}/embed", json={"texts": texts}, headers=headers)).status_code
+
+    def long_texts(name: str, number: int) -> list[str]:
+        return [f"{name} {i} " + "word " * 60 for i in range(number)]
+
+    assert await send(long_texts("before", 40), 30_000) == 200
+    await wait_until(
+        lambda: gateway.metric("redbatch_fleet_tokens_per_second") > 0, "the gateway knows the worker's rate"
+    )
+    backlog = [asyncio.create_task(send(long_texts(f"request {i},", 60), 60_000)) for i in range(8)]
+
+    async def short_overtakes() -> bool:
+        """A long text is refused before and after the short one, so what it would wait for is still there."""
+        before = await send(long_texts("refused", 1), 3_000)
+        accepted = await send(["short"], 3_000)
+        return (before, accepted, await send(long_texts("refused", 1), 3_000)) == (429, 200, 429)
+
+    await wait_until(short_overtakes, "a short text overtakes the long ones")
+    assert await asyncio.gather(*backlog) == [200] * len(backlog)
+
+
 @pytest.mark.exclusive
 async def test_requests_that_cannot_meet_their_deadline_are_refused_at_once(
     cluster: GatewayCluster, client: httpx.AsyncClient

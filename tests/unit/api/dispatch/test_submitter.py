@@ -65,7 +65,7 @@ def make_callbacks(submitted: Callable[[InFlight], None] = lambda _: None) -> Su
         on_epoch=lambda _: None,
         full=lambda _: InternalError(""),
         slow=lambda _lane, _tokens: InternalError(""),
-        max_tokens=lambda _lane, _budget_s: MAX_TOKENS,
+        max_tokens=lambda *_request: MAX_TOKENS,
         limits=lambda _tenant, _budget_s: None,
     )
 

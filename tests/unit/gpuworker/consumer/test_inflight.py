@@ -51,6 +51,7 @@ def test_a_long_entry_counts_as_one_that_is_just_long() -> None:
     for number in (2, 3):
         in_flight.add(entry(number, cost=8_192), ("a",))
     assert in_flight.held_load(INTERACTIVE) == HeldLoad(3, 8_192 + 2 * 512, 3)
+    assert in_flight.long_tokens() == 2 * (8_192 - 512)
     in_flight.remove(["0/1-0", "0/2-0", "0/3-0"])
     assert in_flight.held_load(INTERACTIVE) == HeldLoad(0, 0, 0)
 
@@ -61,6 +62,7 @@ def test_a_long_entry_of_bulk_counts_in_full() -> None:
     in_flight.max_counted_tokens = 512
     in_flight.add(Entry(Ref(BULK, b"5-0", 1, 8_192), 1, "r", 0, 0, "", "", b""), ("b",))
     assert in_flight.held_load(BULK) == HeldLoad(1, 8_192, 1)
+    assert in_flight.long_tokens() == 0
 
 
 def test_removal_wakes_the_claimer() -> None:

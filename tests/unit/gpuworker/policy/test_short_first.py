@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from gpuworker.policy.batching import Plan, SchedulerState, plan
 from gpuworker.policy.composition import WaitingInput
 from gpuworker.policy.costs import Costs
-from gpuworker.policy.limits import Limits, long_tokens
+from gpuworker.policy.limits import Limits
 from gpuworker.policy.short_first import OVERLOADED_S, is_long
+from shared.long_entries import long_tokens
 
 LIMITS = Limits(8, 100, packed=True, costs=Costs(0.001, 0.001), long_tokens=long_tokens(100))
 """A batch takes 1 ms and 1 ms for each token."""
