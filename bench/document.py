@@ -1,13 +1,13 @@
-"""Writes tables and pictures of the results of `make bench` into docs: `python -m bench.document`.
+"""Writes tables and pictures of benchmarks into docs; `python -m bench.document` writes those of `make bench`.
 
-The results are not in the repository, the tables and pictures are. A page is written from results of all parts only, so
-that no table is lost.
+The results are not in the repository, the tables and pictures are. The blocks of `make bench` are written from results
+of all parts only, so that no table is lost.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,9 @@ from bench import plots, results, tables
 from bench.machine import ROOT, describe_run
 from tools import blocks
 
-PATH = ROOT / "docs" / "performance.md"
+PAGES = (ROOT / "docs" / "performance.md", ROOT / "docs" / "measurements.md")
+"""The pages with blocks; each block is in one of them."""
+
 IMAGES = ROOT / "docs" / "images"
 TABLES: Mapping[str, tuple[str, Callable[[Mapping[str, tables.Rows]], str]]] = {
     "null": ("null", tables.null_model),
@@ -40,15 +42,22 @@ def replace_block(text: str, name: str, block: str) -> str:
     return blocks.replace_block(text, f"bench:{name}", block)
 
 
-def fill_tables(text: str, measured: results.Results) -> str:
-    """Returns the document with the tables of all results. Raises MissingResultsError if a part has no results."""
-    results.require_parts(measured, dict.fromkeys(part for part, _ in TABLES.values()), f"docs/{PATH.name}")
+def write_blocks(block_by_name: Mapping[str, str], pages: Sequence[Path] = PAGES) -> None:
+    """Writes blocks into the pages that have them. Raises MissingBlockError before it changes a page."""
+    texts = {page: page.read_text(encoding="utf-8") for page in pages}
+    for name, block in block_by_name.items():
+        page = next((page for page in pages if f"<!-- bench:{name} -->" in texts[page]), pages[0])
+        texts[page] = replace_block(texts[page], name, block)
+    for page, text in texts.items():
+        page.write_text(text, encoding="utf-8")
+
+
+def make_blocks(measured: results.Results) -> dict[str, str]:
+    """Returns the blocks of `make bench` by name. Raises MissingResultsError if a part has no results."""
+    results.require_parts(measured, dict.fromkeys(part for part, _ in TABLES.values()), f"docs/{PAGES[0].name}")
     parts = measured["parts"]
     all_rows = {name: rows for part in parts.values() for name, rows in part["tables"].items()}
-    text = replace_block(text, "machine", machine_line(measured))
-    for name, (_, table) in TABLES.items():
-        text = replace_block(text, name, table(all_rows))
-    return text
+    return {"machine": machine_line(measured)} | {name: table(all_rows) for name, (_, table) in TABLES.items()}
 
 
 def machine_line(measured: results.Results) -> str:
@@ -64,9 +73,9 @@ def machine_line(measured: results.Results) -> str:
     )
 
 
-def write(measured: results.Results, path: Path = PATH, images: Path = IMAGES) -> None:
-    """Writes the tables into the document, and the pictures to docs/images. Raises MissingResultsError."""
-    path.write_text(fill_tables(path.read_text(encoding="utf-8"), measured), encoding="utf-8")
+def write(measured: results.Results, pages: Sequence[Path] = PAGES, images: Path = IMAGES) -> None:
+    """Writes the tables into the pages, and the pictures to docs/images. Raises MissingResultsError."""
+    write_blocks(make_blocks(measured), pages)
     plots.draw(measured, images)
 
 

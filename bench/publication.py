@@ -56,8 +56,5 @@ def publish(
     table = publication.table(folded)
     print(f"{table}\n\n{format_duration(time.monotonic() - run_start.at_s)}")
     if not publication.quick:
-        text = document.PATH.read_text(encoding="utf-8")
-        document.PATH.write_text(
-            document.replace_block(text, publication.name, f"{describe_run(results)}.\n\n{table}"), encoding="utf-8"
-        )
+        document.write_blocks({publication.name: f"{describe_run(results)}.\n\n{table}"})
     return results

@@ -109,7 +109,7 @@ def _publish(measured: results.Results) -> None:
     except results.MissingResultsError as error:
         print(error)
     else:
-        print(f"tables in {_relative(document.PATH)}")
+        print(f"tables in {' and '.join(_relative(page) for page in document.PAGES)}")
 
 
 def measure_all(findings: Findings, parts: Sequence[str]) -> None:

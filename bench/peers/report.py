@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.document import PATH as DOCUMENT
-from bench.document import replace_block
+from bench.document import PAGES, write_blocks
 from bench.figures import Figure, Row, fold
 from bench.machine import ROOT, describe_run, machine
 from bench.peers import environment
@@ -67,9 +66,9 @@ def write(results: Results, path: Path) -> None:
     path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
 
-def document(results: Results, path: Path = DOCUMENT) -> None:
-    """Writes the tables into their block of the document. Raises MissingBlockError."""
-    path.write_text(replace_block(path.read_text(encoding="utf-8"), BLOCK, tables(results)), encoding="utf-8")
+def document(results: Results, pages: Sequence[Path] = PAGES) -> None:
+    """Writes the tables into their block of the pages. Raises MissingBlockError."""
+    write_blocks({BLOCK: tables(results)}, pages)
 
 
 def tables(results: Results) -> str:

@@ -93,19 +93,14 @@ def _compare_orders(console: Console, processes: int) -> None:
         comparisons = list(pool.map(short_long.compare_orders, short_long.SHOWN_DEVICES))
     table = short_long.table(comparisons)
     console.print(f"Short texts beside requests of long ones:\n\n{table}\n")
-    _publish(short_long.BLOCK, table)
+    document.write_blocks({short_long.BLOCK: table})
     plot.draw_orders(comparisons, document.IMAGES / "short-long.png")
 
 
 def _show_waits(console: Console) -> None:
     table = wait_by_queue.table(wait_by_queue.measure_waits())
     console.print(f"The wait of a free engine, by the number of waiting inputs:\n\n{table}\n")
-    _publish(wait_by_queue.BLOCK, table)
-
-
-def _publish(block: str, table: str) -> None:
-    text = document.PATH.read_text(encoding="utf-8")
-    document.PATH.write_text(document.replace_block(text, block, table), encoding="utf-8")
+    document.write_blocks({wait_by_queue.BLOCK: table})
 
 
 def _conclude(console: Console, all_results: Sequence[Result]) -> None:

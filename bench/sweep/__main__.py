@@ -105,8 +105,7 @@ def measure(settings: Sequence[Setting], extent: Extent, first: int = 0) -> list
 
 def publish(record: report.Record) -> None:
     """Writes the table into the document, and the picture beside it."""
-    text = document.PATH.read_text(encoding="utf-8")
-    document.PATH.write_text(document.replace_block(text, BLOCK, block(record)), encoding="utf-8")
+    document.write_blocks({BLOCK: block(record)})
     plot.draw(record, document.IMAGES / PICTURE)
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 import pytest
 
 from bench import document
-from bench.document import fill_tables, machine_line, replace_block
-from bench.results import MissingResultsError
+from bench.document import machine_line, make_blocks, replace_block, write_blocks
+from bench.results import MissingResultsError, Results
 from tools.blocks import MissingBlockError
 
 TEXT = "# Title\n\n<!-- bench:a -->\nold\n<!-- end -->\n\nprose\n\n<!-- bench:b -->\n<!-- end -->\n"
@@ -27,6 +30,10 @@ TABLES = (
 )
 EMPTY: dict[str, list[dict[str, object]]] = {name: [] for name in TABLES}
 RUN: dict[str, object] = {"started": "D", "commit": "c1", "repetitions": 3}
+MEASURED: Results = {
+    "machine": MACHINE,
+    "parts": {part: RUN | {"tables": EMPTY} for part, _ in document.TABLES.values()},
+}
 
 
 def test_a_block_replaces_the_text_between_its_markers() -> None:
@@ -48,20 +55,32 @@ def test_a_document_without_the_block_is_an_error() -> None:
         replace_block(TEXT, "c", "x")
 
 
-def test_the_page_has_a_block_for_each_table() -> None:
-    """Each of a small set of results, and the line about the machine, replaces a block of docs/performance.md."""
-    parts = {part: RUN | {"tables": EMPTY} for part, _ in document.TABLES.values()}
-    page = fill_tables(document.PATH.read_text(encoding="utf-8"), {"machine": MACHINE, "parts": parts})
-    assert machine_line({"machine": MACHINE, "parts": parts}) in page
-    for name, (_, table) in document.TABLES.items():
-        assert f"<!-- bench:{name} -->\n\n{table(EMPTY)}\n\n<!-- end -->" in page
+def test_the_pages_have_a_block_for_each_table(tmp_path: Path) -> None:
+    """Each of a small set of results, and the line about the machine, replaces a block of one of the pages."""
+    pages = [Path(shutil.copy(page, tmp_path)) for page in document.PAGES]
+    made = make_blocks(MEASURED)
+    assert made["machine"] == machine_line(MEASURED)
+    write_blocks(made, pages)
+    text = "".join(page.read_text(encoding="utf-8") for page in pages)
+    assert {name: text.count(f"<!-- bench:{name} -->\n\n{block}\n\n<!-- end -->") for name, block in made.items()} == (
+        dict.fromkeys(["machine", *document.TABLES], 1)
+    )
+
+
+def test_a_missing_block_changes_no_page(tmp_path: Path) -> None:
+    """The first of two blocks is there, the other is not: the page stays as it was."""
+    page = tmp_path / "page.md"
+    page.write_text(TEXT, encoding="utf-8")
+    with pytest.raises(MissingBlockError, match="bench:c"):
+        write_blocks({"a": "new", "c": "x"}, [page])
+    assert page.read_text(encoding="utf-8") == TEXT
 
 
 def test_results_of_some_parts_replace_no_table() -> None:
     """The error names the missing parts and the command that measures them."""
     found = {"machine": MACHINE, "parts": {"null": RUN | {"tables": {}}, "cost": RUN | {"tables": {}}}}
     with pytest.raises(MissingResultsError, match=r'lacks real, backends\. .*ARGS="--only real,backends"'):
-        fill_tables(document.PATH.read_text(encoding="utf-8"), found)
+        make_blocks(found)
 
 
 @pytest.mark.parametrize(

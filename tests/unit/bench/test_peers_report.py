@@ -114,13 +114,13 @@ def test_the_document_gets_the_tables_in_their_block(found: Results, tmp_path: P
     """The text around them stays. Without the block, nothing is written."""
     page = tmp_path / "performance.md"
     page.write_text("before\n\n<!-- bench:peers -->\nold\n<!-- end -->\n\nbehind\n", encoding="utf-8")
-    document(found, page)
+    document(found, [page])
     assert page.read_text(encoding="utf-8") == (
         f"before\n\n<!-- bench:peers -->\n\n{tables(found)}\n\n<!-- end -->\n\nbehind\n"
     )
     page.write_text("no place\n", encoding="utf-8")
     with pytest.raises(MissingBlockError):
-        document(found, page)
+        document(found, [page])
 
 
 def test_written_results_are_read_back(found: Results, tmp_path: Path) -> None:

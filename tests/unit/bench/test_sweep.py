@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -9,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.document import PATH as DOCUMENT
-from bench.document import replace_block
+from bench import document
 from bench.sweep import plot, report
 from bench.sweep.__main__ import BLOCK, block
 from bench.sweep.grid import DEFAULT, MODEL, ORIGINAL, PREFERRED, Setting, batch_ms, ceiling, grid
@@ -93,9 +93,11 @@ def test_the_table_begins_with_the_known_settings_in_bold() -> None:
     assert "| 0.90 |" in lines[0]
 
 
-def test_the_document_has_a_block_for_the_sweep() -> None:
+def test_the_documents_have_a_block_for_the_sweep(tmp_path: Path) -> None:
     """The block names the machine and the rounds."""
-    text = replace_block(DOCUMENT.read_text(encoding="utf-8"), BLOCK, block(sample_sweep()))
+    pages = [Path(shutil.copy(page, tmp_path)) for page in document.PAGES]
+    document.write_blocks({BLOCK: block(sample_sweep())}, pages)
+    text = "".join(page.read_text(encoding="utf-8") for page in pages)
     assert "a processor, 2 cores" in text
     assert "3 rounds:" in text
 
