@@ -125,6 +125,7 @@ class Ready:
     pooling: str = ""
     max_input_tokens: int = 0
     max_batch_tokens: int = 0
+    packs: bool = False
 
 
 @dataclass(frozen=True, slots=True)

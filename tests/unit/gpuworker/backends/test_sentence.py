@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules.transformer import Transformer
-from sentence_transformers.sentence_transformer.modules import Pooling, StaticEmbedding
-from transformers import (
-    BertConfig,
-    BertModel,
-    ModernBertConfig,
-    ModernBertModel,
-    MPNetConfig,
-    MPNetModel,
-    RobertaConfig,
-    RobertaModel,
-)
+from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+from transformers import ModernBertConfig, ModernBertModel
 
 from gpuworker.backends.base import InputRefusedError
 from gpuworker.backends.precision import cast_weights, dtype_of
@@ -140,35 +127,3 @@ def test_a_cpu_has_a_runner_for_each_core_that_it_may_use() -> None:
     assert SentenceBackend(parse_model("minilm"), replace(OPTIONS, cores=3)).runners == 3
     assert SentenceBackend(parse_model("minilm"), replace(OPTIONS, cores=3, runners=1)).runners == 1
     assert SentenceBackend(parse_model("minilm"), replace(OPTIONS, cores=12)).runners == 6, "two cores each"
-
-
-KINDS: dict[str, tuple[Callable[..., Any], type[Any], bool]] = {
-    "bert": (BertConfig, BertModel, True),
-    "roberta": (RobertaConfig, RobertaModel, True),  # its positions begin after those reserved for padding
-    "mpnet": (MPNetConfig, MPNetModel, False),  # it has a special attention, with a bias by distance
-    "modernbert": (partial(ModernBertConfig, pad_token_id=0), ModernBertModel, False),  # its local layers have a window
-}
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_transformer_runs_without_padding_where_it_can(tmp_path: Path, kind: str) -> None:
-    """Texts of different lengths in one batch, in any order, each get the vector of `encode`."""
-    configuration, architecture, packs = KINDS[kind]
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
-    torch.manual_seed(3)
-    model = architecture(configuration(vocab_size=30_522, max_position_embeddings=140, **sizes))
-    model.save_pretrained(tmp_path / "model")
-    SentenceTransformer(parse_model("minilm").path).tokenizer.save_pretrained(tmp_path / "model")
-    transformer = Transformer(str(tmp_path / "model"), max_seq_length=128)
-    SentenceTransformer(modules=[transformer, Pooling(32)]).save(str(tmp_path / "whole"))
-    backend = SentenceBackend(parse_model(str(tmp_path / "whole")), OPTIONS)
-    assert backend.packs is packs
-    texts = [*TEXTS, "two words", "hello", "some more words than two"]
-    expected = SentenceTransformer(str(tmp_path / "whole")).encode(texts)
-    tokenized = backend.tokenize(texts)
-    found = backend.run(backend.collate(tokenized), exclusive=False)
-    assert np.abs(found - expected).max() <= 1e-5
-    each_token = backend.run(backend.collate(tokenized), EMBED_ALL, exclusive=False)
-    assert [each.shape for each in each_token] == [(one.tokens, 32) for one in tokenized]
-    assert np.abs(np.asarray([each.mean(axis=0) for each in each_token]) - expected).max() <= 1e-5
-    assert (backend.pooling, backend.dtype, backend.max_input_tokens) == ("mean", "float32", 128)
