@@ -37,7 +37,7 @@ def choose_columns(file: InputFile, present: Sequence[str], keep: Sequence[str] 
         raise ColumnsError(f"--keep: {file.name} has no column {unknown[0]!r}. Its columns: {others}")
     if clash := [name for name in names if name in (EMBEDDING, ERROR)]:
         raise ColumnsError(
-            f"{file.name} has a column {clash[0]!r}, which the output has of its own: "
+            f"{file.name} has a column {clash[0]!r}, as the output has: "
             f"name the columns to keep with --keep. Its columns: {others}"
         )
     return names

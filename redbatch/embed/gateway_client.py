@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
-from typing import Any
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple
 
 import httpx
 
@@ -31,6 +31,18 @@ ADVICE = {
 
 class RequestRefusedError(Exception):
     """The gateway refuses the request, or keeps failing; the message says why and what to do."""
+
+
+class _Failure(NamedTuple):
+    """A request without a usable answer.
+
+    `is_quota`: a quota is used up, which is not a failure: `retry_after_s` says when it has room.
+    """
+
+    error: RequestRefusedError
+    retry_after_s: float = 0.0
+    is_permanent: bool = False
+    is_quota: bool = False
 
 
 class GatewayClient:
@@ -72,33 +84,38 @@ class GatewayClient:
         Raises RequestRefusedError for a permanent error, or after MAX_TRIES; at once if nothing has answered yet,
         because the URL may be wrong.
         """
-        timeout = httpx.Timeout(timeout_s, connect=CONNECT_TIMEOUT_S)
         pause_s, left = FIRST_PAUSE_S, MAX_TRIES
-        while left:
+        while True:
+            outcome = await self._send(method, path, allowed, timeout_s, options)
+            if isinstance(outcome, httpx.Response):
+                return outcome
+            wait_s = max(pause_s, outcome.retry_after_s)
+            if outcome.is_quota:
+                await asyncio.sleep(wait_s)
+                continue
             left -= 1
-            try:
-                answer = await self._client.request(method, path, timeout=timeout, **options)
-            except httpx.TransportError as error:
-                if isinstance(error, WRONG_URL_ERRORS) and not self._was_connected:
-                    raise self._not_connected(error) from None
-                problem = RequestRefusedError(f"{self.url}: {type(error).__name__} {error}".strip())
-                wait_s = pause_s
-            else:
-                self._was_connected = True
-                if answer.is_success or answer.status_code in allowed:
-                    return answer
-                problem = self._refusal(answer)
-                if answer.status_code not in RETRY_STATUSES:
-                    break
-                wait_s = max(pause_s, float(answer.headers.get("retry-after", 0)))
-                if answer.status_code == httpx.codes.TOO_MANY_REQUESTS and wait_s <= MAX_QUOTA_WAIT_S:
-                    await asyncio.sleep(wait_s)  # an exceeded quota is not a failure: Retry-After says when it has room
-                    left += 1
-                    continue
-            if left:
-                await asyncio.sleep(min(wait_s, MAX_PAUSE_S))
-                pause_s *= 2
-        raise problem
+            if outcome.is_permanent or not left:
+                raise outcome.error
+            await asyncio.sleep(min(wait_s, MAX_PAUSE_S))
+            pause_s *= 2
+
+    async def _send(
+        self, method: str, path: str, allowed: Collection[int], timeout_s: float, options: Mapping[str, Any]
+    ) -> httpx.Response | _Failure:
+        timeout = httpx.Timeout(timeout_s, connect=CONNECT_TIMEOUT_S)
+        try:
+            answer = await self._client.request(method, path, timeout=timeout, **options)
+        except httpx.TransportError as error:
+            if isinstance(error, WRONG_URL_ERRORS) and not self._was_connected:
+                return _Failure(self._not_connected(error), is_permanent=True)
+            return _Failure(RequestRefusedError(f"{self.url}: {type(error).__name__} {error}".strip()))
+        self._was_connected = True
+        if answer.is_success or answer.status_code in allowed:
+            return answer
+        retry_after_s = float(answer.headers.get("retry-after", 0))
+        is_quota = answer.status_code == httpx.codes.TOO_MANY_REQUESTS and retry_after_s <= MAX_QUOTA_WAIT_S
+        is_permanent = answer.status_code not in RETRY_STATUSES
+        return _Failure(self._refusal(answer), retry_after_s, is_permanent, is_quota)
 
     def _not_connected(self, error: Exception) -> RequestRefusedError:
         reason = str(error) or type(error).__name__

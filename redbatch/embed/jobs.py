@@ -72,7 +72,7 @@ class JobEmbedder:
         except asyncio.CancelledError:
             await asyncio.wait([creation], timeout=FINAL_WAIT_S)
             if not creation.cancel():
-                creation.exception()  # or asyncio reports that nobody has read it
+                creation.exception()  # read, or asyncio logs that it was not
             raise
 
     async def _post(self, number: int, texts: Sequence[str], idempotency_key: str) -> str:

@@ -54,7 +54,7 @@ def statuses(cluster: GatewayCluster) -> list[str]:
     """Returns the statuses of all jobs of the queue."""
     with redis.Redis.from_url(cluster.redis_url, protocol=2, decode_responses=True) as client:
         ids = client.zrange(cluster.keys.all_jobs, 0, -1)
-        return [str(client.hget(cluster.keys.job(each), "status")) for each in ids]  # type: ignore[union-attr]
+        return [str(client.hget(cluster.keys.job(each), "status")) for each in ids]
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def errors_of(out: Path) -> list[dict[str, object]]:
 
 
 async def test_dimensions_normalize_and_prompt_reach_the_model(cluster: GatewayCluster, tmp_path: Path) -> None:
-    """Vectors have the length and norm asked for; a prompt that the model lacks is an error of each text."""
+    """Vectors have the requested length and norm; a prompt that the model lacks is an error of each text."""
     gateway, _ = await asyncio.gather(cluster.start_gateway(), cluster.start_worker())
     source, out = tmp_path / "a.txt", tmp_path / "v.npy"
     source.write_text("a\nb\n")
@@ -53,7 +53,7 @@ async def test_dimensions_normalize_and_prompt_reach_the_model(cluster: GatewayC
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt", "p.npy.errors.jsonl", "v.npy"]
 
 
-async def test_truncation_is_that_asked_for(cluster: GatewayCluster, tmp_path: Path) -> None:
+async def test_truncation_is_the_requested_one(cluster: GatewayCluster, tmp_path: Path) -> None:
     """A long text is truncated from the side named, or is an error."""
     gateway, _ = await asyncio.gather(cluster.start_gateway(), cluster.start_worker("minilm"))
     source, out = tmp_path / "a.jsonl", tmp_path / "v.npy"

@@ -13,7 +13,7 @@ from redbatch.embed.session import MAX_SLICE_CHARS, slices_of
 
 
 def test_a_slice_is_bounded_in_rows_and_characters() -> None:
-    """It has at most the rows asked for, and MAX_SLICE_CHARS characters; a longer text is alone."""
+    """It has at most the requested rows, and MAX_SLICE_CHARS characters; a longer text is alone."""
     lengths = [1, 1, 1, MAX_SLICE_CHARS, 1, MAX_SLICE_CHARS * 2, 0]
     rows = (InputRow(i, "x" * length) for i, length in enumerate(lengths))
     assert [[row.line for row in each] for each in slices_of(rows, 2)] == [[0, 1], [2], [3], [4], [5], [6]]
