@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -107,12 +108,16 @@ class Checkpoint:
         return [path.read_text(encoding="utf-8") for path in paths if not path.with_suffix(".npy").is_file()]
 
     def save(
-        self, number: int, vectors: NDArray[np.float32], faults: dict[int, str], revisions: Iterable[str] = ()
+        self,
+        number: int,
+        vectors: NDArray[np.float32],
+        faults: dict[int, str],
+        revisions: Iterable[str] = (),
+        num_truncated: int = 0,
     ) -> None:
-        """Stores a slice: vectors (NaN in rows without one), faults of such rows by index, and model revisions."""
-        self._metadata_path(number).write_text(
-            json.dumps({"faults": list(faults.items()), "revisions": sorted(revisions)})
-        )
+        """Stores a slice: vectors (NaN in rows without one), faults of such rows by index, and facts about the run."""
+        metadata = {"faults": list(faults.items()), "revisions": sorted(revisions), "num_truncated": num_truncated}
+        self._metadata_path(number).write_text(json.dumps(metadata))
         partial = self._vectors_path(number).with_suffix(".tmp")
         with partial.open("wb") as file:
             np.save(file, vectors, allow_pickle=False)
@@ -121,15 +126,15 @@ class Checkpoint:
     def read(self, number: int) -> tuple[NDArray[np.float32], dict[int, str]]:
         """Returns vectors and faults of a finished slice."""
         vectors: NDArray[np.float32] = np.load(self._vectors_path(number), allow_pickle=False)
-        return vectors, dict(json.loads(self._metadata_path(number).read_text())["faults"])
+        return vectors, dict(self._metadata(number)["faults"])
 
     def revisions(self, num_slices: int) -> set[str]:
         """Returns the model revisions that computed any of the slices, in this run or an earlier one."""
-        return {
-            each
-            for number in range(num_slices)
-            for each in json.loads(self._metadata_path(number).read_text())["revisions"]
-        }
+        return {each for number in range(num_slices) for each in self._metadata(number)["revisions"]}
+
+    def num_truncated(self, num_slices: int) -> int:
+        """Returns the number of texts that were truncated, in this run or an earlier one."""
+        return sum(self._metadata(number)["num_truncated"] for number in range(num_slices))
 
     def read_all(self, num_slices: int) -> Iterator[tuple[NDArray[np.float32], dict[int, str]]]:
         """Yields vectors and faults of all slices, in order."""
@@ -138,6 +143,10 @@ class Checkpoint:
     def remove(self) -> None:
         """Removes the folder."""
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _metadata(self, number: int) -> dict[str, Any]:
+        content: dict[str, Any] = json.loads(self._metadata_path(number).read_text())
+        return content
 
     def _vectors_path(self, number: int) -> Path:
         return self.folder / f"{number:06}.npy"

@@ -7,7 +7,7 @@ import json
 import shlex
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -157,25 +157,31 @@ def _finish(options: EmbedOptions, plan: Plan, checkpoint: Checkpoint, started: 
         plan.writer(partial, checkpoint.read_all(plan.num_slices), plan.kept, shape)
         partial.replace(options.files.out)
     num_faults = _write_errors(options, plan, checkpoint)
-    revisions = sorted(checkpoint.revisions(plan.num_slices))
+    warnings = list(_warnings(plan, checkpoint))
     checkpoint.remove()
     if not dim:
         return report_failure(f"none of {plan.num_rows:,} texts has a vector: see {_errors_path(options.files.out)}")
     duration = format_duration(time.monotonic() - started)
     num_vectors = plan.num_rows - num_faults
     _print(f"{options.files.out}: {num_vectors:,} of {plan.num_rows:,} texts have vectors, after {duration}.")
-    for warning in _warnings(options.files.out, revisions, num_faults):
+    for warning in warnings:
         _print(warning)
+    if num_faults:
+        _print(f"{num_faults:,} have none: see {_errors_path(options.files.out)} for the errors.")
     return EXIT_FAILED if num_faults else 0
 
 
-def _warnings(out: Path, revisions: Sequence[str], num_faults: int) -> Iterator[str]:
-    """Yields the warnings after a finished run: several revisions of the model, rows without a vector."""
+def _warnings(plan: Plan, checkpoint: Checkpoint) -> Iterator[str]:
+    """Yields the warnings about vectors: several revisions of the model, truncated texts."""
+    revisions = sorted(checkpoint.revisions(plan.num_slices))
     if len(revisions) > 1:
         names = ", ".join(revisions)
         yield f"The model changed during the run ({names}): vectors of different revisions are not comparable."
-    if num_faults:
-        yield f"{num_faults:,} have none: see {_errors_path(out)} for the errors."
+    if num_truncated := checkpoint.num_truncated(plan.num_slices):
+        yield (
+            f"{num_truncated:,} texts were longer than the model takes, and truncated: --no-truncate makes that an "
+            "error of the text."
+        )
 
 
 def _write_errors(options: EmbedOptions, plan: Plan, checkpoint: Checkpoint) -> int:

@@ -23,13 +23,17 @@ MAX_CREATIONS = 5
 
 
 class JobState(NamedTuple):
-    """Status and progress of a job, the errors of its first failed inputs by index, and its model revisions."""
+    """Status and progress of a job, the errors of its first failed inputs by index, and its model revisions.
+
+    `num_truncated` texts were truncated.
+    """
 
     status: str
     done: int
     failed: int
     errors: dict[int, str]
     revisions: frozenset[str] = frozenset()
+    num_truncated: int = 0
 
     @property
     def ended(self) -> bool:
@@ -58,7 +62,8 @@ class JobEmbedder:
             state = await self._wait_until_ended(path, on_done)
             vectors = None if state is None or state.status == "cancelled" else await self._vectors(path)
             if state is not None and vectors is not None:
-                return Embedded(vectors, await self._failures(path, state), state.revisions)
+                failures = await self._failures(path, state)
+                return Embedded(vectors, failures, state.revisions, state.num_truncated)
         raise RequestRefusedError(f"The job was lost {MAX_CREATIONS} times: check that Redis keeps its data.")
 
     async def _create(self, number: int, texts: Sequence[str], idempotency_key: str) -> str:
@@ -96,8 +101,8 @@ class JobEmbedder:
         if answer.status_code == NOT_FOUND:
             return None
         body = answer.json()
-        revisions = frozenset(body.get("revisions", ()))
-        return JobState(body["status"], body["done"], body["failed"], _errors(body["errors"]), revisions)
+        revisions, num_truncated = frozenset(body.get("revisions", ())), body.get("truncated_inputs", 0)
+        return JobState(body["status"], body["done"], body["failed"], _errors(body["errors"]), revisions, num_truncated)
 
     async def _vectors(self, path: str) -> NDArray[np.float32] | None:
         """Returns the vectors of an ended job, with NaN for failed inputs; None if they no longer exist."""

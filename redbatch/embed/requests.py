@@ -27,10 +27,11 @@ INPUT_STATUSES = (BAD_REQUEST, TOO_LARGE, httpx.codes.INTERNAL_SERVER_ERROR)
 
 
 class Batch(NamedTuple):
-    """The vectors of a request, None for a text that failed, and the errors of such texts by index."""
+    """The vectors of a request, None for a text that failed, the errors of such texts, and how many were truncated."""
 
     vectors: list[NDArray[np.float32] | None]
     errors: dict[int, str]
+    num_truncated: int = 0
 
 
 class RequestEmbedder:
@@ -66,7 +67,8 @@ class RequestEmbedder:
         dim = next((len(vector) for vector in vectors if vector is not None), 0)
         missing = np.full(dim, np.nan, dtype="<f4")
         rows = np.array([missing if vector is None else vector for vector in vectors], dtype="<f4")
-        return Embedded(rows.reshape(len(texts), dim), _merge_errors(results), frozenset())
+        num_truncated = sum(result.num_truncated for result in results)
+        return Embedded(rows.reshape(len(texts), dim), _merge_errors(results), num_truncated=num_truncated)
 
     async def _embed_batch(self, texts: Sequence[str]) -> Batch:
         """Returns the vectors of the texts of a request; if it fails, those of the texts that do not."""
@@ -81,7 +83,8 @@ class RequestEmbedder:
             return Batch([None], {0: f"{code}: {message}"})
         middle = len(texts) // 2
         halves = [await self._embed_batch(half) for half in (texts[:middle], texts[middle:])]
-        return Batch([vector for half in halves for vector in half.vectors], _merge_errors(halves))
+        vectors = [vector for half in halves for vector in half.vectors]
+        return Batch(vectors, _merge_errors(halves), sum(half.num_truncated for half in halves))
 
     async def _post(self, texts: Sequence[str], on_error: str, allowed: Sequence[int]) -> httpx.Response:
         body = {"texts": texts, "priority": "bulk", "timeout_ms": TIMEOUT_MS, "on_error": on_error, **self._fields}
@@ -92,7 +95,8 @@ class RequestEmbedder:
 def _read(answer: httpx.Response) -> Batch:
     body = answer.json()
     vectors = [None if each is None else np.array(each, dtype="<f4") for each in body["embeddings"]]
-    return Batch(vectors, {each["index"]: f"{each['code']}: {each['message']}" for each in body.get("errors", ())})
+    errors = {each["index"]: f"{each['code']}: {each['message']}" for each in body.get("errors", ())}
+    return Batch(vectors, errors, len(body.get("truncated", ())))
 
 
 def _batches(texts: Sequence[str]) -> Iterator[Sequence[str]]:

@@ -24,11 +24,15 @@ ProgressCallback = Callable[[int, int], None]
 
 
 class Embedded(NamedTuple):
-    """The vectors of texts, shape (texts, dim), NaN for failed ones; errors of these by index; model revisions."""
+    """The vectors of texts, shape (texts, dim), NaN for failed ones; errors of these by index; model revisions.
+
+    `num_truncated` texts were longer than the model takes, and were truncated.
+    """
 
     vectors: NDArray[np.float32]
     errors: dict[int, str]
-    revisions: frozenset[str]
+    revisions: frozenset[str] = frozenset()
+    num_truncated: int = 0
 
 
 class Embedder(Protocol):
@@ -97,7 +101,7 @@ class Session:
             self._on_progress(number, len(rows))
             return
         num_faults = len(faults)
-        vectors, errors, revisions = await self._embedder.embed(
+        vectors, errors, revisions, num_truncated = await self._embedder.embed(
             number, texts, lambda done: self._on_progress(number, done + num_faults)
         )
         all_rows = np.full((len(rows), vectors.shape[1]), np.nan, dtype="<f4")
@@ -106,5 +110,5 @@ class Session:
         faults |= {positions[index]: error for index, error in errors.items()}
         if all_rows.shape[1] and not set(np.flatnonzero(np.isnan(all_rows).any(axis=1)).tolist()) <= set(faults):
             raise RequestRefusedError("A job has returned no vector for a text, and no error for it.")
-        self._checkpoint.save(number, all_rows, faults, revisions)
+        self._checkpoint.save(number, all_rows, faults, revisions, num_truncated)
         self._on_progress(number, len(rows))

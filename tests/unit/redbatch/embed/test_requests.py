@@ -15,6 +15,7 @@ from redbatch.embed.gateway_client import GatewayClient, RequestRefusedError
 from redbatch.embed.requests import BATCH_CHARS, BATCH_TEXTS, RequestEmbedder
 from redbatch.embed.session import Embedded
 
+TRUNCATED_CHARS = 50
 Handler = Callable[[dict[str, Any]], httpx.Response]
 
 
@@ -24,12 +25,15 @@ def refuse(status: int, code: str) -> httpx.Response:
 
 
 def answer(body: dict[str, Any]) -> httpx.Response:
-    """Answers with the length of each text; the text "bad" fails."""
+    """Answers with the length of each text; the text "bad" fails, one of TRUNCATED_CHARS is truncated."""
     if "bad" in body["texts"] and body["on_error"] == "fail":
         return refuse(500, "input_failed")
     rows = [None if text == "bad" else [len(text)] for text in body["texts"]]
     errors = [{"index": i, "code": "input_failed", "message": "no"} for i, row in enumerate(rows) if row is None]
-    return httpx.Response(200, json={"embeddings": rows} | ({"errors": errors} if body["on_error"] == "null" else {}))
+    document: dict[str, Any] = {"embeddings": rows}
+    if truncated := [i for i, text in enumerate(body["texts"]) if len(text) >= TRUNCATED_CHARS]:
+        document["truncated"] = truncated
+    return httpx.Response(200, json=document | ({"errors": errors} if body["on_error"] == "null" else {}))
 
 
 def run(handler: Handler, texts: list[str], **fields: object) -> tuple[Embedded, list[dict[str, Any]]]:
@@ -55,10 +59,11 @@ def run(handler: Handler, texts: list[str], **fields: object) -> tuple[Embedded,
 def test_each_request_has_the_options() -> None:
     """Options are fields of every request, in the bulk lane; a request holds BATCH_TEXTS texts, or BATCH_CHARS."""
     options = {"prompt_name": "document", "truncate": False, "normalize": True, "dimensions": 1}
-    texts = ["a"] * (BATCH_TEXTS + 1) + ["b" * BATCH_CHARS] * 2
+    texts = ["a"] * (BATCH_TEXTS + 1) + ["b" * BATCH_CHARS] * 2 + ["c" * TRUNCATED_CHARS]
     embedded, bodies = run(answer, texts, **options)
+    assert embedded.num_truncated == 3
     assert embedded.vectors[:, 0].tolist() == [len(text) for text in texts]
-    assert sorted(len(body["texts"]) for body in bodies) == [1, 1, 1, BATCH_TEXTS]
+    assert sorted(len(body["texts"]) for body in bodies) == [1, 1, 1, 1, BATCH_TEXTS]
     for body in bodies:
         assert options.items() <= body.items()
         assert body["priority"] == "bulk"
