@@ -178,10 +178,7 @@ def _warnings(plan: Plan, checkpoint: Checkpoint) -> Iterator[str]:
         names = ", ".join(revisions)
         yield f"The model changed during the run ({names}): vectors of different revisions are not comparable."
     if num_truncated := checkpoint.num_truncated(plan.num_slices):
-        yield (
-            f"{num_truncated:,} texts were longer than the model takes, and truncated: --no-truncate makes that an "
-            "error of the text."
-        )
+        yield f"Truncated to the model's maximum length: {num_truncated:,} texts. --no-truncate makes that an error."
 
 
 def _write_errors(options: EmbedOptions, plan: Plan, checkpoint: Checkpoint) -> int:
