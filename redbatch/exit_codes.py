@@ -6,6 +6,7 @@ from shared.process.settings import EXIT_CONFIGURATION, print_error
 
 EXIT_FAILED = 1
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells report it
+EXIT_TERMINATED = 143  # 128 + SIGTERM
 
 
 def report_failure(message: str) -> int:

@@ -1,11 +1,16 @@
-"""`redbatch embed`: the vectors of a file of texts, through jobs at a gateway. It runs in the process of the command.
+"""`redbatch embed`: the vectors of a file of texts, from a gateway. It runs in the process of the command.
 
 - cli: the command with its options and help text.
 - checkpoint: finished slices, so that a killed run can be resumed.
-- client: HTTP client for the jobs of a gateway.
+- columns: the columns of the input that the output keeps.
 - command: implementation of the command.
+- gateway_client: HTTP client of a gateway, with retries.
+- jobs: embeds slices as jobs.
+- plan: the options, checked against each other and the input.
 - progress: progress display.
 - readers: readers of input files.
-- session: sends the slices of a file as jobs.
+- requests: embeds slices in requests, for API keys whose scope allows no jobs.
+- session: sends the slices of a file, a few at a time.
+- standard_input: standard input as a file.
 - writers: writers of output files.
 """

@@ -2,37 +2,136 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+OPTIONS_PANEL = "How texts become vectors (default: as the model does)"
+FILES_PANEL = "Files"
+
+
+class Format(StrEnum):
+    """The format of an input."""
+
+    TXT = "txt"
+    JSONL = "jsonl"
+    CSV = "csv"
+    PARQUET = "parquet"
+
+
+class Side(StrEnum):
+    """The side from which a text is truncated."""
+
+    LEFT = "left"
+    RIGHT = "right"
+
+
+Source = Annotated[
+    Path,
+    typer.Argument(
+        metavar="FILE", help="File with texts: .txt, .jsonl, .csv or .parquet. `-` is standard input.", allow_dash=True
+    ),
+]
+Out = Annotated[
+    Path, typer.Option("--out", "-o", help="File for vectors: .npy, .jsonl or .parquet.", rich_help_panel=FILES_PANEL)
+]
+Url = Annotated[str, typer.Option(help="URL of a gateway.")]
+ApiKey = Annotated[
+    str,
+    typer.Option(
+        "--key", envvar="REDBATCH_API_KEY", help="API key of scope jobs or embed, if the gateway requires one."
+    ),
+]
+Column = Annotated[
+    str,
+    typer.Option(help="Field of the JSON object, or column, that contains the text.", rich_help_panel=FILES_PANEL),
+]
+InputFormat = Annotated[
+    Format | None,
+    typer.Option(
+        "--format",
+        help="Format of FILE. Default: by its name; for standard input, jsonl if the first line is JSON, else txt.",
+        rich_help_panel=FILES_PANEL,
+    ),
+]
+Keep = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME,...",
+        help="Columns of FILE that a .jsonl or .parquet output keeps. Default: all but that of the text.",
+        rich_help_panel=FILES_PANEL,
+    ),
+]
+Force = Annotated[
+    bool,
+    typer.Option(
+        "--force",
+        help="Replace an existing output, and what a different run stored beside it.",
+        rich_help_panel=FILES_PANEL,
+    ),
+]
+Model = Annotated[str | None, typer.Option(help="A model that the gateway lists under /v1/models.")]
+PromptName = Annotated[
+    str | None, typer.Option(help="One of the model's prompts, as query.", rich_help_panel=OPTIONS_PANEL)
+]
+Truncate = Annotated[
+    bool | None,
+    typer.Option(
+        "--truncate/--no-truncate",
+        help="Truncate a text that is too long, or report an error for it.",
+        rich_help_panel=OPTIONS_PANEL,
+    ),
+]
+TruncationDirection = Annotated[
+    Side | None, typer.Option(help="Side from which to truncate.", rich_help_panel=OPTIONS_PANEL)
+]
+Normalize = Annotated[
+    bool | None,
+    typer.Option("--normalize/--no-normalize", help="Normalize vectors to length 1.", rich_help_panel=OPTIONS_PANEL),
+]
+Dimensions = Annotated[
+    int | None, typer.Option(min=1, help="Truncate vectors to this many dimensions.", rich_help_panel=OPTIONS_PANEL)
+]
+SliceRows = Annotated[int, typer.Option("--slice", min=1, max=1_000_000, help="Maximum number of texts per job.")]
+InFlight = Annotated[int, typer.Option(min=1, max=64, help="Maximum number of jobs, or requests, in flight.")]
+
 
 def embed(  # noqa: PLR0913, PLR0917 - each is an option of the command line
-    source: Annotated[Path, typer.Argument(metavar="FILE", help="File with texts: .txt, .jsonl, .csv or .parquet.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="File for vectors: .npy, .jsonl or .parquet.")],
-    url: Annotated[str, typer.Option(help="URL of a gateway.")] = "http://127.0.0.1:8080",
-    api_key: Annotated[
-        str, typer.Option("--key", envvar="REDBATCH_API_KEY", help="API key, if the gateway requires one.")
-    ] = "",
-    column: Annotated[str, typer.Option(help="Field of the JSON object, or column, that contains the text.")] = "text",
-    model: Annotated[str | None, typer.Option(help="A model that the gateway lists under /v1/models.")] = None,
-    slice_rows: Annotated[int, typer.Option("--slice", min=1, max=1_000_000, help="Number of texts per job.")] = 8_192,
-    in_flight: Annotated[int, typer.Option(min=1, max=64, help="Maximum number of jobs in flight.")] = 3,
+    source: Source,
+    out: Out,
+    url: Url = "http://127.0.0.1:8080",
+    api_key: ApiKey = "",
+    model: Model = None,
+    column: Column = "text",
+    input_format: InputFormat = None,
+    keep: Keep = None,
+    force: Force = False,
+    prompt_name: PromptName = None,
+    truncate: Truncate = None,
+    truncation_direction: TruncationDirection = None,
+    normalize: Normalize = None,
+    dimensions: Dimensions = None,
+    slice_rows: SliceRows = 8_192,
+    in_flight: InFlight = 3,
 ) -> None:
-    """Embed a file of texts: one vector per row, in order.
+    """Embed a file of texts: one vector per row, in order, beside its other columns.
 
-    The file is sent to a gateway as jobs, which use the capacity that
-    interactive requests leave. Finished jobs are stored beside the output:
-    after a kill or an outage, the same command resumes. For a row that cannot
-    be embedded, the output has an empty row, OUT.errors.jsonl has the error,
-    and the exit code is 1.
+    The texts go to a gateway as jobs, which use the capacity that interactive
+    requests leave. Finished jobs are stored beside the output: after a kill or
+    an outage, the same command resumes. A row that cannot be embedded is empty
+    in the output, OUT.errors.jsonl has its error, and the exit code is 1.
 
     redbatch embed texts.jsonl -o vectors.npy
 
-    redbatch embed table.csv --column body -o vectors.parquet --url https://embed.example.org
-    """
-    from redbatch.embed.command import EmbedOptions, run
+    redbatch embed table.csv --column body --keep id,title -o vectors.parquet
 
-    headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
-    raise typer.Exit(run(EmbedOptions(source, out, url, headers, column, model, slice_rows, in_flight)))
+    zcat texts.txt.gz | redbatch embed - -o vectors.npy --prompt-name document
+    """
+    from redbatch.embed.command import run
+    from redbatch.embed.plan import EmbedOptions, FileOptions, job_fields, split_names
+
+    files = FileOptions(source, out, input_format, column, split_names(keep), force)
+    fields = job_fields(prompt_name, truncate, truncation_direction, normalize, dimensions)
+    raise typer.Exit(run(EmbedOptions(files, url, api_key, model, slice_rows, in_flight, fields)))

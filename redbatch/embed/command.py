@@ -1,119 +1,198 @@
-"""Implementation of `redbatch embed`: reads texts, embeds them through jobs, and writes the vectors."""
+"""Implementation of `redbatch embed`: reads texts, has a gateway embed them, and writes the vectors."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import shlex
+import signal
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import httpx
+import typer
 
-from redbatch.embed.checkpoint import Checkpoint, TaskIdentity
-from redbatch.embed.client import JobClient, RequestRefusedError
+from redbatch.embed.checkpoint import Checkpoint, OtherTaskError
+from redbatch.embed.columns import ColumnsError
+from redbatch.embed.gateway_client import GatewayClient, RequestRefusedError
+from redbatch.embed.jobs import JobEmbedder
+from redbatch.embed.plan import EmbedOptions, OptionsError, Plan, check_options, make_plan
 from redbatch.embed.progress import EmbedProgress
 from redbatch.embed.readers import UnreadableFileError, read_rows
-from redbatch.embed.session import Session, slices_of
-from redbatch.embed.writers import UnwritableFileError, Writer, writer_for
-from redbatch.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, report_misuse
+from redbatch.embed.requests import RequestEmbedder
+from redbatch.embed.session import Embedder, Session, slices_of
+from redbatch.embed.standard_input import STANDARD_INPUT, copied
+from redbatch.embed.writers import Shape, UnwritableFileError
+from redbatch.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TERMINATED, report_failure, report_misuse
 from redbatch.times import format_duration
+from redbatch.urls import mask_password
 from shared.process.settings import print_error
-
-
-class EmbedOptions(NamedTuple):
-    """Input file, output file, gateway, and the options of the run."""
-
-    source: Path
-    out: Path
-    url: str
-    headers: Mapping[str, str]
-    column: str
-    model: str | None
-    slice_rows: int
-    in_flight: int
 
 
 def run(options: EmbedOptions) -> int:
     """Embeds a file and returns the exit code.
 
-    0: each row has a vector; 1: some have none, or the gateway refused; 2: a file is unusable; 130: after Ctrl-C.
+    0: each row has a vector; 1: some or all have none, or the gateway refused; 2: the options or a file are unusable;
+    130: after Ctrl-C; 143: after SIGTERM.
     """
     started = time.monotonic()
     try:
-        writer = writer_for(options.out)
-        task = TaskIdentity.of(options.source, options.url, options.column, options.model, options.slice_rows)
-        num_rows = sum(1 for _ in read_rows(options.source, options.column))
-    except (UnreadableFileError, UnwritableFileError, OSError) as error:
+        check_options(options)
+        with copied(options.files.source, options.files.out) as path:
+            plan = make_plan(options, path)
+            if not plan.num_rows:
+                return report_failure(f"{plan.file.name} is empty: there is nothing to embed")
+            checkpoint = Checkpoint(options.files.out, plan.task)
+            if (code := _embed_all(options, plan, checkpoint)) != 0:
+                return code
+            return _finish(options, plan, checkpoint, started)
+    except (OptionsError, UnreadableFileError, UnwritableFileError, ColumnsError, OSError) as error:
         return report_misuse(str(error))
-    checkpoint = Checkpoint(options.out, task)
-    num_slices = -(-num_rows // options.slice_rows)
-    resumed = checkpoint.open()
-    with EmbedProgress(num_rows) as progress:
-        if resumed:
-            progress.print_line("Resuming an earlier run.")
+
+
+def _embed_all(options: EmbedOptions, plan: Plan, checkpoint: Checkpoint) -> int:
+    """Stores the vectors of all slices in the checkpoint; returns the exit code, 0 if that was possible."""
+    with EmbedProgress(plan.num_rows) as progress:
+        for line in _open(options, checkpoint):
+            progress.print_line(line)
+        if options.files.source == STANDARD_INPUT and options.files.format is None:
+            progress.print_line(f"Standard input is read as .{plan.file.format}; --format chooses another format.")
         try:
-            asyncio.run(_embed(options, checkpoint, progress))
+            asyncio.run(_embed(options, plan, checkpoint, progress))
         except KeyboardInterrupt:
-            return _stop("interrupted", EXIT_INTERRUPTED)
-        except ExceptionGroup as group:
-            refused, others = group.split(RequestRefusedError)
-            if others is not None or refused is None:
-                raise
-            return _stop(str(refused.exceptions[0]), EXIT_FAILED)
-    num_faults = _write_all(options, checkpoint, writer, num_slices, num_rows)
-    revisions = checkpoint.revisions(num_slices)
+            _report_stop(options, checkpoint, "interrupted", interrupted=True)
+            return EXIT_INTERRUPTED
+        except asyncio.CancelledError:  # by SIGTERM: see _embed
+            _report_stop(options, checkpoint, "terminated", interrupted=True)
+            return EXIT_TERMINATED
+        except (RequestRefusedError, ExceptionGroup) as error:
+            _report_stop(options, checkpoint, _refusal_in(error), interrupted=False)
+            return EXIT_FAILED
+    return 0
+
+
+def _open(options: EmbedOptions, checkpoint: Checkpoint) -> Iterator[str]:
+    """Opens the checkpoint; yields what it says about an earlier run. Raises OptionsError: it is of another task."""
+    try:
+        resumed = checkpoint.open()
+    except OtherTaskError:
+        running = list(_describe_running(options, checkpoint))
+        if not options.files.force:
+            refusal = (
+                f"{checkpoint.folder} is of a run with another input or other options: repeat that command to resume "
+                "it, choose another output, or discard it with --force"
+            )
+            raise OptionsError("\n".join([refusal, *running])) from None
+        yield f"An earlier run with another input or other options is discarded: {checkpoint.folder}"
+        yield from running
+        checkpoint.remove()
+        checkpoint.open()
+        return
+    if resumed:
+        yield "Resuming an earlier run: its finished slices and its jobs in the cluster are used."
+        yield from _describe_running(options, checkpoint)
+
+
+def _describe_running(options: EmbedOptions, checkpoint: Checkpoint) -> Iterator[str]:
+    """Yields lines about the jobs of unfinished slices, and the command that cancels them; nothing without any."""
+    if urls := checkpoint.jobs():
+        authorization = ["-H", '"Authorization: Bearer $REDBATCH_API_KEY"'] if options.api_key else []
+        variable = ", with your API key in REDBATCH_API_KEY" if options.api_key else ""
+        yield f"{len(urls)} of its jobs may continue in the cluster, unless you cancel them{variable}:"
+        yield " ".join(["curl -s -X DELETE", *authorization, *(shlex.quote(mask_password(url)) for url in urls)])
+
+
+def _report_stop(options: EmbedOptions, checkpoint: Checkpoint, reason: str, *, interrupted: bool) -> None:
+    """Prints why the run ended, how to resume it, and what continues in the cluster."""
+    print_error(reason)
+    if checkpoint.is_used():
+        _print("To resume, run the same command again: it uses the finished slices and the jobs in the cluster.")
+    else:
+        checkpoint.remove()
+    running = list(_describe_running(options, checkpoint))
+    for line in running or ["Nothing of it continues in the cluster."] * interrupted:
+        _print(line)
+
+
+def _print(line: str) -> None:
+    typer.echo(line, err=True)
+
+
+def _refusal_in(error: RequestRefusedError | ExceptionGroup[Exception]) -> str:
+    """Returns the text of the first refusal in a group of errors. Raises the group: it has another error."""
+    if isinstance(error, RequestRefusedError):
+        return str(error)
+    refused, others = error.split(RequestRefusedError)
+    if others is not None or refused is None:
+        raise error
+    return _refusal_in(refused.exceptions[0])
+
+
+async def _embed(options: EmbedOptions, plan: Plan, checkpoint: Checkpoint, progress: EmbedProgress) -> None:
+    """Embeds all slices. SIGTERM cancels it."""
+    if (task := asyncio.current_task()) is not None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    headers = {"authorization": f"Bearer {options.api_key}"} if options.api_key else {}
+    headers |= {"x-model": options.model} if options.model else {}
+    limits = httpx.Limits(max_connections=2 * options.in_flight)
+    async with httpx.AsyncClient(base_url=options.url, headers=headers, limits=limits) as http:
+        client = GatewayClient(http)
+        embedder: Embedder
+        if await client.allows_jobs():
+            embedder = JobEmbedder(client, checkpoint, options.fields)
+        else:
+            progress.print_line("This API key has no scope jobs: the texts are sent in requests to /embed.")
+            embedder = RequestEmbedder(client, options.fields, options.in_flight)
+        session = Session(embedder, checkpoint, options.in_flight, progress.update)
+        await session.run(slices_of(read_rows(plan.file), options.slice_rows))
+
+
+def _finish(options: EmbedOptions, plan: Plan, checkpoint: Checkpoint, started: float) -> int:
+    """Writes the output, and the errors of rows without a vector; returns the exit code."""
+    dim = max(vectors.shape[1] for vectors, _ in checkpoint.read_all(plan.num_slices))
+    if dim:
+        partial = options.files.out.with_name(f"{options.files.out.name}.tmp{options.files.out.suffix}")
+        shape = Shape(plan.num_rows, dim)
+        plan.writer(partial, checkpoint.read_all(plan.num_slices), plan.kept, shape)
+        partial.replace(options.files.out)
+    num_faults = _write_errors(options, plan, checkpoint)
+    warnings = list(_warnings(plan, checkpoint))
     checkpoint.remove()
+    if not dim:
+        return report_failure(f"none of {plan.num_rows:,} texts has a vector: see {_errors_path(options.files.out)}")
     duration = format_duration(time.monotonic() - started)
-    progress.print_line(
-        f"{options.out}: {num_rows - num_faults:,} of {num_rows:,} texts have vectors, after {duration}."
-    )
-    for warning in _warnings(options.out, sorted(revisions), num_faults):
-        progress.print_line(warning)
+    num_vectors = plan.num_rows - num_faults
+    _print(f"{options.files.out}: {num_vectors:,} of {plan.num_rows:,} texts have vectors, after {duration}.")
+    for warning in warnings:
+        _print(warning)
+    if num_faults:
+        _print(f"{num_faults:,} have none: see {_errors_path(options.files.out)} for the errors.")
     return EXIT_FAILED if num_faults else 0
 
 
-def _warnings(out: Path, revisions: Sequence[str], num_faults: int) -> Iterator[str]:
-    """Yields the warnings after a finished run: several revisions of the model, rows without a vector."""
+def _warnings(plan: Plan, checkpoint: Checkpoint) -> Iterator[str]:
+    """Yields the warnings about vectors: several revisions of the model, truncated texts."""
+    revisions = sorted(checkpoint.revisions(plan.num_slices))
     if len(revisions) > 1:
         names = ", ".join(revisions)
         yield f"The model changed during the run ({names}): vectors of different revisions are not comparable."
-    if num_faults:
-        yield f"{num_faults:,} have none: see {_errors_path(out)} for the errors."
+    if num_truncated := checkpoint.num_truncated(plan.num_slices):
+        yield f"Truncated to the model's maximum length: {num_truncated:,} texts. --no-truncate makes that an error."
 
 
-def _stop(reason: str, code: int) -> int:
-    print_error(reason)
-    print_error("Finished slices are stored: run the same command again to resume.")
-    return code
-
-
-async def _embed(options: EmbedOptions, checkpoint: Checkpoint, progress: EmbedProgress) -> None:
-    headers = dict(options.headers) | ({"x-model": options.model} if options.model else {})
-    limits = httpx.Limits(max_connections=2 * options.in_flight)
-    async with httpx.AsyncClient(base_url=options.url, headers=headers, limits=limits) as client:
-        session = Session(JobClient(client), checkpoint, options.in_flight, progress.update)
-        await session.run(slices_of(read_rows(options.source, options.column), options.slice_rows))
-
-
-def _write_all(options: EmbedOptions, checkpoint: Checkpoint, writer: Writer, num_slices: int, num_rows: int) -> int:
-    """Writes the output and the errors of rows without a vector; returns the number of these rows."""
-    dim = max((vectors.shape[1] for vectors, _ in checkpoint.read_all(num_slices)), default=0)
-    partial = options.out.with_name(f"{options.out.name}.tmp{options.out.suffix}")
-    writer(partial, checkpoint.read_all(num_slices), num_rows, dim)
-    errors_path = _errors_path(options.out)
-    errors_path.unlink(missing_ok=True)
-    lines = (row.line for row in read_rows(options.source, options.column))
+def _write_errors(options: EmbedOptions, plan: Plan, checkpoint: Checkpoint) -> int:
+    """Writes the errors of rows without a vector beside the output; returns the number of these rows."""
+    path = _errors_path(options.files.out)
+    path.unlink(missing_ok=True)
+    lines = (row.line for row in read_rows(plan.file))
     errors = []
-    for vectors, faults in checkpoint.read_all(num_slices):
-        for index in range(len(vectors)):
-            line = next(lines)
+    for vectors, faults in checkpoint.read_all(plan.num_slices):
+        for index, line in zip(range(len(vectors)), lines, strict=False):
             if index in faults:
                 errors.append({"line": line, "error": faults[index]})
     if errors:
-        errors_path.write_text("".join(json.dumps(each) + "\n" for each in errors), encoding="utf-8")
-    partial.replace(options.out)
+        path.write_text("".join(json.dumps(each) + "\n" for each in errors), encoding="utf-8")
     return len(errors)
 
 

@@ -5,50 +5,86 @@ from __future__ import annotations
 import csv
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 PARQUET_ROWS = 8_192
 MAX_FIELD_CHARS = 2**31 - 1
 
+TXT, JSONL, CSV, PARQUET = "txt", "jsonl", "csv", "parquet"
+FORMATS = {".txt": TXT, ".jsonl": JSONL, ".ndjson": JSONL, ".csv": CSV, ".parquet": PARQUET}
+"""The format of a file, by the suffix of its name."""
+
 
 class InputRow(NamedTuple):
-    """One input: its line or record number, from 1, and its text; if the text is None, the fault."""
+    """One input: its line or record number, from 1, and its text; if the text is None, the fault.
+
+    `columns` has the values of its columns or fields by name, the text's as well.
+    """
 
     line: int
     text: str | None
     fault: str = ""
+    columns: Mapping[str, Any] = {}
+
+
+class InputFile(NamedTuple):
+    """A file of texts: its path, its format, the column that has the text, and its name in messages."""
+
+    path: Path
+    format: str
+    column: str
+    name: str
 
 
 class UnreadableFileError(Exception):
     """The file cannot be read in its format; the message says why."""
 
 
-def read_rows(path: Path, column: str) -> Iterator[InputRow]:
-    """Yields the rows of a file. The suffix of its name selects the format: .txt, .jsonl, .ndjson, .csv or .parquet.
+def format_of(path: Path) -> str:
+    """Returns the format of a file by the suffix of its name. Raises UnreadableFileError: the suffix is unknown."""
+    if path.suffix.lower() not in FORMATS:
+        raise UnreadableFileError(f"{path}: the name must end with one of {', '.join(FORMATS)}, or give --format")
+    return FORMATS[path.suffix.lower()]
+
+
+def read_rows(file: InputFile, names: Sequence[str] = ()) -> Iterator[InputRow]:
+    """Yields the rows of a file; of a Parquet file with the columns in `names`, of others with all of them.
 
     Raises:
-        UnreadableFileError: the suffix is unknown, or the file has no such column.
+        UnreadableFileError: the file is not of its format, or has no column for the text.
         OSError: the file cannot be opened.
     """
-    readers = {
-        ".txt": _text_rows,
-        ".jsonl": _json_rows,
-        ".ndjson": _json_rows,
-        ".csv": _csv_rows,
-        ".parquet": _parquet_rows,
-    }
-    reader = readers.get(path.suffix.lower())
-    if reader is None:
-        raise UnreadableFileError(f"{path}: the name must end with one of {', '.join(readers)}")
-    for row in reader(path, column):
+    if file.format == PARQUET:
+        rows = _parquet_rows(file, names)
+    else:
+        rows = {TXT: _text_rows, JSONL: _json_rows, CSV: _csv_rows}[file.format](file)
+    for row in rows:
         if row.text == "":
             yield row._replace(text=None, fault="the text is empty")
         elif row.text is not None and not _is_valid(row.text):
             yield row._replace(text=None, fault="the text contains a lone surrogate, which is not a character")
         else:
             yield row
+
+
+def parquet_names(file: InputFile) -> list[str]:
+    """Returns the names of all columns of a Parquet file. Raises UnreadableFileError."""
+    names: list[str] = open_parquet(file).schema_arrow.names
+    return names
+
+
+def open_parquet(file: InputFile) -> Any:  # noqa: ANN401 - pyarrow has no types
+    """Returns an open Parquet file. Raises UnreadableFileError: it is none, or pyarrow is not installed."""
+    try:
+        import pyarrow.parquet as pq
+    except ImportError:
+        raise UnreadableFileError("reading .parquet needs pyarrow: pip install pyarrow") from None
+    try:
+        return pq.ParquetFile(file.path)
+    except ValueError as error:
+        raise UnreadableFileError(f"{file.name} is not a Parquet file: {error}") from None
 
 
 def _is_valid(text: str) -> bool:
@@ -59,57 +95,57 @@ def _is_valid(text: str) -> bool:
     return True
 
 
-def _text_rows(path: Path, _column: str) -> Iterator[InputRow]:
-    with path.open("rb") as file:
-        for line, raw in enumerate(file, 1):
+def _text_rows(file: InputFile) -> Iterator[InputRow]:
+    with file.path.open("rb") as lines:
+        for line, raw in enumerate(lines, 1):
             try:
                 yield InputRow(line, raw.decode("utf-8").rstrip("\r\n"))
             except UnicodeDecodeError:
                 yield InputRow(line, None, "not UTF-8")
 
 
-def _json_rows(path: Path, column: str) -> Iterator[InputRow]:
-    with path.open("rb") as file:
-        for line, raw in enumerate(file, 1):
+def _json_rows(file: InputFile) -> Iterator[InputRow]:
+    fault = f"neither a text nor an object with a text in the field {file.column!r}"
+    with file.path.open("rb") as lines:
+        for line, raw in enumerate(lines, 1):
             try:
                 value = json.loads(raw)
             except (UnicodeDecodeError, ValueError, RecursionError):
                 yield InputRow(line, None, "not valid JSON")
                 continue
-            text = value.get(column) if isinstance(value, dict) else value
-            if isinstance(text, str):
-                yield InputRow(line, text)
-            else:
-                yield InputRow(line, None, f"neither a text nor an object with a text in the field {column!r}")
+            columns = value if isinstance(value, dict) else {}
+            text = value.get(file.column) if isinstance(value, dict) else value
+            yield InputRow(line, text, "", columns) if isinstance(text, str) else InputRow(line, None, fault, columns)
 
 
-def _csv_rows(path: Path, column: str) -> Iterator[InputRow]:
+def _csv_rows(file: InputFile) -> Iterator[InputRow]:
     csv.field_size_limit(min(sys.maxsize, MAX_FIELD_CHARS))
-    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
-        reader = csv.DictReader(file)
-        if column not in (reader.fieldnames or ()):
-            columns = ", ".join(reader.fieldnames or ()) or "none"
-            raise UnreadableFileError(
-                f"{path} has no column {column!r}: choose one with --column. Its columns: {columns}"
-            )
+    with file.path.open(encoding="utf-8-sig", errors="replace", newline="") as lines:
+        reader = csv.DictReader(lines)
+        names = list(reader.fieldnames or ())
+        _check_column(file, names)
         for line, record in enumerate(reader, 1):
-            text = record.get(column)
-            yield (
-                InputRow(line, text) if isinstance(text, str) else InputRow(line, None, "the record has too few fields")
-            )
+            text = record.get(file.column)
+            columns = {name: record[name] for name in names}
+            fault = "" if isinstance(text, str) else "the record has too few fields"
+            yield InputRow(line, text if isinstance(text, str) else None, fault, columns)
 
 
-def _parquet_rows(path: Path, column: str) -> Iterator[InputRow]:
-    try:
-        import pyarrow.parquet as pq
-    except ImportError:
-        raise UnreadableFileError("reading .parquet needs pyarrow: pip install pyarrow") from None
-    file = pq.ParquetFile(path)
-    if column not in file.schema_arrow.names:
-        columns = ", ".join(file.schema_arrow.names)
-        raise UnreadableFileError(f"{path} has no column {column!r}: choose one with --column. Its columns: {columns}")
+def _parquet_rows(file: InputFile, names: Sequence[str]) -> Iterator[InputRow]:
+    source = open_parquet(file)
+    _check_column(file, source.schema_arrow.names)
     line = 0
-    for batch in file.iter_batches(PARQUET_ROWS, columns=[column]):
-        for text in batch.column(0).to_pylist():
+    for batch in source.iter_batches(PARQUET_ROWS, columns=list(dict.fromkeys([file.column, *names]))):
+        for columns in batch.to_pylist():
             line += 1
-            yield InputRow(line, text) if isinstance(text, str) else InputRow(line, None, "not a text")
+            text = columns[file.column]
+            fault = "" if isinstance(text, str) else "not a text"
+            yield InputRow(line, text if isinstance(text, str) else None, fault, columns)
+
+
+def _check_column(file: InputFile, names: Sequence[str]) -> None:
+    if file.column not in names:
+        columns = ", ".join(names) or "none"
+        raise UnreadableFileError(
+            f"{file.name} has no column {file.column!r}: choose one with --column. Its columns: {columns}"
+        )

@@ -1,28 +1,59 @@
-"""Sends the slices of a file to a gateway as jobs, a few at a time, and stores their vectors."""
+"""Sends the slices of a file to a gateway, a few at a time, and stores their vectors."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from redbatch.embed.checkpoint import Checkpoint
-from redbatch.embed.client import JobClient, JobState, RequestRefusedError
+from redbatch.embed.gateway_client import RequestRefusedError
 from redbatch.embed.readers import InputRow
 
-MAX_CREATIONS = 5
-"""Maximum number of jobs for one slice: a lost job, for example after Redis lost its data, is created again."""
+MAX_SLICE_CHARS = 2 * 2**20
+"""Maximum characters of a slice of several texts: as JSON it is below the gateway's limits of a body."""
+
+DoneCallback = Callable[[int], None]
+"""Receives the number of texts of a slice that have ended."""
 
 ProgressCallback = Callable[[int, int], None]
 """Receives the number of a slice, and the number of its finished rows."""
 
 
+class Embedded(NamedTuple):
+    """The vectors of texts, shape (texts, dim), NaN for failed ones; errors of these by index; model revisions.
+
+    `num_truncated` texts were longer than the model takes, and were truncated.
+    """
+
+    vectors: NDArray[np.float32]
+    errors: dict[int, str]
+    revisions: frozenset[str] = frozenset()
+    num_truncated: int = 0
+
+
+class Embedder(Protocol):
+    """One way to embed the texts of a slice."""
+
+    async def embed(self, number: int, texts: Sequence[str], on_done: DoneCallback) -> Embedded:
+        """Returns the vectors of the texts of a slice. Raises RequestRefusedError."""
+
+
 def slices_of(rows: Iterator[InputRow], size: int) -> Iterator[list[InputRow]]:
-    """Yields the rows in slices of at most `size` rows."""
-    while rows_of_slice := list(islice(rows, size)):
+    """Yields the rows in slices of at most `size` rows and, unless it is a single row, MAX_SLICE_CHARS characters."""
+    rows_of_slice: list[InputRow] = []
+    chars = 0
+    for row in rows:
+        length = len(row.text or "")
+        if rows_of_slice and (len(rows_of_slice) == size or chars + length > MAX_SLICE_CHARS):
+            yield rows_of_slice
+            rows_of_slice, chars = [], 0
+        rows_of_slice.append(row)
+        chars += length
+    if rows_of_slice:
         yield rows_of_slice
 
 
@@ -30,16 +61,16 @@ class Session:
     """One run of `redbatch embed`.
 
     Args:
-        client: the gateway.
+        embedder: embeds the texts of a slice.
         checkpoint: stores finished slices.
         max_in_flight: maximum number of slices in flight.
         on_progress: is called with the progress of each slice.
     """
 
     def __init__(
-        self, client: JobClient, checkpoint: Checkpoint, max_in_flight: int, on_progress: ProgressCallback
+        self, embedder: Embedder, checkpoint: Checkpoint, max_in_flight: int, on_progress: ProgressCallback
     ) -> None:
-        self._client = client
+        self._embedder = embedder
         self._checkpoint = checkpoint
         self._max_in_flight = max_in_flight
         self._on_progress = on_progress
@@ -69,31 +100,15 @@ class Session:
             self._checkpoint.save(number, np.empty((len(rows), 0), dtype="<f4"), faults)
             self._on_progress(number, len(rows))
             return
-        vectors, errors, revisions = await self._embed_texts(number, texts, len(rows) - len(texts))
+        num_faults = len(faults)
+        vectors, errors, revisions, num_truncated = await self._embedder.embed(
+            number, texts, lambda done: self._on_progress(number, done + num_faults)
+        )
         all_rows = np.full((len(rows), vectors.shape[1]), np.nan, dtype="<f4")
         positions = [index for index, row in enumerate(rows) if row.text is not None]
         all_rows[positions] = vectors
         faults |= {positions[index]: error for index, error in errors.items()}
         if all_rows.shape[1] and not set(np.flatnonzero(np.isnan(all_rows).any(axis=1)).tolist()) <= set(faults):
             raise RequestRefusedError("A job has returned no vector for a text, and no error for it.")
-        self._checkpoint.save(number, all_rows, faults, revisions)
+        self._checkpoint.save(number, all_rows, faults, revisions, num_truncated)
         self._on_progress(number, len(rows))
-
-    async def _embed_texts(
-        self, number: int, texts: Sequence[str], num_faults: int
-    ) -> tuple[NDArray[np.float32], dict[int, str], frozenset[str]]:
-        """Returns the vectors of texts, the errors of failed ones by index, and the model revisions."""
-        for creation in range(MAX_CREATIONS):
-            path = await self._client.create(texts, f"{self._checkpoint.idempotency_key(number)}-{creation}")
-            state = await self._wait_until_ended(path, number, num_faults)
-            vectors = None if state is None or state.status == "cancelled" else await self._client.vectors(path)
-            if state is not None and vectors is not None:
-                return vectors, await self._client.failures(path, state), state.revisions
-        raise RequestRefusedError(f"The job was lost {MAX_CREATIONS} times: check that Redis keeps its data.")
-
-    async def _wait_until_ended(self, path: str, number: int, num_faults: int) -> JobState | None:
-        while (state := await self._client.state(path)) is not None:
-            self._on_progress(number, state.done + state.failed + num_faults)
-            if state.ended:
-                return state
-        return None

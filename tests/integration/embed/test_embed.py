@@ -7,53 +7,19 @@ import csv
 import json
 import signal
 import subprocess
-import sys
-import time
-from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import pytest_asyncio
 import redis
 
-from tests.integration.gateway.gateway_cluster import GatewayCluster, GatewayProcess, null_vector, vector_bytes
-from tests.processes import Processes
+from tests.integration.embed.embed_command import check_rows, command, embed
+from tests.integration.gateway.gateway_cluster import GatewayCluster, null_vector, vector_bytes
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(120)]
-
-
-@pytest_asyncio.fixture
-async def cluster(
-    redis_url: str, queue_name: str, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[GatewayCluster]:
-    """Gateways and workers of this test, on the queue of this test."""
-    async with Processes(tmp_path_factory.mktemp("cluster")) as processes:
-        yield GatewayCluster(processes, redis_url, queue_name)
-
-
-def command(gateway: GatewayProcess, source: Path, out: Path, *options: str) -> list[str]:
-    """Returns the command line of `redbatch embed`."""
-    return [sys.executable, "-m", "redbatch", "embed", str(source), "-o", str(out), "--url", gateway.url, *options]
-
-
-async def embed(gateway: GatewayProcess, source: Path, out: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    """Runs `redbatch embed` to its end."""
-    words = command(gateway, source, out, *options)
-    return await asyncio.to_thread(subprocess.run, words, capture_output=True, text=True, check=False, timeout=100)
-
-
-def check_rows(vectors: np.ndarray, texts: Sequence[str | None]) -> None:
-    """Checks that each row is the vector of its text, bit for bit, or NaN for a text that is None."""
-    assert vectors.shape == (len(texts), 384)
-    for row, text in zip(vectors, texts, strict=True):
-        if text is None:
-            assert np.isnan(row).all()
-        else:
-            assert row.astype("<f4").tobytes() == null_vector(text)
 
 
 async def test_a_file_of_lines(cluster: GatewayCluster, tmp_path: Path) -> None:
@@ -120,7 +86,7 @@ async def test_a_killed_run_is_resumed(cluster: GatewayCluster, tmp_path: Path) 
     options = ("--slice", "100", "--in-flight", "2")
     process = subprocess.Popen(command(gateway, source, out, *options), stderr=subprocess.DEVNULL)
     parts = tmp_path / "vectors.npy.part"
-    await wait_until(lambda: len(list(parts.glob("*.npy"))) >= 3, "some slices are finished")
+    await wait_until(lambda: len(list(parts.glob("*.npy"))) >= 3, "some slices are finished", timeout_s=60)
     process.send_signal(signal.SIGKILL)
     process.wait()
     saved = {path.name: path.stat().st_mtime_ns for path in parts.glob("*.npy")}
@@ -157,32 +123,11 @@ async def test_a_gateway_that_restarts_is_retried(cluster: GatewayCluster, tmp_p
     source, out = tmp_path / "texts.txt", tmp_path / "vectors.npy"
     source.write_text("\n".join(texts))
     running = asyncio.create_task(embed(gateway, source, out, "--slice", "100"))
-    await asyncio.sleep(1.5)
+    parts = tmp_path / "vectors.npy.part"
+    await wait_until(lambda: any(parts.glob("*.npy")), "a slice is finished", timeout_s=60)
     gateway.program.kill()
     await asyncio.sleep(0.5)
     await cluster.start_gateway(port=gateway.port)
     done = await running
     assert done.returncode == 0, done.stderr
     check_rows(np.load(out), texts)
-
-
-@pytest.mark.parametrize(
-    ("name", "out", "message"),
-    [
-        ("none.txt", "v.npy", "No such file"),
-        ("a.doc", "v.npy", "must end with one of .txt"),
-        ("a.txt", "v.bin", "must end with one of .npy"),
-        ("a.csv", "v.npy", "has no column 'text'"),
-    ],
-)
-def test_invalid_arguments_fail_at_once(tmp_path: Path, name: str, out: str, message: str) -> None:
-    """An unreadable input or unwritable output fails with exit code 2 before any request."""
-    for each in ("a.doc", "a.txt", "a.csv"):
-        (tmp_path / each).write_text("id,body\n1,x\n")
-    words = [sys.executable, "-m", "redbatch", "embed", str(tmp_path / name), "-o", str(tmp_path / out)]
-    started = time.monotonic()
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=30)
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
-    assert time.monotonic() - started < 25

@@ -1,0 +1,146 @@
+"""HTTP client of one gateway. It retries after errors that may be temporary; the text of others says what to do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple
+
+import httpx
+
+REQUEST_TIMEOUT_S, CONNECT_TIMEOUT_S = 60.0, 10.0
+MAX_TRIES = 8
+FIRST_PAUSE_S = 0.5
+MAX_PAUSE_S = 15.0
+MAX_QUOTA_WAIT_S = 3_600.0
+RETRY_STATUSES = (408, 425, 429, 500, 502, 503, 504)
+WRONG_URL_ERRORS = (httpx.ConnectError, httpx.ConnectTimeout, httpx.RemoteProtocolError)
+NOT_FOUND = httpx.codes.NOT_FOUND
+
+PROBE_PATH = "/jobs/none"
+"""There is no such job: a gateway answers whether the client may have jobs."""
+
+ADVICE = {
+    "invalid_api_key": "Give a valid API key with --key or REDBATCH_API_KEY; `redbatch keys create` makes one.",
+    "forbidden": "This command needs an API key of scope jobs or embed: `redbatch keys create --scope embed`.",
+    "model_not_found": "Choose one of these with --model.",
+    "too_large": "Send fewer texts per job with --slice.",
+}
+"""What to do about an error, by its code."""
+
+
+class RequestRefusedError(Exception):
+    """The gateway refuses the request, or keeps failing; the message says why and what to do."""
+
+
+class _Failure(NamedTuple):
+    """A request without a usable answer.
+
+    `is_quota`: a quota is used up, which is not a failure: `retry_after_s` says when it has room.
+    """
+
+    error: RequestRefusedError
+    retry_after_s: float = 0.0
+    is_permanent: bool = False
+    is_quota: bool = False
+
+
+class GatewayClient:
+    """Sends requests to one gateway.
+
+    Args:
+        client: has the URL of the gateway as its base URL, and the headers of every request.
+
+    Attributes:
+        url: the URL of the gateway, without a slash at its end.
+    """
+
+    def __init__(self, client: httpx.AsyncClient) -> None:
+        self._client = client
+        self.url = str(client.base_url).rstrip("/")
+        self._was_connected = False
+
+    async def allows_jobs(self) -> bool:
+        """Checks that a gateway answers and accepts the API key; returns whether it lets this client have jobs.
+
+        Raises RequestRefusedError: there is no gateway at the URL, or it rejects the key.
+        """
+        answer = await self.request("GET", PROBE_PATH, allowed=(httpx.codes.FORBIDDEN, NOT_FOUND))
+        if error_of(answer)[0] not in ("forbidden", "job_not_found"):
+            raise self._refusal(answer)
+        return answer.status_code == NOT_FOUND
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        allowed: Collection[int] = (),
+        timeout_s: float = REQUEST_TIMEOUT_S,
+        **options: Any,  # noqa: ANN401 - those of httpx
+    ) -> httpx.Response:
+        """Returns an answer that is a success or has one of the `allowed` statuses; retries after a temporary error.
+
+        Raises RequestRefusedError for a permanent error, or after MAX_TRIES; at once if nothing has answered yet,
+        because the URL may be wrong.
+        """
+        pause_s, left = FIRST_PAUSE_S, MAX_TRIES
+        while True:
+            outcome = await self._send(method, path, allowed, timeout_s, options)
+            if isinstance(outcome, httpx.Response):
+                return outcome
+            wait_s = max(pause_s, outcome.retry_after_s)
+            if outcome.is_quota:
+                await asyncio.sleep(wait_s)
+                continue
+            left -= 1
+            if outcome.is_permanent or not left:
+                raise outcome.error
+            await asyncio.sleep(min(wait_s, MAX_PAUSE_S))
+            pause_s *= 2
+
+    async def _send(
+        self, method: str, path: str, allowed: Collection[int], timeout_s: float, options: Mapping[str, Any]
+    ) -> httpx.Response | _Failure:
+        timeout = httpx.Timeout(timeout_s, connect=CONNECT_TIMEOUT_S)
+        try:
+            answer = await self._client.request(method, path, timeout=timeout, **options)
+        except httpx.TransportError as error:
+            if isinstance(error, WRONG_URL_ERRORS) and not self._was_connected:
+                return _Failure(self._not_connected(error), is_permanent=True)
+            return _Failure(RequestRefusedError(f"{self.url}: {type(error).__name__} {error}".strip()))
+        self._was_connected = True
+        if answer.is_success or answer.status_code in allowed:
+            return answer
+        retry_after_s = float(answer.headers.get("retry-after", 0))
+        is_quota = answer.status_code == httpx.codes.TOO_MANY_REQUESTS and retry_after_s <= MAX_QUOTA_WAIT_S
+        is_permanent = answer.status_code not in RETRY_STATUSES
+        return _Failure(self._refusal(answer), retry_after_s, is_permanent, is_quota)
+
+    def _not_connected(self, error: Exception) -> RequestRefusedError:
+        reason = str(error) or type(error).__name__
+        return RequestRefusedError(
+            f"{self.url}: no gateway answers ({reason}). Check --url, and that a gateway runs there: `redbatch up` "
+            "prints its URL."
+        )
+
+    def _refusal(self, answer: httpx.Response) -> RequestRefusedError:
+        """Returns the error for an answer: what it says, and what to do."""
+        code, message = error_of(answer)
+        if code in ("", "not_found") and answer.status_code not in RETRY_STATUSES:
+            to = f", and redirects to {answer.headers['location']}" if "location" in answer.headers else ""
+            return RequestRefusedError(
+                f"{self.url} answers {answer.status_code}{to}: that is no gateway of Redbatch. "
+                "Give the URL of a gateway without a route with --url, as http://127.0.0.1:8080."
+            )
+        text = f"{answer.status_code} {code}: {message}" if code else f"{answer.status_code} {answer.text[:200]}"
+        return RequestRefusedError(f"{self.url}: {text} {ADVICE.get(code, '')}".rstrip())
+
+
+def error_of(answer: httpx.Response) -> tuple[str, str]:
+    """Returns code and message of the error in an answer; ("", "") if it has none, as that of another server."""
+    try:
+        error = answer.json()["error"]
+        return str(error["code"]), str(error["message"])
+    except (ValueError, KeyError, TypeError):
+        return "", ""

@@ -1,0 +1,144 @@
+"""Embeds the texts of slices as jobs of one gateway."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import httpx
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from redbatch.embed.checkpoint import Checkpoint
+from redbatch.embed.gateway_client import NOT_FOUND, GatewayClient, RequestRefusedError
+from redbatch.embed.session import DoneCallback, Embedded
+
+LONG_POLL_S = 1
+FINAL_WAIT_S = 5.0
+MAX_CREATIONS = 5
+"""Maximum number of jobs for one slice: a lost job, for example after Redis lost its data, is created again."""
+
+
+class JobState(NamedTuple):
+    """Status and progress of a job, the errors of its first failed inputs by index, and its model revisions.
+
+    `num_truncated` texts were truncated.
+    """
+
+    status: str
+    done: int
+    failed: int
+    errors: dict[int, str]
+    revisions: frozenset[str] = frozenset()
+    num_truncated: int = 0
+
+    @property
+    def ended(self) -> bool:
+        """Whether the job has ended, in any way."""
+        return self.status not in ("queued", "running")
+
+
+class JobEmbedder:
+    """Embeds texts as jobs.
+
+    Args:
+        client: of the gateway.
+        checkpoint: records the jobs.
+        fields: options of every job, such as `prompt_name`.
+    """
+
+    def __init__(self, client: GatewayClient, checkpoint: Checkpoint, fields: Mapping[str, object]) -> None:
+        self._client = client
+        self._checkpoint = checkpoint
+        self._fields = fields
+
+    async def embed(self, number: int, texts: Sequence[str], on_done: DoneCallback) -> Embedded:
+        """Returns the vectors of the texts of a slice. Raises RequestRefusedError."""
+        for creation in range(MAX_CREATIONS):
+            path = await self._create(number, texts, f"{self._checkpoint.idempotency_key(number)}-{creation}")
+            state = await self._wait_until_ended(path, on_done)
+            vectors = None if state is None or state.status == "cancelled" else await self._vectors(path)
+            if state is not None and vectors is not None:
+                failures = await self._failures(path, state)
+                return Embedded(vectors, failures, state.revisions, state.num_truncated)
+        raise RequestRefusedError(f"The job was lost {MAX_CREATIONS} times: check that Redis keeps its data.")
+
+    async def _create(self, number: int, texts: Sequence[str], idempotency_key: str) -> str:
+        """Creates a job, or finds the job with this idempotency key; returns its path. Raises RequestRefusedError.
+
+        If this call is cancelled, it waits for the answer for up to FINAL_WAIT_S, so that the job is on record.
+        """
+        creation = asyncio.ensure_future(self._post(number, texts, idempotency_key))
+        try:
+            return await asyncio.shield(creation)
+        except asyncio.CancelledError:
+            await asyncio.wait([creation], timeout=FINAL_WAIT_S)
+            if not creation.cancel():
+                creation.exception()  # read, or asyncio logs that it was not
+            raise
+
+    async def _post(self, number: int, texts: Sequence[str], idempotency_key: str) -> str:
+        body, kind = _encode(texts, self._fields)
+        headers = {"content-type": kind, "idempotency-key": idempotency_key}
+        answer = await self._client.request("POST", "/jobs", content=body, headers=headers)
+        path = f"/jobs/{answer.json()['id']}"
+        self._checkpoint.record_job(number, f"{self._client.url}{path}")
+        return path
+
+    async def _wait_until_ended(self, path: str, on_done: DoneCallback) -> JobState | None:
+        while (state := await self._state(path)) is not None:
+            on_done(state.done + state.failed)
+            if state.ended:
+                return state
+        return None
+
+    async def _state(self, path: str) -> JobState | None:
+        """Returns the state of a job, after up to LONG_POLL_S unless it has ended; None if the job no longer exists."""
+        answer = await self._client.request("GET", path, params={"wait": LONG_POLL_S}, allowed=(NOT_FOUND,))
+        if answer.status_code == NOT_FOUND:
+            return None
+        body = answer.json()
+        revisions, num_truncated = frozenset(body.get("revisions", ())), body.get("truncated_inputs", 0)
+        return JobState(body["status"], body["done"], body["failed"], _errors(body["errors"]), revisions, num_truncated)
+
+    async def _vectors(self, path: str) -> NDArray[np.float32] | None:
+        """Returns the vectors of an ended job, with NaN for failed inputs; None if they no longer exist."""
+        headers = {"accept": "application/x-npy"}
+        answer = await self._client.request("GET", f"{path}/result", headers=headers, allowed=(NOT_FOUND,))
+        if answer.status_code == NOT_FOUND:
+            return None
+        vectors: NDArray[np.float32] = np.load(io.BytesIO(answer.content), allow_pickle=False)
+        return vectors
+
+    async def _failures(self, path: str, state: JobState) -> dict[int, str]:
+        """Returns the error of each failed input, by its index."""
+        # In an expired job, inputs that never ran are not counted as failed.
+        if len(state.errors) == state.failed and state.status != "expired":
+            return state.errors
+        errors: dict[int, str] = {}
+        url: str | None = ""
+        while url is not None:
+            # Only the query of `next_url`: its path begins with the prefix under which a proxy serves the gateway.
+            params = httpx.URL(url).params
+            page: dict[str, Any] = (await self._client.request("GET", f"{path}/result", params=params)).json()
+            errors |= _errors(page["errors"])
+            url = page["next_url"]
+        return errors
+
+
+def _encode(texts: Sequence[str], fields: Mapping[str, object]) -> tuple[bytes, str]:
+    """Returns the body of a job and its content type: lines, which a gateway reads in portions, unless it has options.
+
+    Lines have no place for options.
+    """
+    if fields:
+        return orjson.dumps({"texts": texts, **fields}), "application/json"
+    lines = [orjson.dumps(text, option=orjson.OPT_APPEND_NEWLINE) for text in texts]
+    return b"".join(lines), "application/x-ndjson"
+
+
+def _errors(items: Sequence[dict[str, Any]]) -> dict[int, str]:
+    return {each["index"]: f"{each['code']}: {each['message']}" for each in items}

@@ -1,0 +1,46 @@
+"""The slices of a file, and the task that a checkpoint belongs to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from redbatch.embed.checkpoint import Checkpoint, OtherTaskError, TaskIdentity
+from redbatch.embed.readers import TXT, InputFile, InputRow
+from redbatch.embed.session import MAX_SLICE_CHARS, slices_of
+
+
+def test_a_slice_is_bounded_in_rows_and_characters() -> None:
+    """It has at most the requested rows, and MAX_SLICE_CHARS characters; a longer text is alone."""
+    lengths = [1, 1, 1, MAX_SLICE_CHARS, 1, MAX_SLICE_CHARS * 2, 0]
+    rows = (InputRow(i, "x" * length) for i, length in enumerate(lengths))
+    assert [[row.line for row in each] for each in slices_of(rows, 2)] == [[0, 1], [2], [3], [4], [5], [6]]
+    assert list(slices_of(iter(()), 2)) == []
+
+
+def identity(path: Path, **fields: object) -> TaskIdentity:
+    """Returns the identity of a task with some options."""
+    return TaskIdentity.of(InputFile(path, TXT, "text", "a.txt"), "http://gateway", None, 10, fields)
+
+
+def test_a_folder_belongs_to_one_task(tmp_path: Path) -> None:
+    """Other options are another task; its idempotency keys stay until the folder is removed, and then change."""
+    source, out = tmp_path / "a.txt", tmp_path / "v.npy"
+    source.write_text("a")
+    first = Checkpoint(out, identity(source))
+    assert not first.open()
+    key = first.idempotency_key(0)
+    first.record_job(0, "http://gateway/jobs/a")
+    again = Checkpoint(out, identity(source))
+    assert again.open()
+    assert again.idempotency_key(0) == key
+    assert again.jobs() == ["http://gateway/jobs/a"]
+    with pytest.raises(OtherTaskError):
+        Checkpoint(out, identity(source, prompt_name="query")).open()
+    again.save(0, np.zeros((1, 2), dtype="<f4"), {})
+    assert again.jobs() == []
+    again.remove()
+    assert not again.open()
+    assert again.idempotency_key(0) != key
