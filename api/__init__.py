@@ -4,7 +4,8 @@
 - dialects: the wire formats of clients.
 - dispatch: the way of a request through the queue.
 - errors: statuses, headers and bodies of errors.
-- http: connections, bodies, API keys, and the request handler.
+- handler: handles one request, from its body to its answer.
+- http: connections, bodies, API keys, and errors as responses.
 - jobs: requests that are answered later.
 - metrics: Prometheus metrics.
 - queues: the queues that the gateway serves.

@@ -10,10 +10,12 @@ from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 
 from api.dialects.operations import BODY_SCHEMAS, SECURITY
+from api.handler import serve
 from api.http.auth import ApiKeyAuthenticator
+from api.http.client_connection import client_address
 from api.http.error_responses import error_response
-from api.http.handler import client_address, request_id_of, serve
 from api.http.lingering_close import LingeringCloseResponse
+from api.http.request_id import request_id_of
 from api.http.root_path import restore_root_path, route_path
 from api.routes import DIALECTS, dialect_of, router
 from api.state import State

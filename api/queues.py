@@ -12,10 +12,9 @@ import structlog
 from api import metrics
 from api.dialects.request import InferenceRequest, InferenceResult
 from api.dispatch.dispatcher import Dispatcher, ProducerSpans
-from api.dispatch.splitting import min_input_limit
 from api.dispatch.vector_cache import create_caching_dispatcher
 from api.jobs.store import JobStore
-from api.settings import GatewaySettings, RequestLimits
+from api.settings import GatewaySettings
 from shared import producer
 from shared.connection import RedisConnection
 from shared.errors import (
@@ -100,10 +99,6 @@ class ServedQueue:
         """Raises JobsFullError: Redis uses more memory than `redis_memory_ratio` allows."""
         if self.dispatcher.monitor.cluster().memory_ratio > self._max_memory_ratio:
             raise JobsFullError("Redis is low on memory: try again later.", retry_after_s=FULL_RETRY_S)
-
-    def max_input_bytes(self, limits: RequestLimits) -> int:
-        """Returns the limit of an input of a function: the gateway's, or that of a worker if it is lower."""
-        return min(limits.max_input_bytes, min_input_limit(self.workers()) or limits.max_input_bytes)
 
     def check_op(self, op: str) -> None:
         """Raises InvalidRequestError: the workers of the queue, or the last ones, do not offer the operation."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import orjson
@@ -25,8 +26,9 @@ from api.dialects.operations import (
 )
 from api.dialects.predict import Predict
 from api.dialects.request import MODEL_HEADER
+from api.handler import respond
 from api.http.error_responses import error_response
-from api.http.handler import request_id_of, respond
+from api.http.request_id import request_id_of
 from api.jobs.routes import router as job_router
 from shared.errors import ModelNotFoundError, NoWorkerError, RequestError, UnavailableError
 from shared.process.admin_server import without_excluded
@@ -54,8 +56,11 @@ DIALECTS: dict[str, BaseDialect] = {
 }
 """The routes that embed, by path.
 
-Their requests go straight to http.handler.serve; the functions of `_add_route` are only for the OpenAPI description.
+Their requests go straight to handler.serve; the functions of `_add_route` are only for the OpenAPI description.
 """
+
+DESCRIPTION_PATHS = ("/docs", "/docs/oauth2-redirect", "/openapi.json", "/redoc")
+"""The paths that FastAPI adds for the OpenAPI description."""
 
 PING = "Whether this gateway can serve, as TEI reports it"
 
@@ -70,10 +75,24 @@ def dialect_of(path: str) -> BaseDialect:
     return DIALECTS.get(path) or (OPENAI if path.startswith("/v1/") else NATIVE)
 
 
+def _routes() -> Iterator[Route]:
+    return (route for route in (*router.routes, *job_router.routes) if isinstance(route, Route))
+
+
 def begins_route(prefix: str) -> bool:
-    """Whether a route begins with a prefix, so that a path with both would be ambiguous; False if it is empty."""
-    paths = (route.path for route in (*router.routes, *job_router.routes) if isinstance(route, Route))
-    return bool(prefix) and any(f"{path}/".startswith(f"{prefix}/") for path in (*paths, "/docs", "/openapi.json"))
+    """Whether a path of a route may begin with a prefix: a path with both would be ambiguous. False if it is empty."""
+    paths = (route.path for route in _routes())
+    return bool(prefix) and any(_may_begin(path, prefix) for path in (*paths, *DESCRIPTION_PATHS))
+
+
+def _may_begin(path: str, prefix: str) -> bool:
+    route, given = path.split("/"), prefix.split("/")
+    for segment, given_segment in zip(route, given, strict=False):
+        if segment.endswith(":path}"):
+            return True
+        if segment != given_segment and not segment.startswith("{"):
+            return False
+    return len(given) <= len(route)
 
 
 def _add_route(dialect: BaseDialect) -> None:

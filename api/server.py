@@ -28,7 +28,7 @@ from shared.process.admin_server import AdminServer, PortTakenError
 from shared.process.gc_tuning import collect_rarely
 from shared.process.listener import BACKLOG, ListenError, raise_open_file_limit
 from shared.process.listener import listen as bind
-from shared.process.settings import EXIT_CONFIGURATION
+from shared.process.settings import EXIT_CONFIGURATION, flag_of, print_error, variable_of
 from shared.process.tracing import Tracing, start_tracing
 
 if TYPE_CHECKING:
@@ -135,7 +135,8 @@ async def serve(settings: GatewaySettings, listen: socket.socket, tracing: Traci
 def run(settings: GatewaySettings, listen: socket.socket | None = None) -> int:
     """Runs a gateway in this process, on `listen` or on a new socket for host and port; returns its exit code."""
     if begins_route(settings.root_path):
-        sys.stderr.write(f"root_path: routes of the gateway begin with {settings.root_path}: choose another prefix\n")
+        where = f"{flag_of('root_path')} ({variable_of('root_path')})"
+        print_error(f"{where}: routes of the gateway begin with it: choose another prefix, got {settings.root_path!r}")
         return EXIT_CONFIGURATION
     raise_open_file_limit()
     tracing = start_tracing(settings.tracing, "gateway")

@@ -9,6 +9,7 @@ import difflib
 import re
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
+from typing import NamedTuple
 
 from pydantic_settings import BaseSettings
 
@@ -18,7 +19,7 @@ from redbatch.bench.settings import BenchSettings
 from redbatch.tune.settings import TuneSettings
 from shared.process.settings import PREFIX, variable_of
 
-CHECKED = "REDBATCH_VARIABLES_CHECKED"
+VARIABLES_CHECKED = "REDBATCH_VARIABLES_CHECKED"
 """Set for the children of `up`, which has already reported the variables."""
 
 SETTINGS: tuple[type[BaseSettings], ...] = (GatewaySettings, WorkerSettings, BenchSettings, TuneSettings)
@@ -34,32 +35,54 @@ SETTINGS_OF_COMMANDS: Mapping[str, tuple[type[BaseSettings], ...]] = {
 OTHER_VARIABLES = {
     "REDBATCH_API_KEY",  # of `redbatch embed`
     *("REDBATCH_REGISTRY", "REDBATCH_SECRETS", "REDBATCH_VERSION", "REDBATCH_WORKER_VERSION"),  # of swarm/stack.yml
-    CHECKED,
+    VARIABLES_CHECKED,
 }
 TEST_PREFIX = "REDBATCH_TEST_"
 
-RENAMED: Mapping[str, str] = {
-    "GATEWAYS": "use redbatch up --gateways",
-    "MAX_BATCH_SIZE": "set REDBATCH_MAX_BATCH_SIZE",
-    "MAX_BATCH_WAIT_MS": "set REDBATCH_MAX_BATCH_WAIT_MS",
-    "MAX_QUEUE_SIZE": "set REDBATCH_MAX_QUEUE_INPUTS, which counts inputs",
-    "MAX_WAIT_MS": "set REDBATCH_MAX_BATCH_WAIT_MS",
-    "MAX_WAIT_TIME": "set REDBATCH_MAX_BATCH_WAIT_MS, in milliseconds",
-    "MODEL_NAME": "set REDBATCH_MODEL",
-    "NUM_WORKERS": "use redbatch up --workers, or set REDBATCH_DEVICES=all for an engine on each GPU",
-    "QUEUE_SHARDS": "remove it: a queue has no shards, and no lock that they would relieve",
-    "REDIS_URL": "set REDBATCH_REDIS_URL",
-    "REQUEST_TIMEOUT_S": "set REDBATCH_REQUEST_TIMEOUT_MS, in milliseconds",
-    "TIMEOUT_SECONDS": "set REDBATCH_MAX_BATCH_WAIT_MS, in milliseconds",
-    "WORKERS": "use redbatch up --workers",
-}
-"""What to do instead, by the name in another system; with the prefix REDBATCH_ it is understood too."""
 
-BARE_NAMES = (
-    *("MAX_BATCH_SIZE", "MAX_BATCH_WAIT_MS", "MAX_WAIT_MS", "MODEL_NAME", "NUM_WORKERS", "QUEUE_SHARDS", "REDIS_URL"),
-    "REQUEST_TIMEOUT_S",
+class ForeignName(NamedTuple):
+    """A name that other systems have for a setting.
+
+    `setting` is ours, or "", and `note` how it differs. `instead` is what to do if that is not to set it. If
+    `is_distinct`, the name is reported without the prefix REDBATCH_ too: the others have too many meanings.
+    """
+
+    name: str
+    setting: str = ""
+    note: str = ""
+    instead: str = ""
+    is_distinct: bool = False
+
+    @property
+    def advice(self) -> str:
+        """What to do."""
+        return self.instead or f"set {variable_of(self.setting)}{self.note}"
+
+
+FOREIGN_NAMES = (
+    ForeignName("GATEWAYS", instead="use redbatch up --gateways"),
+    ForeignName("MAX_BATCH_SIZE", "max_batch_size", is_distinct=True),
+    ForeignName("MAX_BATCH_WAIT_MS", "max_batch_wait_ms", is_distinct=True),
+    ForeignName("MAX_QUEUE_SIZE", "max_queue_inputs", ", which counts inputs"),
+    ForeignName("MAX_WAIT_MS", "max_batch_wait_ms", is_distinct=True),
+    ForeignName("MAX_WAIT_TIME", "max_batch_wait_ms", ", in milliseconds"),
+    ForeignName("MODEL_NAME", "model", is_distinct=True),
+    ForeignName(
+        "NUM_WORKERS",
+        "devices",
+        instead="use redbatch up --workers, or set REDBATCH_DEVICES=all for an engine on each GPU",
+        is_distinct=True,
+    ),
+    ForeignName(
+        "QUEUE_SHARDS",
+        instead="remove it: a queue has no shards, and no lock that they would relieve",
+        is_distinct=True,
+    ),
+    ForeignName("REDIS_URL", "redis_url", is_distinct=True),
+    ForeignName("REQUEST_TIMEOUT_S", "request_timeout_ms", ", in milliseconds", is_distinct=True),
+    ForeignName("TIMEOUT_SECONDS", "max_batch_wait_ms", ", in milliseconds"),
+    ForeignName("WORKERS", instead="use redbatch up --workers"),
 )
-"""The names that are reported without the prefix: the others have too many meanings."""
 
 _SERVICE = re.compile(r"_SERVICE_(HOST|PORT(_\w+)?)$|_PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?$")
 _SERVICE_URL = re.compile(r"(tcp|udp|sctp)://")
@@ -72,15 +95,15 @@ def ineffective_variables(environment: Mapping[str, str], command: str) -> dict[
         environment: of the process.
         command: of `redbatch`; those that run no model and no gateway do not report names of other systems.
     """
-    if CHECKED in environment:
+    if VARIABLES_CHECKED in environment:
         return {}
     known = {variable_of(name) for each in SETTINGS for name in each.model_fields} | OTHER_VARIABLES
     found = {name: _advice(name, known) for name in environment if _is_unknown(name, environment[name], known)}
     read = {variable_of(name) for each in SETTINGS_OF_COMMANDS.get(command, ()) for name in each.model_fields}
-    for name in BARE_NAMES if read else ():
-        right = re.search(rf"{PREFIX}\w+", RENAMED[name])
-        if name in environment and (right is None or right[0] in read - environment.keys()):
-            found[name] = RENAMED[name]
+    for each in FOREIGN_NAMES if read else ():
+        is_unset = not each.setting or variable_of(each.setting) in read - environment.keys()
+        if each.is_distinct and each.name in environment and is_unset:
+            found[each.name] = each.advice
     return found
 
 
@@ -95,7 +118,8 @@ def _is_unknown(name: str, value: str, known: AbstractSet[str]) -> bool:
 
 def _advice(name: str, known: AbstractSet[str]) -> str:
     plain = name.upper().removeprefix(PREFIX)
-    if plain in RENAMED:
-        return RENAMED[plain]
+    for each in FOREIGN_NAMES:
+        if each.name == plain:
+            return each.advice
     close = difflib.get_close_matches(plain, [each.removeprefix(PREFIX) for each in known - OTHER_VARIABLES], n=1)
     return f"set {PREFIX}{close[0]}" if close else "see redbatch settings for all names"

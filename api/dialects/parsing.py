@@ -70,7 +70,7 @@ def parse_object(body: bytes) -> dict[str, Any]:
 
 
 def check_parts(body: bytes) -> None:
-    """Raises TooLargeError: a body has over MAX_PARTS lists, objects, fields, texts and numbers.
+    """Raises TooLargeError: a body or a line has over MAX_PARTS lists, objects, fields, texts and numbers.
 
     Counts piece by piece and stops at the limit: counting takes longest where there are most parts.
     """
@@ -83,7 +83,10 @@ def check_parts(body: bytes) -> None:
         quotes = body.count(b'"', start, end) - body.count(b'\\"', start, end)
         parts += quotes // 2 + body.count(b"[", start, end) + body.count(b"{", start, end)
         if parts > MAX_PARTS:
-            raise TooLargeError("The body holds too many token ids, texts or lists: send fewer at once.")
+            raise TooLargeError(
+                f"There are too many texts, numbers, fields and lists in one JSON document, over {MAX_PARTS}: send "
+                "fewer at once; a job may hold more, in lines (application/x-ndjson)."
+            )
 
 
 def parse_inputs(value: object, max_inputs: int, name: str, *, partial: bool = False) -> tuple[Input, ...]:

@@ -4,7 +4,8 @@
 - vector_cache: returns cached vectors and computes the others.
 - admission: whether to accept a request, and when a refused client may retry.
 - monitor: the state of Redis and of the fleet, polled.
-- splitting: the entries of a request, and the size limits of its answer.
+- size_limits: the size limits of a request that depend on its workers.
+- splitting: the entries of a request.
 - inflight: one request in flight: its entries, their refs, and their replies.
 - submitter: adds entries to the stream and cancels them.
 - replies: how replies come back to the requests that wait.

@@ -19,7 +19,8 @@ from api.dispatch.inflight import InFlight
 from api.dispatch.monitor import Monitor, MonitorCallbacks
 from api.dispatch.reconciler import Reconciler
 from api.dispatch.replies import Replies
-from api.dispatch.splitting import check_input_sizes, check_output_size, split
+from api.dispatch.size_limits import check_input_sizes, check_output_size
+from api.dispatch.splitting import split
 from api.dispatch.submitter import PendingSubmit, SubmitCallbacks, Submitter
 from api.settings import GatewaySettings
 from shared.connection import QueueConnections

@@ -1,11 +1,11 @@
-"""HTTP in the gateway process: connections, bodies, API keys, and the request handler.
+"""HTTP in the gateway process: connections, bodies, API keys, and errors as responses.
 
 - auth: authenticates API keys.
 - body: reads bodies within their bounds.
-- client_connection: whether the client is still there, and a task to cancel when it leaves.
+- client_connection: the client's address, whether it is still there, and a task to cancel when it leaves.
 - error_responses: errors as responses, in the client's dialect, counted and logged.
-- handler: handles one request, from its body to its answer.
 - lingering_close: answers a request whose body is not read, then closes the connection.
 - root_path: the prefix under which a proxy serves the gateway.
 - protocol: the connection, as a uvicorn protocol.
+- request_id: the id of a request, in its answer and in the logs.
 """

@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 
 BUDGET_RETRY_S = 1.0
 SMALL_BYTES = 64 * 1024
+LARGE_BODY_BYTES = 64 * 1024
+"""To join and parse larger bodies may take tens of milliseconds.
+
+They are parsed one at a time; after each, other work gets as much time as the parsing took.
+"""
 
 
 class BodyUnreadError(Exception):
@@ -56,6 +61,22 @@ class BodyBudget:
         """Releases the memory of a body of `size` bytes."""
         if size > SMALL_BYTES:
             self._used -= size
+
+
+class Reservation:
+    """The memory that one body holds of a budget, while it grows and shrinks."""
+
+    def __init__(self, budget: BodyBudget) -> None:
+        self._budget = budget
+        self._size = 0
+
+    def resize(self, size: int) -> None:
+        """Reserves memory for `size` bytes in all. Raises TooManyBodiesError: there is none; then none is reserved."""
+        self._budget.release(self._size)
+        self._size = 0
+        if size > SMALL_BYTES and not self._budget.grow(0, size):
+            raise _too_many()
+        self._size = size
 
 
 class BodyLimits(NamedTuple):
@@ -121,14 +142,17 @@ async def _read(request: Request, limits: BodyLimits, pieces: list[bytes]) -> No
         if size + len(piece) > limits.max_bytes:
             raise _too_large(limits)
         if size + len(piece) > SMALL_BYTES and not limits.budget.grow(size, len(piece)):
-            full = TooManyBodiesError(
-                "Too many large bodies are being received: try again soon, or raise the setting max_bodies_bytes of "
-                "the gateway.",
-                retry_after_s=BUDGET_RETRY_S,
-            )
-            raise BodyUnreadError(full)
+            raise BodyUnreadError(_too_many())
         size += len(piece)
         pieces.append(piece)
+
+
+def _too_many() -> TooManyBodiesError:
+    return TooManyBodiesError(
+        "Too many large bodies are being received: try again soon, or raise the setting max_bodies_bytes of the "
+        "gateway.",
+        retry_after_s=BUDGET_RETRY_S,
+    )
 
 
 def _too_large(limits: BodyLimits) -> BodyUnreadError:

@@ -10,7 +10,7 @@ import orjson
 from fastapi import Response
 
 from api.dialects.operations import JSON
-from api.dispatch.splitting import check_input_sizes, check_output_size
+from api.dispatch.size_limits import check_input_sizes, check_output_size
 from api.jobs.creation import CHUNK_INPUTS, find_queue, parse_idempotency_key, upload_and_create
 from api.jobs.inputs import JobInput, check_input
 from api.jobs.representation import format_public_id, job_links, status_url

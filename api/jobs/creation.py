@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import nullcontext
 from functools import partial
@@ -14,7 +15,8 @@ from starlette.requests import ClientDisconnect
 from api.dialects.headers import media_type_of, parse_lane
 from api.dialects.parsing import too_many_inputs_error
 from api.dialects.request import MODEL_HEADER, PRIORITY_HEADER
-from api.http.body import BodyLimits, BodyUnreadError, read_body
+from api.dispatch.size_limits import input_limit
+from api.http.body import LARGE_BODY_BYTES, BodyLimits, BodyUnreadError, Reservation, read_body
 from api.http.protocol import QUEUE
 from api.jobs.inputs import JobInput, check_text, check_value
 from api.jobs.ndjson import NdjsonReader
@@ -26,6 +28,7 @@ from shared.errors import (
     InvalidRequestError,
     RedbatchError,
     RedisUnreachableError,
+    RequestError,
     TooManyBodiesError,
 )
 from shared.keys import BULK
@@ -70,7 +73,8 @@ async def create_job(request: Request, state: State, tenant: Tenant) -> tuple[Se
     lane = parse_lane(body.priority or headers.get(PRIORITY_HEADER), BULK)
     queue = find_queue(request, state, body.model or headers.get(MODEL_HEADER))
     if body.is_for_function:
-        op, check = PREDICT, partial(check_value, max_bytes=queue.max_input_bytes(state.limits))
+        limit = input_limit(state.limits.max_input_bytes, queue.workers())
+        op, check = PREDICT, partial(check_value, limit=limit)
     else:
         op, check = EMBED, partial(check_text, max_chars=state.limits.max_input_chars)
     queue.check_op(op)
@@ -95,18 +99,25 @@ async def _create_from_lines(
         error = TooManyBodiesError("Too many jobs are being received: try again soon.", retry_after_s=UPLOADS_RETRY_S)
         raise BodyUnreadError(error)
     state.uploads += 1
+    held = Reservation(state.body_budget)
     try:
         lane = parse_lane(headers.get(PRIORITY_HEADER), BULK)
         queue = find_queue(request, state, headers.get(MODEL_HEADER))
         limits = queue.dispatcher.monitor.limits(tenant, state.jobs.timeout_s)
         upload = JobUpload(queue.job_store, state.jobs, JobRequest(tenant.name, lane, idempotency_key, limits))
-        reader = NdjsonReader(state.jobs.max_inputs, state.limits.max_input_chars, queue.max_input_bytes(state.limits))
-        chunks = _with_op(_read_lines(request, headers, reader, state), reader, upload, queue)
+        reader = _reader_of(queue, state)
+        chunks = _with_op(_read_lines(request, headers, reader, state, held), reader, upload, queue)
         return queue, await upload_and_create(upload, chunks, queue)
     except RedbatchError as error:
         raise BodyUnreadError(error) from None
     finally:
         state.uploads -= 1
+        held.resize(0)
+
+
+def _reader_of(queue: ServedQueue, state: State) -> NdjsonReader:
+    limit = input_limit(state.limits.max_input_bytes, queue.workers())
+    return NdjsonReader(state.jobs.max_inputs, state.limits.max_input_chars, limit, queue.dispatcher.monitor.ops)
 
 
 async def upload_and_create(upload: JobUpload, chunks: AsyncIterator[list[JobInput]], queue: ServedQueue) -> str:
@@ -170,9 +181,9 @@ async def _with_op(
 
 
 async def _read_lines(
-    request: Request, headers: Mapping[str, str], reader: NdjsonReader, state: State
+    request: Request, headers: Mapping[str, str], reader: NdjsonReader, state: State, held: Reservation
 ) -> AsyncIterator[list[JobInput]]:
-    """Yields the inputs of a body of lines as they arrive.
+    """Yields the inputs of a body of lines as they arrive; reserves the memory of those that are not uploaded yet.
 
     The whole body may take any time, but each pause between two pieces is limited to `body_timeout_s`.
     """
@@ -181,6 +192,7 @@ async def _read_lines(
     if content_length.isdigit() and int(content_length) > max_bytes:
         raise _too_large(max_bytes)
     size, more_body = 0, True
+    waiting: deque[int] = deque(maxlen=state.jobs.inputs_per_entry)  # the upload waits until an entry is full
     while more_body:
         try:
             async with asyncio.timeout(timeout_s):
@@ -193,8 +205,20 @@ async def _read_lines(
         size += len(piece)
         if size > max_bytes:
             raise _too_large(max_bytes)
-        yield reader.feed(piece)
-    yield reader.end()
+        inputs = await _parse(reader, piece, state)
+        waiting.extend([0 if isinstance(each, RequestError) else len(each) for each in inputs])
+        held.resize(reader.rest_bytes + sum(waiting))
+        yield inputs
+    yield await _parse(reader, None, state)
+
+
+async def _parse(reader: NdjsonReader, piece: bytes | None, state: State) -> list[JobInput]:
+    """Returns the inputs of the lines that a piece completes; None completes the last line."""
+    parse = reader.end if piece is None else partial(reader.feed, piece)
+    if reader.rest_bytes < LARGE_BODY_BYTES or (piece is not None and b"\n" not in piece):
+        return parse()
+    async with state.parse_lock, yield_as_long():
+        return parse()
 
 
 def _too_large(max_bytes: int) -> BodyTooLargeError:

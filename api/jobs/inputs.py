@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from api.dialects.predict import encode_input
 from shared.codec import input_size
 from shared.errors import InvalidRequestError, RequestError, TooLargeError
 from shared.messages import Input
+
+if TYPE_CHECKING:
+    from api.dispatch.size_limits import InputLimit
 
 JobInput = Input | RequestError
 """A text, token ids, or the JSON or binary content of a function's input; or the error of an invalid one."""
@@ -26,14 +29,17 @@ def check_text(text: str, max_chars: int) -> JobInput:
     return text
 
 
-def check_value(value: Any, max_bytes: int) -> JobInput:  # noqa: ANN401 - any JSON value
-    """Returns an input of a function, or its error if it has over `max_bytes` bytes, or cannot be encoded."""
+def check_value(value: Any, limit: InputLimit) -> JobInput:  # noqa: ANN401 - any JSON value
+    """Returns an input of a function, or its error if it is over the limit, or cannot be encoded."""
     try:
         encoded = encode_input(value, "input")
     except InvalidRequestError as error:
         return error
-    if (size := input_size(encoded)) > max_bytes:
-        return TooLargeError(f"The input has {size} bytes, over the limit of {max_bytes} (max_input_bytes).")
+    if (size := input_size(encoded)) > limit.max_bytes:
+        return TooLargeError(
+            f"The input has {size} bytes, over the limit of {limit.max_bytes}: send less, or raise the setting "
+            f"{limit.setting}."
+        )
     return encoded
 
 

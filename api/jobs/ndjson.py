@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
+from typing import TYPE_CHECKING
+
 import orjson
 
+from api.dialects.parsing import check_parts
 from api.jobs.inputs import JobInput, check_text, check_value
 from shared.errors import InvalidRequestError, TooLargeError
 from shared.messages import EMBED, PREDICT
 
+if TYPE_CHECKING:
+    from api.dispatch.size_limits import InputLimit
+
 BYTES_PER_CHAR = 12
 """Maximum bytes of JSON per character, as in \\ud83d\\ude00."""
+
+JSON_BYTES_PER_BYTE = 3
+"""Maximum bytes of JSON per byte of a function's input, as in \\u00e9 for a character of two bytes."""
 
 MAX_FRAMING_BYTES = 4_096
 """Maximum bytes of a line beside its input."""
@@ -22,23 +32,35 @@ class NdjsonReader:
 
     Args:
         max_inputs: maximum number of inputs.
-        max_chars: maximum length of a text, in characters. It bounds a line too, whatever it holds.
-        max_input_bytes: maximum size of an input of a function.
+        max_chars: maximum length of a text, in characters.
+        input_limit: of an input of a function.
+        ops: the operations that the queue's workers offer; empty while they are unknown.
 
     Attributes:
         inputs: number of inputs so far.
         op: the operation on all of them: EMBED, PREDICT, or None before the first line.
     """
 
-    def __init__(self, max_inputs: int, max_chars: int, max_input_bytes: int) -> None:
+    def __init__(
+        self, max_inputs: int, max_chars: int, input_limit: InputLimit, ops: AbstractSet[str] = frozenset()
+    ) -> None:
         self._max_inputs = max_inputs
         self._max_chars = max_chars
-        self._max_input_bytes = max_input_bytes
-        self._max_bytes = max_chars * BYTES_PER_CHAR + MAX_FRAMING_BYTES
-        self._rest = b""
+        self._input_limit = input_limit
+        self._max_line_bytes = {
+            EMBED: max_chars * BYTES_PER_CHAR + MAX_FRAMING_BYTES,
+            PREDICT: input_limit.max_bytes * JSON_BYTES_PER_BYTE + MAX_FRAMING_BYTES,
+        }
+        self._possible_ops = ops & self._max_line_bytes.keys() or self._max_line_bytes.keys()
+        self._rest = bytearray()
         self._line = 0
         self.inputs = 0
         self.op: str | None = None
+
+    @property
+    def rest_bytes(self) -> int:
+        """The bytes of the last line so far, which are in memory until it is complete."""
+        return len(self._rest)
 
     def feed(self, piece: bytes) -> list[JobInput]:
         """Returns the inputs, or their errors, of the lines that this piece completes.
@@ -48,16 +70,19 @@ class NdjsonReader:
                 the line.
             TooLargeError: there are too many inputs, or a line is longer than any valid one.
         """
-        *lines, self._rest = (self._rest + piece).split(b"\n")
-        if len(self._rest) > self._max_bytes:
-            raise TooLargeError(
-                f"Line {self._line + len(lines) + 1} is too long: an input has at most {self._max_chars} characters."
-            )
-        return [value for line in lines if (value := self._parse_line(line)) is not None]
+        end, *others = piece.split(b"\n")
+        self._rest += end
+        inputs: list[JobInput] = []
+        if others:
+            lines = [bytes(self._rest), *others[:-1]]
+            self._rest = bytearray(others[-1])
+            inputs = [value for line in lines if (value := self._parse_line(line)) is not None]
+        self._check_length()
+        return inputs
 
     def end(self) -> list[JobInput]:
         """Returns the input of the last line, unless the line is empty. Raises what `feed` raises."""
-        line, self._rest = self._rest, b""
+        line, self._rest = bytes(self._rest), bytearray()
         value = self._parse_line(line)
         return [] if value is None else [value]
 
@@ -66,7 +91,10 @@ class NdjsonReader:
         if not line.strip():
             return None
         try:
+            check_parts(line)
             value = orjson.loads(line)
+        except TooLargeError as error:
+            raise TooLargeError(f"Line {self._line}: {error.message}") from None
         except orjson.JSONDecodeError:
             raise InvalidRequestError(f"Line {self._line} is not valid JSON.") from None
         self.inputs += 1
@@ -74,12 +102,23 @@ class NdjsonReader:
             raise TooLargeError(f"There are over {self._max_inputs} inputs: split them into several jobs.")
         if isinstance(value, dict) and "input" in value and "text" not in value:
             self._check_kind(PREDICT)
-            return check_value(value["input"], self._max_input_bytes)
+            return check_value(value["input"], self._input_limit)
         text = value.get("text") if isinstance(value, dict) and "input" not in value else value
         if not isinstance(text, str):
             raise InvalidRequestError(f'Line {self._line}: send "...", {{"text": "..."}} or {{"input": ...}}.')
         self._check_kind(EMBED)
         return check_text(text, self._max_chars)
+
+    def _check_length(self) -> None:
+        """Raises TooLargeError: the line whose end has not arrived is longer than any that the job may hold."""
+        op = self.op or max(self._possible_ops, key=self._max_line_bytes.__getitem__)
+        if len(self._rest) <= self._max_line_bytes[op]:
+            return
+        bound = f"a text has at most {self._max_chars} characters."
+        if op == PREDICT:
+            limit = self._input_limit
+            bound = f"an input has at most {limit.max_bytes} bytes: send less, or raise the setting {limit.setting}."
+        raise TooLargeError(f"Line {self._line + 1} is too long: {bound}")
 
     def _check_kind(self, op: str) -> None:
         self.op = self.op or op

@@ -17,9 +17,10 @@ from api.dialects.native import Native
 from api.dialects.operations import JSON
 from api.dialects.vectors import npy_header
 from api.http.body import BodyUnreadError
+from api.http.client_connection import client_address
 from api.http.error_responses import answer_errors
-from api.http.handler import client_address, request_id_of
 from api.http.protocol import QUEUE
+from api.http.request_id import request_id_of
 from api.jobs import creation, results
 from api.jobs.acceptance import accepted_response
 from api.jobs.operations import OPERATIONS

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from gpuworker.gpu.devices import Gpu
 from gpuworker.settings import WorkerSettings
-from redbatch.variables import CHECKED
+from redbatch.variables import VARIABLES_CHECKED
 from shared.process.settings import variable_of
 from shared.settings import DEFAULT_MODEL, queue_slug
 
@@ -110,4 +110,4 @@ def _environment(base: Mapping[str, str], settings: SettingValues, *, offset: in
     port = child_settings["admin_port"]
     if port.isdecimal() and port != "0":
         child_settings["admin_port"] = str(int(port) + offset)
-    return {**base, CHECKED: "1", **{variable_of(name): value for name, value in child_settings.items()}}
+    return {**base, VARIABLES_CHECKED: "1", **{variable_of(name): value for name, value in child_settings.items()}}

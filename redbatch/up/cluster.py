@@ -31,6 +31,7 @@ from redbatch.urls import http_url, mask_password, redis_cli_line
 from shared.api_keys import add, find, new_key
 from shared.connection import QueueConnections
 from shared.keys import Keys
+from shared.process.tasks import cancel_and_wait
 from shared.settings import QueueSettings
 
 PROBE_EVERY_S = 0.1
@@ -78,21 +79,29 @@ class Cluster:
         """Starts all processes, waits for a signal or a failure, and stops them. Returns the exit code."""
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             asyncio.get_running_loop().add_signal_handler(number, self._on_signal)
+        start = asyncio.create_task(self._start(listener))
+        ended = asyncio.create_task(self._end_requested.wait())
         try:
-            if "redis_url" not in self._settings:
-                self._redis = SupervisedRedis(self, self._data_dir)
-                self._settings["redis_url"] = self._redis.start()
-                if requires_keys(self._gateway):
-                    self._api_key = await self._create_api_key()
-            self._start_children(listener)
-            announcement = asyncio.create_task(self._announce_when_ready(listener.getsockname()[1]))
-            await self._end_requested.wait()
-            announcement.cancel()
+            await asyncio.wait((start, ended), return_when=asyncio.FIRST_COMPLETED)
+            if start.done():
+                await start  # raises its error
+                await ended
         finally:
+            await cancel_and_wait((start, ended))
             await self._stop(listener)
         if self._failure is not None:
             return report_failure(self._failure)
         return EXIT_INTERRUPTED if self._num_signals > 1 else 0
+
+    async def _start(self, listener: socket.socket) -> None:
+        """Starts all processes, and prints how to use them once they serve. Raises LocalRedisError."""
+        if "redis_url" not in self._settings:
+            self._redis = SupervisedRedis(self, self._data_dir)
+            self._settings["redis_url"] = await self._redis.start()
+            if requires_keys(self._gateway):
+                self._api_key = await self._create_api_key()
+        self._start_children(listener)
+        await self._announce_when_ready(listener.getsockname()[1])
 
     async def _create_api_key(self) -> str:
         """Adds an API key to the private Redis and returns it, or returns the key that an earlier `up` kept there.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import os
 import re
@@ -11,18 +12,25 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, Self
+from typing import IO, Literal, Self
 
 from redbatch.up.data_dir import DataDir
 from shared.process.parent_death import wrap_command
 
 START_TIMEOUT_S = 10.0
 LOAD_TIMEOUT_S = 120.0
-"""Maximum time to start with kept data, which the server reads first."""
+"""Maximum times without an answer from a server that starts: without and with kept data.
+
+A server answers while it loads its data, so the whole load may take any time.
+"""
 
 STOP_TIMEOUT_S = 5.0
+POLL_INTERVAL_S = 0.01
+MAX_ATTEMPTS = 5
+"""Another process may take a free port before the server does."""
+
 SERVERS = ("redis-server", "valkey-server")
 
 
@@ -66,20 +74,34 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _serves(port: int, pid: int) -> bool:
-    """Returns whether process `pid`, and not another that took the port, serves there and has loaded its data."""
+def _is_taken(port: int) -> bool:
+    """Returns whether a process uses a port of 127.0.0.1, or used it a moment ago."""
+    try:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", port))
+    except OSError:
+        return True
+    return False
+
+
+def _ask(port: int, pid: int) -> Literal["silent", "loading", "ready"]:
+    """Returns the state of process `pid`; "silent" too if another process has the port."""
     reply = b""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
             connection.sendall(b"PING\r\nINFO server\r\n")
             while (match := re.search(rb"process_id:(\d+)\r", reply)) is None:
                 received = connection.recv(65_536)
-                if not received or received.startswith(b"-NOAUTH"):
-                    return bool(received)  # with a password set, it reveals nothing else to unauthenticated clients
+                if received.startswith(b"-NOAUTH"):
+                    return "ready"  # with a password set, it reveals nothing else to unauthenticated clients
+                if not received:
+                    return "silent"
                 reply += received
     except OSError:
-        return False
-    return reply.startswith(b"+PONG") and int(match[1]) == pid
+        return "silent"
+    if int(match[1]) != pid:
+        return "silent"
+    return "ready" if reply.startswith(b"+PONG") else "loading"
 
 
 class LocalRedis:
@@ -118,6 +140,7 @@ class LocalRedis:
         self._options = tuple(options)
         self._output = output
         self._process: subprocess.Popen[bytes] | None = None
+        self._is_ready = False
 
     @property
     def url(self) -> str:
@@ -140,23 +163,13 @@ class LocalRedis:
 
         Raises LocalRedisError with the last line of its output if it does not start.
         """
-        if self.is_running():
-            return
-        if self.directory is None:
-            self.directory = Path(tempfile.mkdtemp(prefix="redbatch-redis-"))
-        attempts = 1 if self._is_port_fixed else 5  # another process may take a free port before the server does
-        for attempt in range(1, attempts + 1):
-            if not self._is_port_fixed:
-                self.port = free_port()
-            self._spawn()
-            if self._wait_until_ready():
-                self._is_port_fixed = True
-                return
-            self._end_process()
-            if attempt == attempts:
-                reason = self._last_output_line()
-                self._remove_directory()
-                raise LocalRedisError(f"{self.binary} did not start on port {self.port}: {reason}")
+        for process in self._attempts():
+            self._is_ready = self._wait_until_ready(process)
+
+    async def start_async(self) -> None:
+        """Does as `start`, but waits outside of the event loop. If this call is cancelled, call `stop`."""
+        for process in self._attempts():  # not in the other thread: the server dies with the thread that started it
+            self._is_ready = await asyncio.to_thread(self._wait_until_ready, process)
 
     def stop(self) -> None:
         """Ends the server and removes its temporary directory. A second call does nothing."""
@@ -180,7 +193,32 @@ class LocalRedis:
         kept = [] if self._data_dir is None else ["--appendonly", "yes", "--appendfsync", "everysec"]
         return [str(self.binary), *defaults, *kept, *self._options]
 
-    def _spawn(self) -> None:
+    def _attempts(self) -> Iterator[subprocess.Popen[bytes]]:
+        """Yields the process of each attempt; the caller waits for it, and sets `_is_ready`.
+
+        There is another attempt, on another port, only if the port was taken: kept data may take long to load.
+        """
+        if self.is_running():
+            return
+        if self.directory is None:
+            self.directory = Path(tempfile.mkdtemp(prefix="redbatch-redis-"))
+        attempts_left = 1 if self._is_port_fixed else MAX_ATTEMPTS
+        while True:
+            attempts_left -= 1
+            if not self._is_port_fixed:
+                self.port = free_port()
+            yield self._spawn()
+            if self._is_ready:
+                self._is_port_fixed = True
+                return
+            is_port_taken = not self.is_running() and _is_taken(self.port)
+            self._end_process()
+            if not (attempts_left and is_port_taken):
+                reason = self._last_output_line()
+                self._remove_directory()
+                raise LocalRedisError(f"{self.binary} did not start on port {self.port}: {reason}")
+
+    def _spawn(self) -> subprocess.Popen[bytes]:
         log = self._log_file() if self._output is None else None
         try:
             self._process = subprocess.Popen(
@@ -197,6 +235,7 @@ class LocalRedis:
         finally:
             if log is not None:
                 log.close()
+        return self._process
 
     def _log_path(self) -> Path:
         return Path(self.directory or tempfile.gettempdir()) / "redis.log"
@@ -204,13 +243,17 @@ class LocalRedis:
     def _log_file(self) -> IO[bytes]:
         return self._log_path().open("ab")
 
-    def _wait_until_ready(self) -> bool:
-        """Waits until the server answers a PING. Returns False if it ends, or does not answer in time."""
-        deadline = time.monotonic() + (START_TIMEOUT_S if self._data_dir is None else LOAD_TIMEOUT_S)
-        while self.is_running() and time.monotonic() < deadline:
-            if _serves(self.port, self.pid):
+    def _wait_until_ready(self, process: subprocess.Popen[bytes]) -> bool:
+        """Waits until the server answers a PING. Returns False if it ends, or answers nothing for too long."""
+        timeout_s = START_TIMEOUT_S if self._data_dir is None else LOAD_TIMEOUT_S
+        deadline = time.monotonic() + timeout_s
+        while process.poll() is None and time.monotonic() < deadline:
+            state = _ask(self.port, process.pid)
+            if state == "ready":
                 return True
-            time.sleep(0.01)
+            if state == "loading":
+                deadline = time.monotonic() + timeout_s
+            time.sleep(POLL_INTERVAL_S)
         return False
 
     def _last_output_line(self) -> str:

@@ -12,6 +12,8 @@ from redbatch.up.supervisor import SupervisorCallbacks
 
 NAME = "redis"
 CHECK_EVERY_S = 0.1
+NOTICE_AFTER_S = 5.0
+"""A start that takes longer is reported."""
 
 
 class SupervisedRedis:
@@ -26,14 +28,16 @@ class SupervisedRedis:
         self._callbacks = callbacks
         self._lines = LineReader(self._take_line)
         self._server = LocalRedis(output=self._lines.descriptor, data_dir=data_dir)
-        self._loss = "lost its data" if data_dir is None else "keeps its data"
+        self._keeps_data = data_dir is not None
         self._task: asyncio.Task[None] | None = None
 
-    def start(self) -> str:
-        """Starts the server and its supervision; returns its URL. Raises LocalRedisError."""
+    async def start(self) -> str:
+        """Starts the server and its supervision; returns its URL. If it is cancelled, call `stop`.
+
+        Raises LocalRedisError.
+        """
         self._lines.start()
-        # Blocks for some milliseconds, but must run in this thread: the server dies with the thread that started it.
-        self._server.start()
+        await self._start_server()
         self._task = asyncio.get_running_loop().create_task(self._keep_running())
         return self._server.url
 
@@ -46,9 +50,18 @@ class SupervisedRedis:
         await self._lines.finish()
 
     def _take_line(self, text: str) -> None:
-        # Drops the warning about overcommit at each start: it concerns forks that save data; there is no persistence.
-        if "overcommit" not in text:
+        # The warning about overcommit concerns forks, which rewrite kept data; without any, there are none.
+        if self._keeps_data or "overcommit" not in text:
             self._callbacks.on_line(NAME, text)
+
+    async def _start_server(self) -> None:
+        """Starts the server, which may take long with kept data. Raises LocalRedisError."""
+        text = "still loads the data that it kept" if self._keeps_data else "does not answer yet"
+        notice = asyncio.get_running_loop().call_later(NOTICE_AFTER_S, self._callbacks.on_event, NAME, text)
+        try:
+            await self._server.start_async()
+        finally:
+            notice.cancel()
 
     async def _keep_running(self) -> None:
         clock = asyncio.get_running_loop().time
@@ -60,11 +73,12 @@ class SupervisedRedis:
             decision = decide_restart(1, clock() - started, quick_deaths, was_ready=True)
             if isinstance(decision, Restart):
                 quick_deaths = decision.quick_deaths
-                self._callbacks.on_event(NAME, f"died and {self._loss}; starting again on the same port")
+                consequence = "keeps its data" if self._keeps_data else "lost its data"
+                self._callbacks.on_event(NAME, f"died and {consequence}; starting again on the same port")
                 await asyncio.sleep(decision.delay_s)
             started = clock()
             try:
-                self._server.start()
+                await self._start_server()
             except LocalRedisError as error:
                 self._callbacks.on_give_up(NAME, str(error))
                 return

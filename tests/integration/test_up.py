@@ -24,6 +24,7 @@ import pytest
 import redis
 
 from tests import plain_http
+from tests.fake_redis import make_fake_redis
 from tests.servers import server_binary
 from tests.waiting import wait_until
 
@@ -410,6 +411,17 @@ async def test_a_data_directory_serves_one_up(start: Start, tmp_path: Path) -> N
     first.process.send_signal(signal.SIGINT)
     assert await first.wait_until_ended() == 0
     await start("--data-dir", str(data)).wait_until_ready()
+
+
+async def test_ctrl_c_ends_the_wait_for_kept_data(start: Start, tmp_path: Path) -> None:
+    """A large folder may take minutes to load: the user need not wait for it to stop `up`."""
+    data, program = tmp_path / "data", make_fake_redis(tmp_path / "programs")
+    up = start("--data-dir", str(data), PATH=f"{program.parent}:{os.environ['PATH']}")
+    await wait_until((data / "contacted").exists, "Redis loads its data", timeout_s=START_S)
+    processes = up.all_descendants()
+    up.process.send_signal(signal.SIGINT)
+    assert await up.wait_until_ended() == 0
+    assert running(processes) == []
 
 
 async def test_without_a_data_directory_it_says_what_a_restart_loses(start: Start) -> None:

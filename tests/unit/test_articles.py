@@ -10,7 +10,7 @@ import typer
 
 from api.app import description
 from redbatch.commands import app
-from redbatch.variables import BARE_NAMES, OTHER_VARIABLES, SETTINGS
+from redbatch.variables import FOREIGN_NAMES, OTHER_VARIABLES, SETTINGS
 from shared.process.settings import flag_of, variable_of
 
 ROOT = Path(__file__).parents[2]
@@ -67,7 +67,7 @@ def test_each_metric_and_command_exists() -> None:
     assert here(r"^redbatch [a-z]+") - {f"redbatch {name}" for name in group.commands} == set()  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("name", [each for each in BARE_NAMES if each != "REDIS_URL"])
+@pytest.mark.parametrize("name", [each.name for each in FOREIGN_NAMES if each.is_distinct and each.name != "REDIS_URL"])
 def test_each_name_that_is_warned_of_is_explained(name: str) -> None:
     """The warning of `redbatch` and the page agree on what the names of other systems are."""
     assert f"`{name}" in PAGE

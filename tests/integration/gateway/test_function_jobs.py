@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +88,59 @@ async def test_long_outputs_come_in_shorter_pages(cluster: GatewayCluster) -> No
     page = client.get(lines["result_url"] + "?limit=40").json()
     assert (len(page["outputs"]), page["next_url"]) == (32, f"{lines['result_url']}?offset=32&limit=40")
     assert [output[0] for output in client.outputs(lines)] == values
+
+
+async def test_lines_may_be_as_long_as_the_inputs_of_the_function(cluster: GatewayCluster) -> None:
+    """32 lines of 1.4 MB, of which one entry could not hold all, and one of 8 MB; a longer line is refused as such."""
+    gateway = await start(cluster)
+    client = JobClient(gateway)
+    values = [*(f"{i:08}" + "x" * 1_400_000 for i in range(32)), "y" * 8_000_000]
+    new_job = client.job_of(client.post_lines([{"input": value} for value in values]))
+    job = client.wait_until_ended(new_job)
+    assert (job["status"], job["done"], job["failed"]) == ("done", 33, 0)
+    assert [output[0] for output in client.outputs(new_job)] == values
+    refused = client.post_lines([{"input": 1}, {"input": "x" * 26_000_000}])
+    assert (refused.status_code, error_of(refused)["code"]) == (413, "too_large")
+    assert "Line 2 is too long: an input has at most 8388608 bytes" in error_of(refused)["message"]
+    assert "max_input_bytes of the gateway" in error_of(refused)["message"]
+
+
+async def test_the_lines_that_a_gateway_holds_are_bounded(cluster: GatewayCluster) -> None:
+    """Lines that have arrived but fill no entry yet count among the bodies; once the job exists, others get 202."""
+    gateway = await start(cluster, max_bodies_bytes=120_000)
+    client = JobClient(gateway)
+    line, sent, resumed = b'{"input": "%s"}\n' % (b"x" * 100_000), threading.Event(), threading.Event()
+
+    def slow_lines() -> Iterator[bytes]:
+        yield line * 3
+        sent.set()
+        resumed.wait(60)
+        yield line
+
+    slow = asyncio.create_task(asyncio.to_thread(client.post_lines, slow_lines()))
+    await asyncio.to_thread(sent.wait, 60)
+    for _ in range(20):  # meanwhile the event loop of the gateway reads what was sent before
+        assert plain_http.get(f"{gateway.url}/livez").status_code == 200
+    refused = client.post_lines([{"input": "y" * 100_000}])
+    assert (refused.status_code, error_of(refused)["code"]) == (429, "too_many_bodies")
+    resumed.set()
+    assert client.wait_until_ended(client.job_of(await slow))["done"] == 4
+    assert client.post_lines([{"input": "y" * 100_000}]).status_code == 202
+
+
+async def test_the_error_of_a_large_input_names_the_setting_that_bounds_it(cluster: GatewayCluster) -> None:
+    """The worker's limit, where that is lower than the gateway's, for jobs in either form."""
+    cluster.environment["PYTHONPATH"] = str(ROOT)
+    gateway, _ = await asyncio.gather(cluster.start_gateway(), cluster.start_worker(ECHO, max_model_input_bytes=1_000))
+    await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
+    client = JobClient(gateway)
+    for answer in (
+        client.post({"inputs": ["x" * 2_000, 1]}),
+        client.post_lines([{"input": "x" * 2_000}, {"input": 1}]),
+    ):
+        job = client.wait_until_ended(client.job_of(answer))
+        assert (job["done"], job["failed"]) == (1, 1)
+        assert "over the limit of 1000: send less, or raise the setting max_model_input_bytes" in str(job["errors"])
 
 
 async def test_what_a_queue_cannot_do_is_refused_before_it_is_accepted(cluster: GatewayCluster) -> None:

@@ -174,3 +174,29 @@ async def test_predict_becomes_a_job(cluster: GatewayCluster) -> None:
         assert [output[0] for output in page_of(client, new_job)["outputs"]] == values
     refused = send(gateway, "/embed", {"text": "a"})
     assert (refused.status_code, "It offers: predict." in refused.text) == (400, True)
+
+
+async def test_the_memory_of_a_body_is_free_once_it_is_a_job(cluster: GatewayCluster) -> None:
+    """Accepted or refused, a large body leaves the budget of bodies: the next one gets the memory."""
+    gateway, _ = await asyncio.gather(cluster.start_gateway(max_bodies_bytes=100_000), cluster.start_worker())
+    await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
+    client, large = JobClient(gateway), {"texts": ["x" * 80_000]}
+    jobs = [accepted(send(gateway, "/embed", large)) for _ in range(2)]
+    assert send(gateway, "/embed", large | {"dimensions": "many"}).status_code == 400
+    assert send(gateway, "/embed", large, idempotency_key="a b").status_code == 400
+    jobs.append(accepted(send(gateway, "/embed", large)))
+    assert [client.wait_until_ended(each)["status"] for each in jobs] == ["done"] * 3
+
+
+async def test_an_accepted_job_has_no_duration(cluster: GatewayCluster) -> None:
+    """A 202 is counted, but the time until it would look like a fast answer among those of requests."""
+    gateway, _ = await asyncio.gather(cluster.start_gateway(), cluster.start_worker())
+    await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
+    client = JobClient(gateway)
+    client.wait_until_ended(accepted(send(gateway, "/embed", {"text": "a"})))
+    for _ in range(2):
+        assert gateway.embed({"text": "a"}).status_code == 200
+    requests = 'redbatch_requests_total{route="/embed",status="%d"}'
+    durations = "redbatch_request_duration_seconds_count"
+    await wait_until(lambda: gateway.metric(requests % 200) == 2 <= gateway.metric(durations), "both are counted")
+    assert (gateway.metric(requests % 202), gateway.metric(durations)) == (1, 2)

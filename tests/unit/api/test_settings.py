@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 from pydantic import ValidationError
 
+from api.app import description, make_app
 from api.routes import begins_route
+from api.server import run
 from api.settings import GatewaySettings
+from api.state import State
+from shared.process.settings import EXIT_CONFIGURATION
 
 
 def test_networks_of_proxies() -> None:
@@ -31,13 +37,20 @@ def test_a_prefix_is_a_path(value: str) -> None:
         GatewaySettings(root_path=value)
 
 
-def test_a_prefix_with_which_routes_begin_is_ambiguous() -> None:
-    """Whether a proxy has removed it could not be known."""
-    assert [
-        each for each in ("/v1", "/jobs", "/embed", "/docs", "/job", "/v", "/ai/jobs", "") if begins_route(each)
-    ] == [
-        "/v1",
-        "/jobs",
-        "/embed",
-        "/docs",
-    ]
+AMBIGUOUS = ["/v1", "/jobs", "/embed", "/docs", "/redoc", "/v1/models/x", "/v1/models/x/y", "/jobs/x", "/jobs/x/result"]
+CLEAR = ["", "/job", "/v", "/ai/jobs", "/jobs/x/other", "/embed/x", "/v1/ai", "/docs/x"]
+
+
+def test_a_prefix_with_which_routes_begin_is_ambiguous(capsys: pytest.CaptureFixture[str]) -> None:
+    """Whether a proxy has removed it could not be known: the gateway ends with a line like that for other settings."""
+    assert [each for each in (*AMBIGUOUS, *CLEAR) if begins_route(each)] == AMBIGUOUS
+    assert run(GatewaySettings(root_path="/v1/models/x")) == EXIT_CONFIGURATION
+    assert capsys.readouterr().err.startswith("redbatch: --root-path (REDBATCH_ROOT_PATH): routes of the gateway")
+
+
+def test_every_path_of_the_application_is_known() -> None:
+    """Those that FastAPI adds included; every path begins with the prefix "/", so that one is none."""
+    app = make_app(cast("State", None))
+    added = {app.docs_url, app.redoc_url, app.openapi_url, app.swagger_ui_oauth2_redirect_url}
+    paths = {path for path in (*description()["paths"], *added) if path} - {"/"}
+    assert {path for path in paths if not begins_route(path)} == set()

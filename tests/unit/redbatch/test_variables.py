@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from redbatch.variables import BARE_NAMES, CHECKED, RENAMED, SETTINGS, ineffective_variables
+from redbatch.variables import FOREIGN_NAMES, SETTINGS, VARIABLES_CHECKED, ineffective_variables
 from shared.process.settings import variable_of
 
+DISTINCT_NAMES = [each.name for each in FOREIGN_NAMES if each.is_distinct]
 SECRET = "redis://:a-secret@redis:6379/0"
 
 
@@ -57,17 +59,20 @@ def test_names_of_other_systems_are_explained_where_they_would_apply() -> None:
         "MAX_BATCH_SIZE": "set REDBATCH_MAX_BATCH_SIZE"
     }
     assert list(advice("gateway", MAX_BATCH_SIZE="16", REQUEST_TIMEOUT_S="2")) == ["REQUEST_TIMEOUT_S"]
-    assert sorted(advice("up", **dict.fromkeys(BARE_NAMES, "1"))) == sorted(BARE_NAMES)
+    assert sorted(advice("up", **dict.fromkeys(DISTINCT_NAMES, "1"))) == sorted(DISTINCT_NAMES)
     assert advice("worker", MODEL_NAME="x", REDBATCH_MODEL="minilm") == {}
-    assert advice("queue", **dict.fromkeys(BARE_NAMES, "1")) == {}
+    assert advice("queue", **dict.fromkeys(DISTINCT_NAMES, "1")) == {}
 
 
 def test_the_advice_for_names_of_other_systems_names_settings() -> None:
-    """Each variable in the table of renamed settings is one."""
+    """Each row and each variable in its advice names a setting; a row without a setting says what to do instead."""
     known = {variable_of(name) for each in SETTINGS for name in each.model_fields}
-    named = {word.strip(",") for text in RENAMED.values() for word in text.split() if word.startswith("REDBATCH_")}
-    assert {each.partition("=")[0] for each in named} <= known
-    assert set(BARE_NAMES) <= RENAMED.keys()
+    assert {variable_of(each.setting) for each in FOREIGN_NAMES if each.setting} <= known
+    assert set(re.findall(r"REDBATCH_\w+", " ".join(each.advice for each in FOREIGN_NAMES))) <= known
+    assert all(each.instead for each in FOREIGN_NAMES if not each.setting)
+    assert advice(REDBATCH_MAX_QUEUE_SIZE="1")["REDBATCH_MAX_QUEUE_SIZE"] == (
+        "set REDBATCH_MAX_QUEUE_INPUTS, which counts inputs"
+    )
 
 
 def test_variables_of_kubernetes_for_services_are_no_settings() -> None:
@@ -89,7 +94,7 @@ def test_variables_of_kubernetes_for_services_are_no_settings() -> None:
 
 def test_the_children_of_up_repeat_nothing() -> None:
     """`up` has reported it."""
-    assert advice(**{CHECKED: "1", "REDBATCH_QQQQQQ": "1", "REQUEST_TIMEOUT_S": "2"}) == {}
+    assert advice(**{VARIABLES_CHECKED: "1", "REDBATCH_QQQQQQ": "1", "REQUEST_TIMEOUT_S": "2"}) == {}
 
 
 @pytest.mark.parametrize("command", ["gateway", "worker", "settings"])

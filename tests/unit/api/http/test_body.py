@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from api.http.body import SMALL_BYTES, BodyBudget
+import pytest
+
+from api.http.body import SMALL_BYTES, BodyBudget, Reservation
+from shared.errors import TooManyBodiesError
 
 
 def test_only_large_bodies_use_the_budget() -> None:
@@ -24,3 +27,17 @@ def test_a_single_body_always_fits() -> None:
     assert budget.grow(0, 2 * SMALL_BYTES)
     assert budget.grow(2 * SMALL_BYTES, SMALL_BYTES)
     assert not budget.grow(0, 2 * SMALL_BYTES)
+
+
+def test_a_reservation_grows_and_shrinks() -> None:
+    """What it does not hold any more is free for others; where there is no memory, it holds none."""
+    budget = BodyBudget(10 * SMALL_BYTES)
+    first, second = Reservation(budget), Reservation(budget)
+    first.resize(6 * SMALL_BYTES)
+    with pytest.raises(TooManyBodiesError, match="max_bodies_bytes"):
+        second.resize(5 * SMALL_BYTES)
+    second.resize(4 * SMALL_BYTES)
+    first.resize(SMALL_BYTES)
+    second.resize(10 * SMALL_BYTES)
+    second.resize(0)
+    first.resize(10 * SMALL_BYTES)

@@ -9,15 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from api.dialects.parsing import MAX_PARTS
+from api.dispatch.size_limits import InputLimit
 from api.jobs.inputs import JobInput
 from api.jobs.ndjson import NdjsonReader
 from shared.errors import InvalidRequestError, RequestError, TooLargeError
-from shared.messages import PREDICT
+from shared.messages import EMBED, PREDICT
+
+LIMIT = InputLimit(50, "max_input_bytes of the gateway")
 
 
 def read(body: bytes, cuts: list[int], max_inputs: int = 100, max_chars: int = 50) -> list[JobInput]:
     """Returns the texts of a body that arrives in pieces, cut at these offsets."""
-    lines = NdjsonReader(max_inputs, max_chars, max_chars)
+    lines = NdjsonReader(max_inputs, max_chars, LIMIT)
     marks = sorted({0, len(body), *(cut % (len(body) + 1) for cut in cuts)})
     texts = [text for start, stop in pairwise(marks) for text in lines.feed(body[start:stop])]
     texts += lines.end()
@@ -69,7 +73,7 @@ def test_an_invalid_text_fails_alone() -> None:
 
 def test_lines_may_hold_inputs_of_a_function() -> None:
     """`input` is any JSON value, which the job keeps as JSON; the first line decides what all lines hold."""
-    reader = NdjsonReader(10, 50, 50)
+    reader = NdjsonReader(10, 50, LIMIT)
     assert reader.feed(b"\n") == []
     assert reader.feed(b'{"input": {"a": [1, null]}}\n{"input": null, "id": 7}\n') == ['{"a":[1,null]}', "null"]
     assert reader.op == PREDICT
@@ -78,14 +82,60 @@ def test_lines_may_hold_inputs_of_a_function() -> None:
             reader.feed(line)
     with pytest.raises(InvalidRequestError, match="Line 6: send"):
         reader.feed(b'{"text": "a", "input": 1}\n')
-    assert [getattr(each, "code", "") for each in reader.feed(b'{"input": "%s"}\n' % (b"x" * 50))] == ["too_large"]
+    [error] = reader.feed(b'{"input": "%s"}\n' % (b"x" * 50))
+    assert isinstance(error, TooLargeError)
+    assert f"52 bytes, over the limit of 50: send less, or raise the setting {LIMIT.setting}." in error.message
 
 
 def test_the_error_names_a_line_that_is_far_too_long() -> None:
     """The line is refused before its end has arrived, so that it is not held in memory."""
-    lines = NdjsonReader(10, 50, 50)
+    lines = NdjsonReader(10, 50, LIMIT)
     with pytest.raises(TooLargeError, match="Line 2 is too long"):
         lines.feed(b'"a"\n"' + b"b" * 10_000)
+
+
+TEXT_LINE, VALUE_LINE = 12 * 1_000 + 4_096, 3 * 10_000 + 4_096
+OF_TEXTS, OF_VALUES = "a text has at most 1000 characters", "at most 10000 bytes: .* raise the setting max_x of y"
+
+
+@pytest.mark.parametrize(
+    ("ops", "first", "length", "message"),
+    [
+        ({EMBED}, b"", TEXT_LINE, OF_TEXTS),
+        ({PREDICT}, b"", VALUE_LINE, OF_VALUES),
+        ({PREDICT, "embed_all"}, b'"a"\n', TEXT_LINE, OF_TEXTS),
+        (set(), b"", VALUE_LINE, OF_VALUES),
+        (set(), b'"a"\n', TEXT_LINE, OF_TEXTS),
+        (set(), b'{"input": 1}\n', VALUE_LINE, OF_VALUES),
+    ],
+)
+def test_the_bound_of_a_line_is_that_of_what_the_job_holds(
+    ops: set[str], first: bytes, length: int, message: str
+) -> None:
+    """It follows the first line, and before that what the workers take; the message names what bounds it."""
+    reader = NdjsonReader(10, 1_000, InputLimit(10_000, "max_x of y"), ops)
+    reader.feed(first)
+    assert reader.feed(b" " * length) == []
+    assert reader.rest_bytes == length
+    with pytest.raises(TooLargeError, match=rf"Line {2 if first else 1} is too long: .*{message}"):
+        reader.feed(b" ")
+
+
+def test_escaped_and_binary_inputs_of_the_full_size_fit() -> None:
+    """Clients may escape all characters that are not ASCII, and base64 takes a third more."""
+    for value in ("\u00e9" * 24, {"base64": "A" * 4 * 16}):
+        reader = NdjsonReader(10, 1, LIMIT, {PREDICT})
+        assert reader.feed(json.dumps({"input": value}).encode()) == []
+        [each] = reader.end()
+        assert not isinstance(each, RequestError)
+
+
+def test_the_parts_of_a_long_line_are_bounded() -> None:
+    """A line of millions of numbers would occupy the gateway for seconds."""
+    reader = NdjsonReader(10, 50, InputLimit(2**23, "max_x of y"), {PREDICT})
+    reader.feed(b"\n")
+    with pytest.raises(TooLargeError, match=rf"Line 2: There are too many .* over {MAX_PARTS}"):
+        reader.feed(b'{"input": [' + b"1," * MAX_PARTS + b"1, 2]}\n")
 
 
 def test_the_number_of_texts_is_limited() -> None:

@@ -5,8 +5,19 @@ from __future__ import annotations
 import pytest
 
 from api.dialects.parsing import MAX_PARTS
+from api.dispatch.size_limits import InputLimit
+from api.jobs.ndjson import NdjsonReader
 from api.jobs.schema import parse_job_body
 from shared.errors import TooLargeError
+
+
+def test_more_texts_than_a_document_may_hold_can_be_sent_as_lines() -> None:
+    """The error names the bound and what to do, and that works: a line has the bound, and a body of lines has not."""
+    texts = [b'"a"'] * (MAX_PARTS + 1)
+    with pytest.raises(TooLargeError, match=rf"too many texts.*over {MAX_PARTS}: .* in lines \(application/x-ndjson\)"):
+        parse_job_body(b'{"texts": [' + b",".join(texts) + b"]}")
+    reader = NdjsonReader(len(texts), 50, InputLimit(10 * MAX_PARTS, "setting"))
+    assert len(reader.feed(b"\n".join(texts)) + reader.end()) == len(texts)
 
 
 @pytest.mark.parametrize("name", [b"x", b"\\u0069nputs", b"inputs"])

@@ -7,7 +7,7 @@ import pytest
 from gpuworker.gpu.devices import Gpu
 from gpuworker.settings import WorkerSettings
 from redbatch.up.child_spec import assign_gpus, gateway_specs, with_up_defaults, worker_specs
-from redbatch.variables import CHECKED
+from redbatch.variables import VARIABLES_CHECKED
 
 TWO_GPUS = [Gpu(f"GPU-{letter}", "NVIDIA H100", 80 * 2**30, "570.1") for letter in "ab"]
 
@@ -37,7 +37,7 @@ def test_gateways_inherit_the_listening_socket() -> None:
     assert first.environment["PATH"] == "/bin"
     assert first.environment["REDBATCH_MAX_INPUTS"] == "5"
     assert "REDBATCH_MAX_BODY_BYTES" not in first.environment
-    assert CHECKED in first.environment, "a child does not repeat the warnings of `up`"
+    assert VARIABLES_CHECKED in first.environment, "a child does not repeat the warnings of `up`"
 
 
 def test_a_fixed_admin_port_is_the_first_of_consecutive_ones() -> None:

@@ -9,6 +9,7 @@ import socket
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import psutil
@@ -16,7 +17,9 @@ import pytest
 import redis
 
 from redbatch.up import local_redis
-from redbatch.up.local_redis import LocalRedis, LocalRedisError, find_server
+from redbatch.up.data_dir import DataDir
+from redbatch.up.local_redis import LocalRedis, LocalRedisError, find_server, free_port
+from tests.fake_redis import make_fake_redis
 from tests.servers import server_binary
 from tests.waiting import wait_until
 
@@ -80,6 +83,60 @@ def test_another_listener_on_the_port_is_an_error() -> None:
         server = LocalRedis(server_binary(), port=other.getsockname()[1])
         with pytest.raises(LocalRedisError):
             server.start()
+
+
+def test_a_taken_port_is_no_reason_to_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If another process takes the free port before the server does, the server starts on another one."""
+    with socket.socket() as other, DataDir(tmp_path / "data") as folder:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        free = free_port()
+        ports = iter([other.getsockname()[1], free])
+        monkeypatch.setattr(local_redis, "free_port", lambda: next(ports))
+        with LocalRedis(server_binary(), data_dir=folder) as server:
+            assert server.port == free
+
+
+def test_a_start_that_fails_for_another_reason_is_not_repeated(tmp_path: Path) -> None:
+    """Another port would not help, and data that cannot be read may take long to load."""
+    program = tmp_path / "redis-server"
+    program.write_text("#!/bin/sh\necho start >> starts\necho Bad file format\nexit 1\n")
+    program.chmod(0o700)
+    with DataDir(tmp_path / "data") as folder:
+        with pytest.raises(LocalRedisError, match="Bad file format"):
+            LocalRedis(program, data_dir=folder).start()
+        assert (folder.path / "starts").read_text().split() == ["start"]
+
+
+class LoadClock:
+    """A clock that leaps once the server loads its data, and lets the load end after some leaps."""
+
+    LEAP_S, LEAPS = 0.9 * local_redis.LOAD_TIMEOUT_S, 5
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._leaps = 0
+
+    def monotonic(self) -> float:
+        """Returns the time of the clock."""
+        if (self._folder / "contacted").exists():
+            self._leaps += 1
+        if self._leaps == self.LEAPS:
+            (self._folder / "loaded").touch()
+        return self._leaps * self.LEAP_S
+
+    def sleep(self, seconds: float) -> None:
+        """Sleeps in real time."""
+        time.sleep(seconds)
+
+
+def test_a_load_may_take_any_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As long as the server answers that it loads its data, it is not started again."""
+    program = make_fake_redis(tmp_path / "programs")
+    with DataDir(tmp_path / "data") as folder:
+        monkeypatch.setattr(local_redis, "time", LoadClock(folder.path))
+        with LocalRedis(program, data_dir=folder) as server:
+            assert (folder.path / "starts").read_text().split() == [str(server.pid)]
 
 
 def start_and_kill_owner() -> tuple[int, Path]:

@@ -10,8 +10,8 @@ import pytest
 
 from api.dialects.native import Native
 from api.dialects.request import InferenceRequest
+from api.handler import serve
 from api.http.client_connection import CLIENT, ClientConnection
-from api.http.handler import serve
 from api.http.protocol import BODY_COMPLETE
 from api.settings import GatewaySettings
 from api.state import State

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import secrets
 import time
 from collections.abc import Mapping
@@ -19,10 +18,11 @@ from api.dialects.headers import media_type_of, prefers_async
 from api.dialects.job_options import JobOptions, parse_job_options
 from api.dialects.operations import JSON
 from api.dialects.request import PREFER_HEADER
-from api.http.body import BodyLimits, BodyUnreadError, read_body
-from api.http.client_connection import CLIENT, ClientConnection
+from api.http.body import LARGE_BODY_BYTES, BodyLimits, BodyUnreadError, read_body
+from api.http.client_connection import CLIENT, ClientConnection, client_address
 from api.http.error_responses import answer_errors
 from api.http.protocol import QUEUE
+from api.http.request_id import request_id_of
 from api.jobs.acceptance import respond_async
 from api.tenants import ANONYMOUS
 from shared.errors import RedbatchError, UnavailableError
@@ -35,17 +35,9 @@ if TYPE_CHECKING:
     from api.state import State
     from shared.api_keys import Scope as KeyScope
 
-LARGE_BODY_BYTES = 64 * 1024
-"""To join and parse larger bodies may take tens of milliseconds.
-
-They are parsed one at a time; after each, other work gets as much time as the parsing took.
-"""
-
 ACCEPTED = 202
 LEAVING_RETRY_S = 0.1
 """Short, because another gateway can take the request at once."""
-
-_REQUEST_ID = re.compile(r"^[A-Za-z0-9_-]{1,64}$")
 
 
 @dataclass(slots=True)
@@ -75,12 +67,6 @@ class Exchange:
     prefers_async: bool
     job_options: JobOptions | None = None
     body_bytes: int = 0
-
-
-def request_id_of(headers: Mapping[str, str], default: str = "") -> str:
-    """Returns the client's X-Request-Id if it is well formed, else `default` or a new id. It is only for logs."""
-    request_id = headers.get("x-request-id", "")
-    return request_id if _REQUEST_ID.match(request_id) else default or secrets.token_hex(16)
 
 
 async def serve(scope: Scope, receive: Receive, send: Send, state: State, dialect: BaseDialect) -> None:
@@ -180,12 +166,6 @@ async def _read_request(exchange: Exchange, client: ClientConnection) -> Inferen
         if client.gone:
             raise ClientDisconnect
         return _parse(exchange, pieces)
-
-
-def client_address(scope: Scope) -> str:
-    """Returns the IP address of the client; "" if there is none."""
-    client = scope.get("client")
-    return client[0] if client else ""
 
 
 def _parse(exchange: Exchange, pieces: list[bytes]) -> InferenceRequest:
