@@ -24,7 +24,7 @@ class _Second:
 class RecentActivity:
     """Counts answers and batches of the last WINDOW_S seconds, second by second.
 
-    All times are seconds of the same clock; `started_at` is when counting began.
+    All times are seconds on one clock; `started_at` is when counting began.
     """
 
     def __init__(self, started_at: float) -> None:
@@ -32,7 +32,7 @@ class RecentActivity:
         self._seconds: deque[_Second] = deque(maxlen=WINDOW_S)
 
     def record_answer(self, now: float, latency_ms: float, *, is_first: bool) -> None:
-        """Counts an entry of a request that is answered `latency_ms` after its submission; the first of its request?"""
+        """Counts an entry of a request, answered `latency_ms` after its submission; `is_first` of its request."""
         second = self._second(now)
         second.requests += is_first
         second.latencies[bucket_of(latency_ms)] += 1
