@@ -223,7 +223,7 @@ def bench(
 ) -> int:
     """Runs `redbatch bench`; returns the exit code."""
     from redbatch.bench.command import bench as run_bench
-    from redbatch.queue_target import NoUpError, find_up
+    from redbatch.up.run_file import NoUpError, find_up
 
     if url is not None and up is not None:
         return report_misuse("--up finds the URL of a running `redbatch up`: leave out the URL")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 
 from redbatch.exit_codes import EXIT_FAILED, report_failure
-from redbatch.up.run_file import RunFile, find_running_ups
+from redbatch.up.run_file import NoUpError, find_up
 from redbatch.urls import mask_password
 from shared.connection import NotPermittedError, QueueConnections, RedisConnection
 from shared.errors import RedisUnreachableError
@@ -17,28 +17,6 @@ from shared.keys import Keys
 from shared.process.settings import read_settings
 from shared.producer import QueueStats, list_queues, queue_stats
 from shared.settings import DEFAULT_MODEL, QueueSettings, queue_slug
-
-
-class NoUpError(Exception):
-    """No running `redbatch up` is meant, or several may be; the message says what to do."""
-
-
-def find_up(port: int | None, instead: str = "the URL of a Redis with --redis-url") -> RunFile:
-    """Returns the run file of this user's `redbatch up` whose API has this port; of the only one for None.
-
-    Raises NoUpError: there is none, or there are several; the message lists the choices. `instead` is what the user can
-    give in place of a running `up`.
-    """
-    running = find_running_ups()
-    if not running:
-        raise NoUpError(f"found no running `redbatch up` of yours: start one, or give {instead}")
-    matching = [each for each in running if port in {None, each.port}]
-    if len(matching) == 1:
-        return matching[0]
-    choices = ", ".join(f"--up {each.port} ({each.queue}, {each.url})" for each in running)
-    if not matching:
-        raise NoUpError(f"no running `redbatch up` of yours has port {port}: choose {choices}")
-    raise NoUpError(f"several `redbatch up` of yours are running: choose {choices}, or give {instead}")
 
 
 def find_queue(target: QueueTarget) -> tuple[str, str]:

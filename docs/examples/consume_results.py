@@ -77,7 +77,7 @@ def main() -> None:
 def set_defaults(args: argparse.Namespace) -> None:
     """Sets the URLs and the queue that are not given to those of a running `redbatch up`; exits if it finds none."""
     try:
-        from redbatch.queue_target import NoUpError, find_up  # noqa: PLC0415 - needed only here
+        from redbatch.up.run_file import NoUpError, find_up  # noqa: PLC0415 - needed only here
     except ModuleNotFoundError:
         sys.exit("Redbatch is not installed in this Python: give the URL of Redis with --redis-url")
     try:

@@ -15,6 +15,10 @@ from urllib.parse import urlsplit
 PATTERN = "up-*.json"
 
 
+class NoUpError(Exception):
+    """No running `redbatch up` is meant, or several may be; the message says what to do."""
+
+
 @dataclass(frozen=True, slots=True)
 class RunFile:
     """Content of a run file: process id of a `redbatch up`, URL of its API, URL of its Redis, name of its queue."""
@@ -82,6 +86,24 @@ def find_running_ups() -> list[RunFile]:
     except OSError:
         return []
     return sorted(filter(None, map(_read, paths)), key=lambda each: each.port)
+
+
+def find_up(port: int | None, instead: str = "the URL of a Redis with --redis-url") -> RunFile:
+    """Returns the run file of this user's `redbatch up` whose API has this port; of the only one for None.
+
+    Raises NoUpError: there is none, or there are several; the message lists the choices. `instead` is what the user can
+    give in place of a running `up`.
+    """
+    running = find_running_ups()
+    if not running:
+        raise NoUpError(f"found no running `redbatch up` of yours: start one, or give {instead}")
+    matching = [each for each in running if port in {None, each.port}]
+    if len(matching) == 1:
+        return matching[0]
+    choices = ", ".join(f"--up {each.port} ({each.queue}, {each.url})" for each in running)
+    if not matching:
+        raise NoUpError(f"no running `redbatch up` of yours has port {port}: choose {choices}")
+    raise NoUpError(f"several `redbatch up` of yours are running: choose {choices}, or give {instead}")
 
 
 def _read(path: Path) -> RunFile | None:

@@ -209,7 +209,7 @@ async def test_the_example_finds_the_running_up(
     words = [sys.executable, str(EXAMPLE), "--into", str(tmp_path / "into")]
     result = await asyncio.to_thread(subprocess.run, words, check=False, capture_output=True, text=True)
     assert (result.returncode, "--redis-url" in result.stderr) == (1, True)
-    gateway, _ = await asyncio.gather(cluster.start_gateway(results_payload="none"), cluster.start_worker())
+    gateway, _ = await asyncio.gather(cluster.start_gateway(max_inline_bytes=1_000), cluster.start_worker())
     redis_url = as_user(cluster.redis_url, "results")
     announcements = [
         Announcement(RunFile(1, gateway.url, redis_url, cluster.queue)),
@@ -220,7 +220,7 @@ async def test_the_example_finds_the_running_up(
     job = create_job(gateway, ["a"]).rpartition(".")[2]
     consumer = subprocess.Popen([*words, "--up", gateway.url.rpartition(":")[2]], stdout=subprocess.DEVNULL)
     try:
-        await wait_until((tmp_path / "into" / f"{job}.npy").exists, "the vectors are written")
+        await wait_until((tmp_path / "into" / f"{job}.npy").exists, "the vectors are written", timeout_s=30)
     finally:
         consumer.kill()
         consumer.wait()

@@ -239,7 +239,7 @@ async def test_several_run_side_by_side(start: Start) -> None:
     assert f"--up {port} (second, http://127.0.0.1:{port})" in errors
     for words, expected in (
         (("queue", "--json"), '"queue": "second"'),
-        (("keys", "list"), "redbatch up"),
+        (("keys", "list", "--json"), '"name": "redbatch up"'),
         (("bench", "--requests", "20", "--header", f"Authorization: Bearer {second.fact('key')}"), "20"),
     ):
         code, output, errors = await run_command(first, *words, "--up", port)

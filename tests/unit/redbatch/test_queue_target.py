@@ -10,8 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from redbatch.commands import app
-from redbatch.queue_target import NoUpError, QueueTarget, find_queue, find_up
-from redbatch.up.run_file import Announcement, RunFile
+from redbatch.queue_target import QueueTarget, find_queue
+from redbatch.up.run_file import Announcement, NoUpError, RunFile, find_up
 
 REDIS = "redis://:secret@127.0.0.1:1/{}"
 Announce = Callable[[int, str], None]
