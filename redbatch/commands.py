@@ -294,25 +294,12 @@ def settings(
 
     REDBATCH_MAX_BATCH_SIZE=128 redbatch settings worker --json
     """
-    from rich.console import Console
-
-    from redbatch import settings_view
+    from redbatch.settings_view import show_settings
 
     if in_json and in_markdown:
         raise typer.Exit(report_misuse("--json and --markdown exclude each other"))
     settings_classes: dict[str, type[BaseSettings]] = {"gateway": GatewaySettings, "worker": WorkerSettings}
-    is_process = name is None or name in settings_classes
-    if name is not None and is_process:
-        settings_classes = {name: settings_classes[name]}
-    rows = settings_view.setting_rows(settings_classes, with_values=not in_markdown)
-    try:
-        rows = rows if name is None or is_process else settings_view.find_setting(rows, name)
-    except settings_view.UnknownSettingError as error:
-        raise typer.Exit(report_misuse(str(error))) from None
-    if in_json or in_markdown:
-        typer.echo(settings_view.as_json(rows) if in_json else settings_view.as_markdown(rows))
-    else:
-        (settings_view.print_table if is_process else settings_view.print_details)(rows, Console(highlight=False))
+    raise typer.Exit(show_settings(settings_classes, name, in_json=in_json, in_markdown=in_markdown))
 
 
 @app.command()

@@ -9,12 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import typer
 from pydantic_settings import BaseSettings
 from rich.cells import cell_len
 from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
+from redbatch.exit_codes import report_misuse
 from redbatch.flags import Setting, settings_of
 from redbatch.tables import labelled_line, shorten
 from redbatch.urls import mask_password
@@ -33,6 +35,25 @@ CHOICES = re.compile(r"\^\(([\w|]+)\)\$")
 
 class UnknownSettingError(ValueError):
     """There is no such setting; the message names similar ones."""
+
+
+def show_settings(
+    settings_classes: dict[str, type[BaseSettings]], name: str | None, *, in_json: bool, in_markdown: bool
+) -> int:
+    """Prints the settings of all processes; with a name, of that process, or that setting. Returns the exit code."""
+    is_process = name is None or name in settings_classes
+    if name is not None and is_process:
+        settings_classes = {name: settings_classes[name]}
+    rows = setting_rows(settings_classes, with_values=not in_markdown)
+    try:
+        rows = rows if name is None or is_process else find_setting(rows, name)
+    except UnknownSettingError as error:
+        return report_misuse(str(error))
+    if in_json or in_markdown:
+        typer.echo(as_json(rows) if in_json else as_markdown(rows))
+    else:
+        (print_table if is_process else print_details)(rows, Console(highlight=False))
+    return 0
 
 
 @dataclass(frozen=True, slots=True)
