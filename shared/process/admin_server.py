@@ -96,7 +96,7 @@ class AdminServer:
 class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True
     block_on_close = False
-    allow_reuse_port = False  # two processes must not share a port: each has metrics of its own
+    allow_reuse_port = False  # two processes must not share a port: each has its own metrics
 
     def server_bind(self) -> None:
         # HTTPServer.server_bind queries DNS for the name of the address, which can take seconds and is not used.

@@ -24,7 +24,7 @@ def test_answers_errors_and_batches_are_counted() -> None:
 
 @given(st.lists(st.floats(0, 200), max_size=50), st.floats(0, 200))
 def test_only_the_window_counts(times: list[float], now: float) -> None:
-    """At any time the report has exactly the batches of its own window, which is at most WINDOW_S long."""
+    """At any time the report has exactly the batches of its window, which is at most WINDOW_S long."""
     activity = RecentActivity(0.0)
     for at in sorted(each for each in times if each <= now):
         activity.record_batch(at, 1)
