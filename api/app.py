@@ -80,7 +80,10 @@ async def _http_error(request: Request, error: Exception) -> Response:
     """Returns the error of an unknown route or method, in the dialect of the path."""
     status = error.status_code if isinstance(error, HTTPException) else 0
     path = route_path(request.scope)
-    unknown = ERRORS.get(status, InvalidRequestError)(f"{request.method} {path}: see /docs for all routes.")
+    hint = "see /docs for all routes."
+    if path == "/metrics":
+        hint = f"the metrics of this gateway are on its admin port, {request.app.state.redbatch.admin_port}."
+    unknown = ERRORS.get(status, InvalidRequestError)(f"{request.method} {path}: {hint}")
     response = error_response(dialect_of(path), unknown, request_id_of(request.headers))
     response.headers.update(getattr(error, "headers", None) or {})
     return response

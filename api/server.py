@@ -117,8 +117,10 @@ async def serve(settings: GatewaySettings, listen: socket.socket, tracing: Traci
         timeout_keep_alive=settings.keep_alive_s,
         timeout_graceful_shutdown=max(1, round(settings.drain_grace_s)),
     )
-    admin = AdminServer(settings.admin_host, settings.admin_port, state.missing, state.alive)
+    or_free = "admin_port" not in settings.model_fields_set
+    admin = AdminServer(settings.admin_host, settings.admin_port, state.missing, state.alive, or_free=or_free)
     admin.start()
+    state.admin_port = admin.port
     host, port = listen.getsockname()[:2]
     log.info("gateway starts", host=host, port=port, admin_port=admin.port, queue=settings.initial_queue)
     server = DrainingServer(config, state)

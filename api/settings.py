@@ -117,7 +117,11 @@ class GatewaySettings(QueueSettings):
     )
     admin_host: str = Field(default="127.0.0.1", description="Address of the admin port.")
     admin_port: int = Field(
-        default=9090, ge=0, le=65535, description="Port of /metrics, /livez, /readyz and /health; 0 takes a free one."
+        default=9090,
+        ge=0,
+        le=65535,
+        description="Port of /metrics, /livez, /readyz and /health; 0 takes a free one. Not set: 9090, or a free one "
+        "if that is taken.",
     )
     auth: Literal["auto", "on", "off"] = Field(
         default="auto",

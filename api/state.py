@@ -27,6 +27,7 @@ class State:
         authenticator: checks API keys; None if every client is admitted.
         draining: whether the gateway is shutting down.
         uploads: number of jobs whose lines are being received.
+        admin_port: where the metrics of this gateway are; 0 before it listens there.
         body_budget: bounds the bytes of large bodies.
         parse_lock: held while a large body is parsed.
     """
@@ -36,6 +37,7 @@ class State:
     authenticator: ApiKeyAuthenticator | None = None
     draining: bool = False
     uploads: int = 0
+    admin_port: int = 0
     limits: RequestLimits = field(init=False)
     tenants: TenantSettings = field(init=False)
     jobs: JobSettings = field(init=False)

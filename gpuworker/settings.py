@@ -101,7 +101,11 @@ class WorkerSettings(GpuLeaseSettings, FailureSettings):
     )
     admin_host: str = Field(default="127.0.0.1", description="Address of the admin port.")
     admin_port: int = Field(
-        default=9091, ge=0, le=65535, description="Port of /metrics, /livez, /readyz and /health; 0 takes a free one."
+        default=9091,
+        ge=0,
+        le=65535,
+        description="Port of /metrics, /livez, /readyz and /health; 0 takes a free one. Not set: 9091, or a free one "
+        "if that is taken.",
     )
     worker_id: str | None = Field(
         default=None,

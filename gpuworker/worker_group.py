@@ -61,7 +61,9 @@ class WorkerGroup:
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
         settings = self._settings
-        admin = AdminServer(settings.admin_host, settings.admin_port, self._missing_parts, self._is_alive)
+        or_free = "admin_port" not in settings.model_fields_set
+        host, port = settings.admin_host, settings.admin_port
+        admin = AdminServer(host, port, self._missing_parts, self._is_alive, or_free=or_free)
         admin.start()
         collect_rarely()
         try:

@@ -6,7 +6,6 @@ So a gateway never imports torch, a worker never imports FastAPI, and `redbatch 
 from __future__ import annotations
 
 from dataclasses import replace
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -18,11 +17,12 @@ from gpuworker.settings import WorkerSettings
 from redbatch.bench.settings import BENCH_HELP, BenchSettings
 from redbatch.dead.cli import app as dead_app
 from redbatch.embed.cli import embed
-from redbatch.exit_codes import report_misuse
+from redbatch.exit_codes import report_failure, report_misuse
 from redbatch.flags import Panel, Setting, settings_of, with_flags
 from redbatch.jobs.cli import app as jobs_app
 from redbatch.keys.cli import app as keys_app
 from redbatch.leases.cli import leases
+from redbatch.options import UpPort
 from redbatch.queue.cli import queue
 from redbatch.redis_users.cli import k8s_app, swarm_app
 from redbatch.tune.settings import TuneSettings
@@ -86,13 +86,6 @@ NoAuth = Annotated[bool, typer.Option("--no-auth", help="Require no API key, on 
 
 def _with_auth(overrides: dict[str, str], no_auth: bool) -> dict[str, str]:
     return overrides | {"auth": "off"} if no_auth else overrides
-
-
-class Process(StrEnum):
-    """The process whose settings are listed."""
-
-    gateway = "gateway"
-    worker = "worker"
 
 
 def _print_version(value: bool) -> None:
@@ -215,7 +208,14 @@ def worker(overrides: dict[str, str]) -> int:
 @with_flags(*BENCH_PANELS)
 def bench(
     overrides: dict[str, str],
-    url: Annotated[str, typer.Argument(help="URL of the server; a path in it selects the route (default: /embed).")],
+    url: Annotated[
+        str | None,
+        typer.Argument(
+            help="URL of the server; a path in it selects the route (default: /embed). Default: your running "
+            "`redbatch up`."
+        ),
+    ] = None,
+    up: UpPort = None,
     header: Annotated[list[str] | None, typer.Option(help="A header to send, as 'Name: value'; repeatable.")] = None,
     check: Annotated[
         bool, typer.Option("--check", help="Count an answer without one vector per text as an error (costs CPU).")
@@ -223,7 +223,14 @@ def bench(
 ) -> int:
     """Runs `redbatch bench`; returns the exit code."""
     from redbatch.bench.command import bench as run_bench
+    from redbatch.up.run_file import NoUpError, find_up
 
+    if url is not None and up is not None:
+        return report_misuse("--up finds the URL of a running `redbatch up`: leave out the URL")
+    try:
+        url = url or find_up(up, "the URL of a server").url
+    except NoUpError as error:
+        return report_failure(str(error))
     return run_bench(overrides, url, header or [], check=check)
 
 
@@ -263,37 +270,36 @@ def tune(
     return run_tune(overrides, p95_ms)
 
 
-@app.command()
+@app.command(context_settings={"ignore_unknown_options": True})  # a setting may be named by its flag
 def settings(
-    process: Annotated[Process | None, typer.Argument(help="List only the settings of this process.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            help="gateway or worker: list only its settings. A setting, its flag or variable: show all of it."
+        ),
+    ] = None,
     in_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     in_markdown: Annotated[
         bool, typer.Option("--markdown", help="Print the Markdown table of the documentation.")
     ] = False,
 ) -> None:
-    """List every setting.
+    """List every setting, or show one.
 
-    Variable, default, value in this environment, and meaning of each setting.
-    Passwords are masked.
+    Name, default and meaning of each setting. A value that this environment sets
+    is in place of the default, with a *. Passwords are masked.
 
     redbatch settings gateway
 
+    redbatch settings max_batch_size
+
     REDBATCH_MAX_BATCH_SIZE=128 redbatch settings worker --json
     """
-    from rich.console import Console
-
-    from redbatch import settings_view
+    from redbatch.settings_view import show_settings
 
     if in_json and in_markdown:
         raise typer.Exit(report_misuse("--json and --markdown exclude each other"))
     settings_classes: dict[str, type[BaseSettings]] = {"gateway": GatewaySettings, "worker": WorkerSettings}
-    if process is not None:
-        settings_classes = {process.value: settings_classes[process.value]}
-    rows = settings_view.setting_rows(settings_classes, with_values=not in_markdown)
-    if in_json or in_markdown:
-        typer.echo(settings_view.as_json(rows) if in_json else settings_view.as_markdown(rows))
-    else:
-        settings_view.print_table(rows, Console())
+    raise typer.Exit(show_settings(settings_classes, name, in_json=in_json, in_markdown=in_markdown))
 
 
 @app.command()

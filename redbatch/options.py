@@ -8,7 +8,32 @@ import typer
 
 RedisUrl = Annotated[
     str | None,
-    typer.Option(envvar="REDBATCH_REDIS_URL", help="URL of Redis. Default: the Redis of your running `redbatch up`."),
+    typer.Option(
+        envvar="REDBATCH_REDIS_URL",
+        help="URL of Redis. Default: the Redis of your running `redbatch up`.",
+        is_eager=True,  # `_prefer_up` reads it
+    ),
+]
+
+
+def _prefer_up(context: typer.Context, port: int | None) -> int | None:
+    """Lets --up override the variable of --redis-url. Raises BadParameter: both are options."""
+    source = context.get_parameter_source("redis_url")
+    if port is not None and source is not None and source.name == "COMMANDLINE":
+        raise typer.BadParameter("it finds the Redis of a running `redbatch up`: leave out --redis-url")
+    if port is not None and "redis_url" in context.params:
+        context.params["redis_url"] = None
+    return port
+
+
+UpPort = Annotated[
+    int | None,
+    typer.Option(
+        "--up",
+        metavar="PORT",
+        callback=_prefer_up,
+        help="Use your running `redbatch up` whose API has this port, if several are running.",
+    ),
 ]
 QueueName = Annotated[
     str | None, typer.Option("--queue", envvar="REDBATCH_QUEUE", help="Name of the queue.", show_default="minilm")

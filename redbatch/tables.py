@@ -2,15 +2,114 @@
 
 from __future__ import annotations
 
+from typing import Literal, NamedTuple
+
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
+GAPS = (2, 1)
+"""Spaces between two columns; the smaller number on a narrow console."""
 
-def plain_table() -> Table:
-    """Returns a table without a frame: columns are one space apart."""
-    return Table(box=None, pad_edge=False, padding=(0, 1))
+
+class _Column(NamedTuple):
+    heading: str
+    justify: Literal["left", "right"]
+    no_wrap: bool
+
+
+class PlainTable:
+    """A table without a frame. It never breaks a word.
+
+    Cells wrap at spaces, except those of columns with `no_wrap`. On a console that is too narrow for the longest words,
+    each row becomes a block of labelled lines.
+    """
+
+    def __init__(self) -> None:
+        self._columns: list[_Column] = []
+        self._rows: list[tuple[list[Text], str]] = []
+
+    def add_columns(self, *headings: str, justify: Literal["left", "right"] = "left", no_wrap: bool = False) -> None:
+        """Adds columns with these headings."""
+        self._columns += [_Column(heading, justify, no_wrap) for heading in headings]
+
+    def add_row(self, *cells: str | Text, style: str = "") -> None:
+        """Adds a row with a cell for each column."""
+        self._rows.append(([Text(cell) if isinstance(cell, str) else cell for cell in cells], style))
+
+    def __rich_console__(self, _console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yields a table or, if the console is too narrow for it, labelled lines."""
+        gap, widths = next(
+            ((gap, widths) for gap in GAPS if (widths := self._fit(options.max_width, gap)) is not None), (0, None)
+        )
+        if widths is None:
+            yield from self._blocks()
+            return
+        table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style=Style(bold=True))
+        for column, width in zip(self._columns, widths, strict=True):
+            table.add_column(column.heading, justify=column.justify, width=width)
+        for cells, style in self._rows:
+            table.add_row(*cells, style=style)
+        yield table
+
+    def _fit(self, max_width: int, gap: int) -> list[int] | None:
+        """Returns the width of each column, so that words are whole in `max_width`; None if it is too narrow."""
+        least, widths = [], []
+        for index, column in enumerate(self._columns):
+            cells = [column.heading, *(cells[index].plain for cells, _ in self._rows)]
+            widths.append(max(_line_width(cell) for cell in cells))
+            least.append(widths[-1] if column.no_wrap else max(_word_width(cell) for cell in cells))
+        available = max_width - gap * (len(widths) - 1)
+        if sum(least) > available:
+            return None
+        while sum(widths) > available:
+            widest = max(range(len(widths)), key=lambda index: (widths[index] > least[index], widths[index]))
+            widths[widest] -= 1
+        return widths
+
+    def _blocks(self) -> RenderResult:
+        label_width = max(cell_len(column.heading) for column in self._columns)
+        for number, (cells, style) in enumerate(self._rows):
+            if number:
+                yield Text("")
+            for column, cell in zip(self._columns, cells, strict=True):
+                line = labelled_line(column.heading, cell, label_width)
+                line.stylize(style)
+                yield line
+
+
+def _line_width(text: str) -> int:
+    return max((cell_len(line) for line in text.split("\n")), default=0)
+
+
+def _word_width(text: str) -> int:
+    return max((cell_len(word) for word in text.split()), default=0)
+
+
+def plain_table(*headings: str) -> PlainTable:
+    """Returns a table without a frame, whose first columns have these headings."""
+    table = PlainTable()
+    table.add_columns(*headings)
+    return table
 
 
 def labelled_line(label: str, value: str | Text, width: int) -> Text:
     """Returns an indented line: the label in bold, padded to `width` columns, two spaces, and the value."""
     return Text.assemble((f"  {label:<{width}}  ", "bold"), value)
+
+
+def shorten(text: str, width: int) -> str:
+    """Returns the first sentence of a text; if it does not fit into `width` columns, whole clauses or words and "…"."""
+    sentence = text.partition(". ")[0].removesuffix(".")
+    if cell_len(sentence) <= width:
+        return sentence
+    words = sentence.split(" ")
+    while len(words) > 1 and cell_len(" ".join(words)) + 1 > width:
+        words.pop()
+    for number in range(len(words), len(words) // 2, -1):
+        if words[number - 1].endswith((",", ";", ":")):
+            words = words[:number]
+            break
+    return f"{' '.join(words).rstrip(',;:')}…"

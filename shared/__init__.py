@@ -1,5 +1,6 @@
 """The contract between gateways and workers, and the only connection to Redis. Runs in all processes.
 
+- activity: what workers did in the last seconds, as they report it.
 - api_keys: API keys of clients, stored in Redis.
 - cache: cached vectors, shared by all gateways of a queue.
 - codec: bodies, replies and entries as bytes.

@@ -11,6 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from shared.activity import NO_ACTIVITY, Activity
+
 VERSION = 1
 """Version of the entry and reply format. A worker hands back entries of a version that it does not know."""
 
@@ -180,7 +182,7 @@ class Heartbeat:
     names their pool, and the slots of it that it accepts. `max_input_bytes` is the limit of an input of its function; 0
     if it sets none. A worker that is `failing` has the type of its model's last exception there, and tries again in
     `retry_s`. `ops` are the operations that the model offers, also while it loads; empty if an older worker does not
-    report them.
+    report them. `activity` is what the worker did in the last seconds.
     """
 
     worker: str
@@ -213,3 +215,4 @@ class Heartbeat:
     failing: str = ""
     retry_s: float = 0.0
     ops: tuple[str, ...] = ()
+    activity: Activity = NO_ACTIVITY

@@ -1,7 +1,9 @@
 """Reads the results of ended jobs from the results stream; each job at least once.
 
-    python consume_results.py --queue squares-squares --into results
-    python consume_results.py --queue minilm --gateway http://127.0.0.1:8080 --into results
+    python consume_results.py --into results
+    python consume_results.py --redis-url redis://redis:6379/0 --queue minilm --gateway http://127.0.0.1:8080
+
+Without --redis-url, it reads from your running `redbatch up`, if Redbatch is installed where this program runs.
 
 The stream carries the results themselves, or a link to results that are too large for it (see `results_payload` in
 docs/jobs.md). Only for links it needs a gateway.
@@ -38,9 +40,10 @@ GONE_STATUSES = (404, 410)
 def main() -> None:
     """Runs until it is killed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--redis", default="redis://127.0.0.1:6379/0")
-    parser.add_argument("--queue", default="minilm")
-    parser.add_argument("--gateway", default="", help="URL of a gateway, for results that are not in the stream.")
+    parser.add_argument("--redis-url", help="URL of Redis. Default: that of your running `redbatch up`.")
+    parser.add_argument("--up", type=int, metavar="PORT", help="Port of that `redbatch up`, if several are running.")
+    parser.add_argument("--queue", help="Name of the queue. Default: that of your `redbatch up`; otherwise minilm.")
+    parser.add_argument("--gateway", help="URL of a gateway, for results that are not in the stream.")
     parser.add_argument(
         "--key", default=os.environ.get("REDBATCH_API_KEY", ""), help="API key, if the gateway requires one."
     )
@@ -49,10 +52,14 @@ def main() -> None:
     )
     parser.add_argument("--into", type=Path, default=Path("results"))
     args = parser.parse_args()
+    if args.redis_url is None:
+        set_defaults(args)
+    elif args.up is not None:
+        parser.error("--up finds the Redis of a running `redbatch up`: leave out --redis-url")
     sys.stdout.reconfigure(line_buffering=True)  # a kill must not lose printed lines
     args.into.mkdir(parents=True, exist_ok=True)
-    client = redis.Redis.from_url(args.redis, protocol=2, socket_timeout=3 * BLOCK_S)
-    stream = f"rb:{{{args.queue}}}:results"
+    client = redis.Redis.from_url(args.redis_url, protocol=2, socket_timeout=3 * BLOCK_S)
+    stream = f"rb:{{{args.queue or 'minilm'}}}:results"
     make_group(client, stream)
     start_id = "0"  # first the pending entries of the previous run, then (">") new ones
     while True:
@@ -60,11 +67,26 @@ def main() -> None:
         entries = streams[0][1] if streams else []
         for entry_id, fields in entries:
             if fields:  # an entry that the stream has trimmed has only its id
-                while not process(fields, args.gateway, args.key, args.into):
+                while not process(fields, args.gateway or "", args.key, args.into):
                     time.sleep(PAUSE_S)
             client.xack(stream, GROUP, entry_id)  # acknowledge last: until here the entry is delivered again
         if start_id == "0" and not entries:
             start_id = ">"
+
+
+def set_defaults(args: argparse.Namespace) -> None:
+    """Sets the URLs and the queue that are not given to those of a running `redbatch up`; exits if it finds none."""
+    try:
+        from redbatch.up.run_file import NoUpError, find_up  # noqa: PLC0415 - needed only here
+    except ModuleNotFoundError:
+        sys.exit("Redbatch is not installed in this Python: give the URL of Redis with --redis-url")
+    try:
+        up = find_up(args.up)
+    except NoUpError as error:
+        sys.exit(str(error))
+    args.redis_url = up.redis_url
+    args.queue = args.queue or up.queue
+    args.gateway = args.gateway or up.url
 
 
 def make_group(client: redis.Redis, stream: str) -> None:

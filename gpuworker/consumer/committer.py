@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -47,10 +48,18 @@ class Committer:
     def answer(self, in_flight_entry: InFlightEntry, reply: Reply, died_of: str = "") -> None:
         """Commits a reply soon. Until then the entry stays in flight, so that it is renewed."""
         in_flight_entry.answered = True
-        self._pending.append(
-            EntryAnswer(in_flight_entry.entry, encode_reply(reply), died_of, isinstance(reply, Failure))
-        )
+        is_failure = isinstance(reply, Failure)
+        self._record(in_flight_entry.entry, is_failure=is_failure)
+        self._pending.append(EntryAnswer(in_flight_entry.entry, encode_reply(reply), died_of, is_failure))
         self._wake.set()
+
+    def _record(self, entry: Entry, *, is_failure: bool) -> None:
+        now, state = time.monotonic(), self._worker_state
+        if is_failure:
+            state.activity.record_error(now)
+        if not entry.job:  # which waits for capacity, not for its turn
+            submitted = state.clock.to_monotonic(int(entry.ref.entry_id.split(b"-")[0]))
+            state.activity.record_answer(now, 1000 * (now - submitted), is_first=entry.position == 0)
 
     def fail(self, in_flight_entry: InFlightEntry, code: str, message: str, *, dead: bool = False) -> None:
         """Commits an error soon; with `dead`, the entry is kept among the dead letters.

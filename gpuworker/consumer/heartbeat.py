@@ -182,6 +182,7 @@ class HeartbeatSender:
             failing=worker_state.circuit.reason if self.state == FAILING else "",
             retry_s=round(worker_state.circuit.open_s(time.monotonic()), 1),
             ops=ops_of(worker_state.settings.model),
+            activity=worker_state.activity.summarize(time.monotonic()),
         )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from gpuworker import metrics
 from gpuworker.consumer.committer import Committer
 from gpuworker.consumer.worker_state import WorkerState
@@ -78,6 +80,7 @@ class ResultHandler:
 
     def _measure(self, completed: BatchCompleted, cost: int) -> None:
         size, tokens, padded, seconds = completed.size, completed.tokens, completed.padded_tokens, completed.run_s
+        self._worker_state.activity.record_batch(time.monotonic(), size)
         metrics.INPUTS.inc(size)
         metrics.BATCH_SIZE.observe(size)
         metrics.BATCH_TOKENS.observe(tokens)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from gpuworker.consumer.inflight import InFlightEntries
 from gpuworker.consumer.redis_clock import RedisClock
 from gpuworker.policy.circuit import Circuit, CircuitOptions
 from gpuworker.policy.load_average import LoadAverage
+from gpuworker.policy.recent_activity import RecentActivity
 from gpuworker.settings import WorkerSettings
 from shared.connection import RedisConnection
 from shared.keys import Keys
@@ -33,6 +35,7 @@ class WorkerState:
         revision: of the model, once it is loaded.
         tokens_per_s: measured rate of the engine in estimated tokens; 0 while unknown.
         interactive_load: what interactive entries take of that rate.
+        activity: what it did in the last seconds.
         circuit: whether its model works, so that it may claim.
         standby: whether it waits for a GPU, and keeps no entries.
         job_entries_answered: set when entries of jobs were answered.
@@ -49,6 +52,7 @@ class WorkerState:
     revision: str = ""
     tokens_per_s: float = 0.0
     interactive_load: LoadAverage = field(default_factory=LoadAverage)
+    activity: RecentActivity = field(default_factory=lambda: RecentActivity(time.monotonic()))
     circuit: Circuit = field(default_factory=lambda: Circuit(CircuitOptions(0.0, 0.0)))
     standby: bool = False
     job_entries_answered: asyncio.Event = field(default_factory=asyncio.Event)

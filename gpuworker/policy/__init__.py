@@ -9,6 +9,7 @@
 - batch_wait: whether waiting for more inputs pays.
 - closed_loop: whether and how soon answered clients send the next inputs.
 - fair_share: the tokens that bulk is owed.
+- recent_activity: what the worker did in the last seconds, for its heartbeat.
 - load_average: the load of the interactive lane, and the rate that it leaves for bulk.
 - bulk_limit: the limit of batches that contain bulk while interactive inputs arrive.
 - credits: how much a worker may claim.

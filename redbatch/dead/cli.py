@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from redbatch.exit_codes import report_misuse
-from redbatch.options import Json, Limit, QueueName, RedisUrl, command_group
+from redbatch.options import Json, Limit, QueueName, RedisUrl, UpPort, command_group
 
 app = command_group(
     """Inspect, requeue and delete dead letters: entries that workers gave up.
@@ -32,6 +32,7 @@ Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Ids fr
 def list_(
     redis_url: RedisUrl = None,
     queue: QueueName = None,
+    up: UpPort = None,
     limit: Limit = 20,
     in_json: Json = False,
 ) -> None:
@@ -39,7 +40,7 @@ def list_(
     from redbatch.dead.command import list_letters
     from redbatch.queue_target import QueueTarget
 
-    raise typer.Exit(list_letters(QueueTarget(redis_url, queue), limit, in_json=in_json))
+    raise typer.Exit(list_letters(QueueTarget(redis_url, queue, up), limit, in_json=in_json))
 
 
 @app.command()
@@ -47,6 +48,7 @@ def show(
     letter_id: Annotated[str, typer.Argument(metavar="ID", help="Id from `redbatch dead list`.")],
     redis_url: RedisUrl = None,
     queue: QueueName = None,
+    up: UpPort = None,
     show_text: Annotated[
         bool, typer.Option("--show-text", help="Show the inputs too. They are texts of users.")
     ] = False,
@@ -56,7 +58,7 @@ def show(
     from redbatch.dead.command import show_letter
     from redbatch.queue_target import QueueTarget
 
-    raise typer.Exit(show_letter(QueueTarget(redis_url, queue), letter_id, with_text=show_text, in_json=in_json))
+    raise typer.Exit(show_letter(QueueTarget(redis_url, queue, up), letter_id, with_text=show_text, in_json=in_json))
 
 
 @app.command()
@@ -64,6 +66,7 @@ def requeue(
     letter_ids: Ids = None,
     redis_url: RedisUrl = None,
     queue: QueueName = None,
+    up: UpPort = None,
     all_letters: Annotated[bool, typer.Option("--all", help="Requeue all dead letters, oldest first.")] = False,
     timeout_s: Annotated[float, typer.Option(min=0.1, max=300, help="Maximum wait for each answer.")] = 60.0,
 ) -> None:
@@ -80,7 +83,7 @@ def requeue(
 
     _require_ids(letter_ids, all_letters=all_letters)
     raise typer.Exit(
-        requeue_letters(QueueTarget(redis_url, queue), letter_ids or [], timeout_s, all_letters=all_letters)
+        requeue_letters(QueueTarget(redis_url, queue, up), letter_ids or [], timeout_s, all_letters=all_letters)
     )
 
 
@@ -89,6 +92,7 @@ def purge(
     letter_ids: Ids = None,
     redis_url: RedisUrl = None,
     queue: QueueName = None,
+    up: UpPort = None,
     all_letters: Annotated[bool, typer.Option("--all", help="Delete all dead letters.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
 ) -> None:
@@ -102,7 +106,7 @@ def purge(
         return yes or typer.confirm(f"Delete {number:,} dead letter{'s' if number != 1 else ''} permanently?")
 
     raise typer.Exit(
-        purge_letters(QueueTarget(redis_url, queue), letter_ids or [], all_letters=all_letters, confirm=confirm)
+        purge_letters(QueueTarget(redis_url, queue, up), letter_ids or [], all_letters=all_letters, confirm=confirm)
     )
 
 

@@ -46,16 +46,13 @@ def as_table(queue: str, letters: Sequence[DeadLetter], total: int) -> Group:
     if not letters:
         return Group(head)
     table = plain_table()
-    for heading in ("id", "died (UTC)"):
-        table.add_column(heading, no_wrap=True)
-    for heading in ("inputs", "attempts"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for heading in ("worker", "error"):
-        table.add_column(heading, overflow="fold")
+    table.add_columns("id", "died (UTC)", no_wrap=True)
+    table.add_columns("inputs", "attempts", justify="right")
+    table.add_columns("worker", "error")
     for letter in letters:
         numbers = (f"{letter.inputs:,}", str(letter.attempts))
         died = format_timestamp(letter.died_ms)
-        table.add_row(*map(Text, (letter.letter_id, died, *numbers, letter.worker, letter.error)))
+        table.add_row(letter.letter_id, died, *numbers, letter.worker, letter.error)
     num_older = total - len(letters)
     hint = [Text(f"  and {num_older:,} older: --most {total} shows all", style="dim")] if num_older > 0 else []
     return Group(head, table, *hint)

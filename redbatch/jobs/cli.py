@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from redbatch.options import Json, Limit, QueueName, RedisUrl, command_group
+from redbatch.options import Json, Limit, QueueName, RedisUrl, UpPort, command_group
 
 app = command_group(
     """Inspect and cancel jobs: requests that a gateway accepted with 202 and answers later.
@@ -30,6 +30,7 @@ JobId = Annotated[str, typer.Argument(metavar="ID", help="Id from `redbatch jobs
 def list_(
     redis_url: RedisUrl = None,
     queue: QueueName = None,
+    up: UpPort = None,
     limit: Limit = 20,
     in_json: Json = False,
 ) -> None:
@@ -37,25 +38,27 @@ def list_(
     from redbatch.jobs.command import list_jobs
     from redbatch.queue_target import QueueTarget
 
-    raise typer.Exit(list_jobs(QueueTarget(redis_url, queue), limit, in_json=in_json))
+    raise typer.Exit(list_jobs(QueueTarget(redis_url, queue, up), limit, in_json=in_json))
 
 
 @app.command()
-def show(job_id: JobId, redis_url: RedisUrl = None, queue: QueueName = None, in_json: Json = False) -> None:
+def show(
+    job_id: JobId, redis_url: RedisUrl = None, queue: QueueName = None, up: UpPort = None, in_json: Json = False
+) -> None:
     """Show one job in full, with the inputs that failed."""
     from redbatch.jobs.command import show_job
     from redbatch.queue_target import QueueTarget
 
-    raise typer.Exit(show_job(QueueTarget(redis_url, queue), job_id, in_json=in_json))
+    raise typer.Exit(show_job(QueueTarget(redis_url, queue, up), job_id, in_json=in_json))
 
 
 @app.command()
-def cancel(job_id: JobId, redis_url: RedisUrl = None, queue: QueueName = None) -> None:
+def cancel(job_id: JobId, redis_url: RedisUrl = None, queue: QueueName = None, up: UpPort = None) -> None:
     """Cancel a job, and delete its inputs and its results."""
     from redbatch.jobs.command import cancel_job
     from redbatch.queue_target import QueueTarget
 
-    raise typer.Exit(cancel_job(QueueTarget(redis_url, queue), job_id))
+    raise typer.Exit(cancel_job(QueueTarget(redis_url, queue, up), job_id))
 
 
 @app.command()
@@ -66,9 +69,10 @@ def results(
     ],
     redis_url: RedisUrl = None,
     queue: QueueName = None,
+    up: UpPort = None,
 ) -> None:
     """Write the results of an ended job to a file."""
     from redbatch.jobs.command import write_results
     from redbatch.queue_target import QueueTarget
 
-    raise typer.Exit(write_results(QueueTarget(redis_url, queue), job_id, out))
+    raise typer.Exit(write_results(QueueTarget(redis_url, queue, up), job_id, out))

@@ -48,14 +48,12 @@ def as_table(queue: str, jobs: Sequence[Job], now_ms: float) -> Group:
     if not jobs:
         return Group(head)
     table = plain_table()
-    for heading in ("id", "status"):
-        table.add_column(heading, no_wrap=True)
-    for heading in ("done", "failed", "of", "age"):
-        table.add_column(heading, justify="right")
+    table.add_columns("id", "status", no_wrap=True)
+    table.add_columns("done", "failed", "of", "age", justify="right", no_wrap=True)
     for job in jobs:
         age = format_duration(max(0.0, now_ms - job.created_ms) / 1000)
         numbers = (f"{job.done:,}", f"{job.failed:,}", f"{job.n:,}", age)
-        table.add_row(*map(Text, (f"{queue}.{job.job_id}", job.status, *numbers)))
+        table.add_row(f"{queue}.{job.job_id}", job.status, *numbers)
     return Group(head, table)
 
 

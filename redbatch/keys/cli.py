@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from redbatch.options import Json, RedisUrl, command_group
+from redbatch.options import Json, RedisUrl, UpPort, command_group
 
 app = command_group(
     """Create, list and revoke the API keys of clients.
@@ -28,6 +28,7 @@ app = command_group(
 @app.command()
 def create(  # noqa: PLR0913, PLR0917 - one for each option
     redis_url: RedisUrl = None,
+    up: UpPort = None,
     name: Annotated[str, typer.Option(help="Name for you, to distinguish the key from others.")] = "",
     tenant: Annotated[str, typer.Option(help="Tenant to which its requests are charged.")] = "",
     scope: Annotated[
@@ -53,28 +54,32 @@ def create(  # noqa: PLR0913, PLR0917 - one for each option
 ) -> None:
     """Create an API key and print it. It is never shown again."""
     from redbatch.keys.command import ApiKeySpec, create_api_key
+    from redbatch.queue_target import QueueTarget
     from shared.tenants import Quota
 
     spec = ApiKeySpec(
         name, tenant, tuple(scope or ("embed",)), expires, Quota(tokens_per_s, burst_tokens, daily_tokens, weight)
     )
-    raise typer.Exit(create_api_key(redis_url, spec, in_json=in_json))
+    raise typer.Exit(create_api_key(QueueTarget(redis_url, up=up), spec, in_json=in_json))
 
 
 @app.command("list")
-def list_(redis_url: RedisUrl = None, in_json: Json = False) -> None:
+def list_(redis_url: RedisUrl = None, up: UpPort = None, in_json: Json = False) -> None:
     """List API keys, oldest first. Redis does not contain their secrets, only digests."""
     from redbatch.keys.command import list_api_keys
+    from redbatch.queue_target import QueueTarget
 
-    raise typer.Exit(list_api_keys(redis_url, in_json=in_json))
+    raise typer.Exit(list_api_keys(QueueTarget(redis_url, up=up), in_json=in_json))
 
 
 @app.command()
 def revoke(
     ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Ids from `redbatch keys list`.")],
     redis_url: RedisUrl = None,
+    up: UpPort = None,
 ) -> None:
     """Revoke API keys. Gateways reject them within two seconds."""
     from redbatch.keys.command import revoke_api_keys
+    from redbatch.queue_target import QueueTarget
 
-    raise typer.Exit(revoke_api_keys(redis_url, ids))
+    raise typer.Exit(revoke_api_keys(QueueTarget(redis_url, up=up), ids))

@@ -12,12 +12,10 @@ from typing import Any
 import typer
 from pydantic import TypeAdapter, ValidationError
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from redbatch.exit_codes import EXIT_FAILED, report_misuse
 from redbatch.queue_target import QueueTarget, run_on_queue
-from redbatch.tables import plain_table
+from redbatch.tables import PlainTable, plain_table
 from redbatch.times import format_timestamp
 from shared import api_keys
 from shared.api_keys import SCOPES, ApiKey
@@ -40,7 +38,7 @@ class ApiKeySpec:
     quota: Quota
 
 
-def create_api_key(redis_url: str | None, spec: ApiKeySpec, *, in_json: bool) -> int:
+def create_api_key(target: QueueTarget, spec: ApiKeySpec, *, in_json: bool) -> int:
     """Creates an API key and prints it."""
     if problem := _find_problem(spec):
         return report_misuse(problem)
@@ -61,10 +59,10 @@ def create_api_key(redis_url: str | None, spec: ApiKeySpec, *, in_json: bool) ->
             typer.echo("This is the API key. Store it now: it is not shown again.", err=True)
         return 0
 
-    return run_on_queue(QueueTarget(redis_url), "keys", task)
+    return run_on_queue(target, "keys", task)
 
 
-def list_api_keys(redis_url: str | None, *, in_json: bool) -> int:
+def list_api_keys(target: QueueTarget, *, in_json: bool) -> int:
     """Prints all API keys, without their secrets."""
 
     async def task(connection: RedisConnection, _keys: Keys) -> int:
@@ -77,10 +75,10 @@ def list_api_keys(redis_url: str | None, *, in_json: bool) -> int:
             Console(highlight=False).print(_as_table(records) if records else hint)
         return 0
 
-    return run_on_queue(QueueTarget(redis_url), "keys", task)
+    return run_on_queue(target, "keys", task)
 
 
-def revoke_api_keys(redis_url: str | None, ids: Sequence[str]) -> int:
+def revoke_api_keys(target: QueueTarget, ids: Sequence[str]) -> int:
     """Revokes API keys. `ids` may also hold whole keys: the part before the dot is the id."""
 
     async def task(connection: RedisConnection, _keys: Keys) -> int:
@@ -90,7 +88,7 @@ def revoke_api_keys(redis_url: str | None, ids: Sequence[str]) -> int:
             typer.echo(f"{key_id}: {'revoked' if outcomes[-1] else 'there is no such API key'}")
         return 0 if all(outcomes) else EXIT_FAILED
 
-    return run_on_queue(QueueTarget(redis_url), "keys", task)
+    return run_on_queue(target, "keys", task)
 
 
 def _find_problem(spec: ApiKeySpec) -> str:
@@ -129,15 +127,13 @@ def _as_dict(api_key: ApiKey) -> dict[str, Any]:
     }
 
 
-def _as_table(records: Sequence[ApiKey]) -> Table:
-    table = plain_table()
-    for heading in ("id", "name", "tenant", "scopes", "quota", "created (UTC)", "expires (UTC)"):
-        table.add_column(heading, no_wrap=heading == "id", overflow="fold")
+def _as_table(records: Sequence[ApiKey]) -> PlainTable:
+    table = plain_table("id", "name", "tenant", "scopes", "quota", "created (UTC)", "expires (UTC)")
     for api_key in records:
         expires = "never" if api_key.expires_ms is None else format_timestamp(api_key.expires_ms)
         scopes, created = ", ".join(api_key.scopes), format_timestamp(api_key.created_ms)
         row = (api_key.key_id, api_key.name, api_key.tenant, scopes, _format_quota(api_key.quota), created, expires)
-        table.add_row(*map(Text, row), style=None if api_key.is_live(time.time() * 1000) else "dim strike")
+        table.add_row(*row, style="" if api_key.is_live(time.time() * 1000) else "dim strike")
     return table
 
 

@@ -6,12 +6,13 @@ from typing import Annotated
 
 import typer
 
-from redbatch.options import Json, RedisUrl, Watch
+from redbatch.options import Json, RedisUrl, UpPort, Watch
 
 
 def leases(
     redis_url: RedisUrl = None,
     pool: Annotated[str | None, typer.Option(help="Show this pool of GPUs only.", show_default="all")] = None,
+    up: UpPort = None,
     in_json: Json = False,
     watch: Watch = False,
 ) -> None:
@@ -26,5 +27,6 @@ def leases(
     redbatch leases --redis-url redis://redis:6379/0 --pool node-1 --json
     """
     from redbatch.leases.command import show_leases
+    from redbatch.queue_target import QueueTarget
 
-    raise typer.Exit(show_leases(redis_url, pool, in_json=in_json, watch=watch))
+    raise typer.Exit(show_leases(QueueTarget(redis_url, up=up), pool, in_json=in_json, watch=watch))

@@ -17,7 +17,7 @@ from shared.keys import Keys, PoolKeys
 from shared.producer import list_queues, queue_stats
 
 
-def show_leases(redis_url: str | None, pool: str | None, *, in_json: bool, watch: bool) -> int:
+def show_leases(target: QueueTarget, pool: str | None, *, in_json: bool, watch: bool) -> int:
     """Prints the leases of all pools or of one, once or every second until Ctrl-C.
 
     Returns the exit code: 1 if they cannot be read.
@@ -29,7 +29,7 @@ def show_leases(redis_url: str | None, pool: str | None, *, in_json: bool, watch
             await print_states(partial(read_pools, connection, pool), show_pools, watch=watch)
         return 0
 
-    return run_on_queue(QueueTarget(redis_url), "leases", show, on_interrupt=0)
+    return run_on_queue(target, "leases", show, on_interrupt=0)
 
 
 async def read_pools(connection: RedisConnection, name: str | None) -> list[PoolView]:

@@ -86,16 +86,14 @@ def as_text(pools: Sequence[PoolView], name: str | None = None) -> Group | Text:
 
 def _pool_text(pool: dict[str, Any]) -> tuple[Any, ...]:
     table = plain_table()
-    for heading in ("slot", "state", "worker", "queue", "host"):
-        table.add_column(heading, overflow="fold", no_wrap=heading in ("slot", "state"))
-    for heading in ("left", "waits", "fence"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_columns("slot", "state", "worker", "queue", "host")
+    table.add_columns("left", "waits", "fence", justify="right", no_wrap=True)
     for row in pool["slots"]:
         times = (f"{row['left_s']:.1f} s", "", str(row["fence"])) if row["state"] == HELD else ("", "", "")
-        table.add_row(*(Text(text) for text in (row["slot"], row["state"], *_names(row), *times)))
+        table.add_row(row["slot"], row["state"], *_names(row), *times)
     for row in pool["waiting"]:
         waits = "" if row["waits_s"] is None else f"{row['waits_s']:.1f} s"
-        table.add_row(*(Text(text) for text in (",".join(row["slots"]), WAITING, *_names(row), "", waits, "")))
+        table.add_row(",".join(row["slots"]), WAITING, *_names(row), "", waits, "")
     return Text(f"Pool {pool['pool']}", style="bold"), table
 
 

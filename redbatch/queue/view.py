@@ -1,23 +1,43 @@
-"""The state of a queue as text and as JSON."""
+"""The state of queues as text and as JSON."""
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any, NamedTuple
 
-from rich.console import Group
-from rich.table import Table
+from rich.console import Group, RenderableType
 from rich.text import Text
 
-from redbatch.tables import plain_table
+from redbatch.tables import PlainTable, labelled_line, plain_table
+from shared.activity import ActivitySummary, summarize
 from shared.keys import LANES
+from shared.messages import FAILING
 from shared.producer import QueueStats
 
+LABEL_WIDTH = 9
+NONE = "-"
+NO_WORKER = "no worker is alive: start one with `redbatch worker`"
 
-def as_dict(queue_name: str, stats: QueueStats) -> dict[str, Any]:
+
+class QueueView(NamedTuple):
+    """A queue and its state."""
+
+    name: str
+    stats: QueueStats
+
+    @property
+    def activity(self) -> ActivitySummary:
+        """What its live workers did in the last seconds."""
+        return summarize([beat.activity for beat in self.stats.workers])
+
+
+def as_dict(queue: QueueView) -> dict[str, Any]:
     """Returns the state for JSON. Entries are stream messages; inputs, tokens and bytes are sums over all entries."""
+    stats = queue.stats
     return {
-        "queue": queue_name,
+        "queue": queue.name,
         "waiting_entries": stats.waiting,
         "in_flight_entries": stats.pending,
         "entries_by_lane": dict(zip(LANES, stats.by_lane, strict=True)),
@@ -25,6 +45,7 @@ def as_dict(queue_name: str, stats: QueueStats) -> dict[str, Any]:
         "tokens": stats.tokens,
         "bytes": stats.bytes,
         "oldest_age_ms": stats.oldest_age_ms,
+        **{name: round(value, 3) if value else value for name, value in asdict(queue.activity).items()},
         "workers": [
             {
                 "worker": beat.worker,
@@ -44,37 +65,79 @@ def as_dict(queue_name: str, stats: QueueStats) -> dict[str, Any]:
     }
 
 
-def as_json(queue_name: str, stats: QueueStats) -> str:
-    """Returns the state as one line of JSON."""
-    return json.dumps(as_dict(queue_name, stats))
+def as_json(queues: Sequence[QueueView]) -> str:
+    """Returns one line of JSON for each queue."""
+    return "\n".join(json.dumps(as_dict(queue)) for queue in queues)
 
 
-def as_text(queue_name: str, stats: QueueStats) -> Group:
-    """Returns the state as text, with a table of the workers."""
+def as_text(queues: Sequence[QueueView]) -> RenderableType:
+    """Returns a table of queues, or one queue in full."""
+    if not queues:
+        return Text("no worker has announced a queue: start one with `redbatch worker`", style="yellow")
+    if len(queues) == 1:
+        return _details(queues[0])
+    table = plain_table("queue")
+    numbers = ("waiting", "oldest", "requests/s", "batch", "p50", "p99", "errors", "workers")
+    table.add_columns(*numbers, justify="right", no_wrap=True)
+    for queue in queues:
+        stats, activity = queue.stats, queue.activity
+        workers = Text(str(len(stats.workers)), style="" if stats.workers else "yellow")
+        table.add_row(queue.name, f"{stats.waiting:,}", _format_oldest(stats), *_format_activity(activity), workers)
+    window_s = max(queue.activity.window_s for queue in queues)
+    return Group(table, Text(f"Requests, batches, latencies and errors are those of the last {window_s:.0f} s.", "dim"))
+
+
+def _format_activity(activity: ActivitySummary) -> tuple[str, ...]:
+    batch = NONE if activity.batch_size is None else f"{activity.batch_size:.1f}"
+    latencies = (_format_latency(activity.p50_ms), _format_latency(activity.p99_ms))
+    return (f"{activity.requests_per_s:,.1f}", batch, *latencies, f"{activity.errors:,}")
+
+
+def _format_latency(ms: float | None) -> str:
+    if ms is None:
+        return NONE
+    return f"{ms:.1f} ms" if ms < 10 else f"{ms:.0f} ms" if ms < 1000 else f"{ms / 1000:.1f} s"  # noqa: PLR2004
+
+
+def _format_oldest(stats: QueueStats) -> str:
+    return f"{stats.oldest_age_ms / 1000:.1f} s" if stats.entries else NONE
+
+
+def _details(queue: QueueView) -> Group:
+    """Returns the state of one queue, with a table of its workers."""
+    stats = queue.stats
     in_bytes = f", {stats.bytes:,} bytes for functions" if stats.bytes else ""
     numbers = [
         ("waiting", f"{stats.waiting:,} entries"),
         ("in flight", f"{stats.pending:,} entries"),
         ("by lane", ", ".join(f"{n:,} {lane}" for lane, n in zip(LANES, stats.by_lane, strict=True))),
         ("total", f"{stats.inputs:,} inputs, about {stats.tokens:,} tokens{in_bytes}"),
-        ("oldest", f"{stats.oldest_age_ms / 1000:.1f} s" if stats.entries else "no entries"),
+        ("oldest", _format_oldest(stats) if stats.entries else "no entries"),
+        *(_activity_facts(queue.activity) if stats.workers else ()),
     ]
-    head = Text(f"Queue {queue_name}", style="bold")
-    lines = [Text.assemble((f"  {label:<10}", "bold"), value) for label, value in numbers]
+    head = Text(f"Queue {queue.name}", style="bold")
+    lines = [labelled_line(label, value, LABEL_WIDTH) for label, value in numbers]
     return Group(head, *lines, _workers(stats))
 
 
-def _workers(stats: QueueStats) -> Table | Text:
+def _activity_facts(activity: ActivitySummary) -> list[tuple[str, str]]:
+    requests_per_s, batch, p50, p99, errors = _format_activity(activity)
+    return [
+        ("rate", f"{requests_per_s} requests/s, {activity.inputs_per_s:,.1f} inputs/s"),
+        ("batch", f"{batch} inputs on average" if activity.batch_size else "none ran"),
+        ("latency", f"p50 {p50}, p99 {p99}" if activity.p50_ms else "no answers"),
+        ("errors", f"{errors} in the last {activity.window_s:.0f} s"),
+    ]
+
+
+def _workers(stats: QueueStats) -> PlainTable | Text:
     if not stats.workers:
-        return Text("  no worker is alive: start one with `redbatch worker`", style="yellow")
-    table = plain_table()
-    for heading in ("worker", "state", "model", "device"):
-        table.add_column(heading, overflow="fold", no_wrap=heading == "worker")
-    for heading in ("holds", "running", "tokens/s", "up"):
-        table.add_column(heading, justify="right", no_wrap=True)
+        return Text(f"  {NO_WORKER}", style="yellow")
+    table = plain_table("worker", "state", "model", "device")
+    table.add_columns("holds", "running", "tokens/s", "up", justify="right", no_wrap=True)
     for beat in sorted(stats.workers, key=lambda beat: beat.worker):
         up_s = max(0, stats.now_ms - beat.started_ms) // 1000
+        state = f"{beat.state}: {beat.failing}" if beat.state == FAILING and beat.failing else beat.state
         numbers = (str(beat.holds), str(beat.begun), f"{beat.tokens_per_s:,.0f}", f"{up_s} s")
-        texts = (beat.worker, beat.state, beat.model, beat.device)
-        table.add_row(*(Text(text) for text in (*texts, *numbers)))
+        table.add_row(beat.worker, state, beat.model, beat.device, *numbers)
     return table

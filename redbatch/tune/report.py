@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
+from redbatch.tables import PlainTable, plain_table
 from redbatch.tune.confirmation import Confirmation, RoundMedians, medians_by_clients
 from redbatch.tune.load_runner import MIN_ANSWERS
 from redbatch.tune.measurement import MARGIN, Measurement, TrialResult
@@ -82,7 +82,7 @@ def _title(report: TuneReport) -> Text:
     return Text(f"{model}{fixed}: p95 within {settings.p95_ms:g} ms, {texts}{each}", style="bold")
 
 
-def trial_table(results: Mapping[Candidate, TrialResult], budget_ms: float) -> Table:
+def trial_table(results: Mapping[Candidate, TrialResult], budget_ms: float) -> PlainTable:
     """Returns a row per candidate: its best load within the budget, or the one closest to it."""
     table = _table("candidate", "clients", "requests/s", "p50 ms", "p95 ms", "")
     for candidate, result in results.items():
@@ -112,7 +112,7 @@ def _remark(result: TrialResult, budget_ms: float) -> str:
     return f"{first.clients:,} clients: {_format_number(first.p95_ms)} ms"
 
 
-def _confirmation_table(report: TuneReport) -> Table:
+def _confirmation_table(report: TuneReport) -> PlainTable:
     table = _table("candidate", "clients", "requests/s", "p50 ms", "p95 ms", "rounds")
     for candidate, measurements in report.search.rounds.items():
         for medians in medians_by_clients(candidate, measurements):
@@ -245,10 +245,10 @@ def _one_per_line(candidate: Candidate) -> str:
     return describe_candidate(candidate).replace(", ", "\n")
 
 
-def _table(*headers: str) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for number, header in enumerate(headers):
-        table.add_column(header, justify="left" if number in {0, len(headers) - 1} else "right", overflow="fold")
+def _table(*headings: str) -> PlainTable:
+    table = plain_table(headings[0])
+    table.add_columns(*headings[1:-1], justify="right")
+    table.add_columns(headings[-1])
     return table
 
 

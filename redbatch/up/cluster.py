@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -24,7 +25,7 @@ from redbatch.up.child_spec import SettingValues, assign_gpus, gateway_specs, wo
 from redbatch.up.console import ClusterConsole, curl_line, format_log_line
 from redbatch.up.data_dir import DataDir
 from redbatch.up.local_redis import find_bundled
-from redbatch.up.run_file import RunFile, remove_run_file, write_run_file
+from redbatch.up.run_file import Announcement, RunFile, find_running_ups
 from redbatch.up.supervised_redis import SupervisedRedis
 from redbatch.up.supervisor import Supervisor
 from redbatch.urls import http_url, mask_password, redis_cli_line
@@ -36,6 +37,9 @@ from shared.settings import QueueSettings
 
 PROBE_EVERY_S = 0.1
 STOP_MARGIN_S = 5.0
+MAX_ADMIN_PORTS = 4
+ADMIN_PORT = re.compile(r'"admin_port": ?(\d+)')
+"""In the line that a process logs at its start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +78,8 @@ class Cluster:
         self._failure: str | None = None
         self._api_key = ""
         self._ready = False
+        self._announcement: Announcement | None = None
+        self._admin_ports: dict[str, int] = {}
 
     async def run(self, listener: socket.socket) -> int:
         """Starts all processes, waits for a signal or a failure, and stops them. Returns the exit code."""
@@ -125,7 +131,9 @@ class Cluster:
         return key_with_secret
 
     def on_line(self, name: str, text: str) -> None:
-        """Prints a line of output of a child."""
+        """Prints a line of output of a child, and notes the admin port that it names."""
+        if (found := ADMIN_PORT.search(text)) is not None:
+            self._admin_ports[name] = int(found[1])
         self._console.print_child_line(name, text)
 
     def on_event(self, name: str, text: str) -> None:
@@ -174,7 +182,7 @@ class Cluster:
         url = http_url(self._gateway.host, port)
         redis_url = self._settings["redis_url"]
         try:
-            write_run_file(RunFile(os.getpid(), url, redis_url, self._settings["queue"]))
+            self._announcement = Announcement(RunFile(os.getpid(), url, redis_url, self._settings["queue"]))
         except OSError as error:
             self._console.print_line(
                 f"`redbatch queue` needs --redis-url, because no run file could be written: {error}"
@@ -204,9 +212,24 @@ class Cluster:
             ("Redis", mask_password(redis_url)),
             ("queue", redis_cli_line(cli, redis_url, "XLEN", lane)),
             *([("restart", self._restart_fact())] if self._redis is not None else []),
-            ("watch", f"{_command_name()} queue --watch"),
+            ("metrics", self._metrics_fact()),
+            ("watch", f"{_command_name()} queue --watch{self._up_option()}"),
             ("stop", "Ctrl-C"),
         ]
+
+    def _metrics_fact(self) -> str:
+        """Returns the URLs of the first metrics, by the admin ports that the processes have logged."""
+        ports = sorted(self._admin_ports.items())
+        if not ports:
+            return "on the admin ports, which each process logs at its start with --log-level info"
+        host = self._gateway.admin_host
+        urls = [f"{http_url(host, port)}/metrics ({name})" for name, port in ports[:MAX_ADMIN_PORTS]]
+        more = f", and {len(ports) - len(urls)} more in the log" if len(ports) > len(urls) else ""
+        return ", ".join(urls) + more
+
+    def _up_option(self) -> str:
+        """Returns the option that names this cluster in commands, if the user runs several."""
+        return f" --up {self._settings['port']}" if len(find_running_ups()) > 1 else ""
 
     def _restart_fact(self) -> str:
         """Returns what a restart of this cluster loses, in one line."""
@@ -218,7 +241,8 @@ class Cluster:
         """Stops gateways, then workers, then Redis: each depends on the ones after it."""
         self._console.clear_progress()
         listener.close()
-        remove_run_file(os.getpid())
+        if self._announcement is not None:
+            self._announcement.withdraw()
         grace_s = self._gateway.drain_delay_s + self._gateway.drain_grace_s + STOP_MARGIN_S
         await asyncio.gather(*(child.stop(grace_s) for child in self._gateways))
         grace_s = self._worker.drain_grace_s + STOP_MARGIN_S

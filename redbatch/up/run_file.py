@@ -1,26 +1,37 @@
-"""The file in which `redbatch up` announces itself, so that other commands of the same user find it."""
+"""The files in which the `redbatch up` of one user announce themselves, so that other commands find them."""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import stat
 import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
-FILE_NAME = "up.json"
+PATTERN = "up-*.json"
+
+
+class NoUpError(Exception):
+    """No running `redbatch up` is meant, or several may be; the message says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunFile:
-    """Content of the run file: process id of a `redbatch up`, URL of its API, URL of its Redis, name of its queue."""
+    """Content of a run file: process id of a `redbatch up`, URL of its API, URL of its Redis, name of its queue."""
 
     pid: int
     url: str
     redis_url: str
     queue: str
+
+    @property
+    def port(self) -> int:
+        """The port of its API, which distinguishes it from other `up` of this user."""
+        return urlsplit(self.url).port or 0
 
 
 def _private_directory() -> Path:
@@ -43,45 +54,73 @@ def _directory() -> Path:
     return Path(base) / f"redbatch-{os.getuid()}"
 
 
-def write_run_file(run_file: RunFile) -> None:
-    """Writes the run file; replaces that of another `up`. Raises OSError if the folder cannot be used."""
-    _directory().mkdir(mode=0o700, exist_ok=True)
-    path = _private_directory() / FILE_NAME
-    partial = path.with_suffix(f".{run_file.pid}")
-    # Mode 0600 from the start: the URL of Redis may contain a password.
-    with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        json.dump(asdict(run_file), file)
-    partial.replace(path)
+class Announcement:
+    """The run file of this process. Its lock ends with the process: a file without one was left by a killed `up`.
 
+    Raises:
+        OSError: the folder cannot be used.
+    """
 
-def remove_run_file(pid: int) -> None:
-    """Removes the run file if process `pid` wrote it, and then the folder if it is empty."""
-    run_file = _read()
-    if run_file is not None and run_file.pid == pid:
-        path = _private_directory() / FILE_NAME
-        path.unlink(missing_ok=True)
+    def __init__(self, run_file: RunFile) -> None:
+        _directory().mkdir(mode=0o700, exist_ok=True)
+        self._path = _private_directory() / PATTERN.replace("*", str(run_file.pid))
+        partial = self._path.with_suffix(".part")
+        # Mode 0600 from the start: the URL of Redis may contain a password.
+        self._descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+        os.write(self._descriptor, json.dumps(asdict(run_file)).encode())
+        partial.replace(self._path)
+
+    def withdraw(self) -> None:
+        """Removes the run file, and then the folder if it is empty."""
+        self._path.unlink(missing_ok=True)
+        os.close(self._descriptor)
         with contextlib.suppress(OSError):
-            path.parent.rmdir()
+            self._path.parent.rmdir()
 
 
-def find_running_up() -> RunFile | None:
-    """Returns the run file of this user's running `redbatch up`, or None. The run file of a killed one is ignored."""
-    run_file = _read()
-    return run_file if run_file is not None and _is_alive(run_file.pid) else None
-
-
-def _read() -> RunFile | None:
+def find_running_ups() -> list[RunFile]:
+    """Returns the run files of this user's running `redbatch up`, by port. Removes those that killed ones left."""
     try:
-        return RunFile(**json.loads((_private_directory() / FILE_NAME).read_text()))
+        paths = list(_private_directory().glob(PATTERN))
+    except OSError:
+        return []
+    return sorted(filter(None, map(_read, paths)), key=lambda each: each.port)
+
+
+def find_up(port: int | None, instead: str = "the URL of a Redis with --redis-url") -> RunFile:
+    """Returns the run file of this user's `redbatch up` whose API has this port; of the only one for None.
+
+    Raises NoUpError: there is none, or there are several; the message lists the choices. `instead` is what the user can
+    give in place of a running `up`.
+    """
+    running = find_running_ups()
+    if not running:
+        raise NoUpError(f"found no running `redbatch up` of yours: start one, or give {instead}")
+    matching = [each for each in running if port in {None, each.port}]
+    if len(matching) == 1:
+        return matching[0]
+    choices = ", ".join(f"--up {each.port} ({each.queue}, {each.url})" for each in running)
+    if not matching:
+        raise NoUpError(f"no running `redbatch up` of yours has port {port}: choose {choices}")
+    raise NoUpError(f"several `redbatch up` of yours are running: choose {choices}, or give {instead}")
+
+
+def _read(path: Path) -> RunFile | None:
+    """Returns a run file; None if it is unreadable, or if its `up` has ended: then removes it."""
+    try:
+        with path.open() as file:
+            if _was_left(file.fileno()):
+                path.unlink(missing_ok=True)
+                return None
+            return RunFile(**json.load(file))
     except (OSError, ValueError, TypeError):
         return None
 
 
-def _is_alive(pid: int) -> bool:
+def _was_left(descriptor: int) -> bool:
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
         return False
-    except PermissionError:
-        return True
     return True

@@ -5,6 +5,7 @@ It answers while the event loop is busy, and it is not the port that a load bala
 
 from __future__ import annotations
 
+import errno
 import json
 import socket
 import threading
@@ -29,7 +30,7 @@ class AdminServer:
 
     `ready` returns the names of the missing parts (none missing: 200, else 503; see `without_excluded`); `live` returns
     whether the process is healthy. Both are called in a thread of this server, so they must only read. Port 0 picks a
-    free one.
+    free one, and so does one that is taken if `or_free`.
     """
 
     def __init__(
@@ -39,8 +40,11 @@ class AdminServer:
         ready: Callable[[], list[str]],
         live: Callable[[], bool],
         registry: CollectorRegistry = REGISTRY,
+        *,
+        or_free: bool = False,
     ) -> None:
         self._address = (host, port)
+        self._or_free = or_free
         self._application = _application(ready, live, make_wsgi_app(registry))
         self._server: WSGIServer | None = None
         self._thread: threading.Thread | None = None
@@ -56,11 +60,10 @@ class AdminServer:
         Raises:
             PortTakenError: the address cannot be bound.
         """
-        server_type = _Server6 if ":" in self._address[0] else _Server
+        host, port = self._address
         try:
-            self._server = server_type(self._address, _QuietHandler)
+            self._server = self._bind(host, port)
         except OSError as error:
-            host, port = self._address
             raise PortTakenError(
                 f"cannot listen on the admin port {host}:{port}: {error.strerror}; set another port"
             ) from error
@@ -69,6 +72,15 @@ class AdminServer:
             target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, name="admin", daemon=True
         )
         self._thread.start()
+
+    def _bind(self, host: str, port: int) -> WSGIServer:
+        server_type = _Server6 if ":" in host else _Server
+        try:
+            return server_type((host, port), _QuietHandler)
+        except OSError as error:
+            if not self._or_free or error.errno != errno.EADDRINUSE:
+                raise
+            return server_type((host, 0), _QuietHandler)
 
     def stop(self) -> None:
         """Closes the port. Stopping twice, or before the start, does nothing."""
@@ -84,6 +96,7 @@ class AdminServer:
 class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True
     block_on_close = False
+    allow_reuse_port = False  # two processes must not share a port: each has its own metrics
 
     def server_bind(self) -> None:
         # HTTPServer.server_bind queries DNS for the name of the address, which can take seconds and is not used.

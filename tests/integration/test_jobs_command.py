@@ -18,6 +18,7 @@ import redis
 from typer.testing import CliRunner, Result
 
 from redbatch.commands import app
+from redbatch.up.run_file import Announcement, RunFile
 from tests import plain_http
 from tests.integration.gateway.gateway_cluster import GatewayCluster, GatewayProcess, null_vector
 from tests.processes import Processes
@@ -65,7 +66,8 @@ async def list_jobs(cluster: GatewayCluster) -> list[dict[str, Any]]:
 async def test_jobs_are_listed_shown_cancelled_and_written(cluster: GatewayCluster, tmp_path: Path) -> None:
     """Jobs are listed, shown and cancelled, and their results are written; impossible requests end with exit code 1."""
     gateway = await cluster.start_gateway()
-    assert "0 jobs" in (await command(cluster, "list")).stdout
+    result = await command(cluster, "list")
+    assert (result.exit_code, f"there is no queue {cluster.queue}" in result.stderr) == (1, True)
     first, second = create_job(gateway, ["a", "", "b"]), create_job(gateway, ["c"] * 40)
     assert [(each["id"], each["status"], each["n"]) for each in await list_jobs(cluster)] == [
         (second, "queued", 40),
@@ -195,3 +197,33 @@ async def test_outputs_of_a_function_are_written_and_linked(cluster: GatewayClus
     document = json.loads((tmp_path / f"{job}.json").read_text())
     assert document["outputs"] == lines
     assert [each["index"] for each in document["errors"]] == [1, 72]
+
+
+@pytest.mark.leaves_anything
+async def test_the_example_finds_the_running_up(
+    cluster: GatewayCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without any URL, the example reads from the `up` of its user, and fetches from its gateway; else it says how."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(EXAMPLE.parents[2]))
+    words = [sys.executable, str(EXAMPLE), "--into", str(tmp_path / "into")]
+    result = await asyncio.to_thread(subprocess.run, words, check=False, capture_output=True, text=True)
+    assert (result.returncode, "--redis-url" in result.stderr) == (1, True)
+    gateway, _ = await asyncio.gather(cluster.start_gateway(max_inline_bytes=1_000), cluster.start_worker())
+    redis_url = as_user(cluster.redis_url, "results")
+    announcements = [
+        Announcement(RunFile(1, gateway.url, redis_url, cluster.queue)),
+        Announcement(RunFile(2, "http://127.0.0.1:1", "redis://127.0.0.1:1/0", "another")),
+    ]
+    result = await asyncio.to_thread(subprocess.run, words, check=False, capture_output=True, text=True)
+    assert (result.returncode, "--up 1 (another" in result.stderr) == (1, True)
+    job = create_job(gateway, ["a"]).rpartition(".")[2]
+    consumer = subprocess.Popen([*words, "--up", gateway.url.rpartition(":")[2]], stdout=subprocess.DEVNULL)
+    try:
+        await wait_until((tmp_path / "into" / f"{job}.npy").exists, "the vectors are written", timeout_s=30)
+    finally:
+        consumer.kill()
+        consumer.wait()
+        for each in announcements:
+            each.withdraw()
+    assert np.load(tmp_path / "into" / f"{job}.npy")[0].tobytes() == null_vector("a")

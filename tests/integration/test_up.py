@@ -7,6 +7,7 @@ import functools
 import hashlib
 import json
 import os
+import re
 import shlex
 import signal
 import socket
@@ -212,6 +213,65 @@ async def test_redbatch_queue_finds_the_running_up(start: Start) -> None:
         return await workers() == ["ready", "ready"]
 
     await wait_until(both_ready, "both workers are shown as ready", timeout_s=START_S)
+
+
+async def run_command(up: Up, *words: str) -> tuple[int, str, str]:
+    """Runs `redbatch` as the user of an `up`; returns exit code, stdout and stderr."""
+    environment = {name: value for name, value in os.environ.items() if name != "XDG_RUNTIME_DIR"}
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-P", "-m", "redbatch", *words),
+        env=environment | {"TMPDIR": str(up.folder)},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    output, errors = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, output.decode(), errors.decode()
+
+
+async def test_several_run_side_by_side(start: Start) -> None:
+    """Two `up` of a user are both found: commands take --up, or list the choices; a killed one is no choice."""
+    first = await start().wait_until_ready()
+    second = await start("--queue", "second", "--auth", "on").wait_until_ready()
+    port = second.fact("API").split(" ")[0].rpartition(":")[2]
+    assert second.fact("watch").endswith(f"queue --watch --up {port}")
+    code, _, errors = await run_command(first, "queue", "--json")
+    assert code == 1
+    assert f"--up {port} (second, http://127.0.0.1:{port})" in errors
+    for words, expected in (
+        (("queue", "--json"), '"queue": "second"'),
+        (("keys", "list", "--json"), '"name": "redbatch up"'),
+        (("bench", "--requests", "20", "--header", f"Authorization: Bearer {second.fact('key')}"), "20"),
+    ):
+        code, output, errors = await run_command(first, *words, "--up", port)
+        assert code == 0, errors
+        assert expected in output
+    first.all_descendants()
+    first.process.kill()
+    first.process.wait()
+    code, output, errors = await run_command(first, "queue", "--json")
+    assert code == 0, errors
+    assert json.loads(output)["queue"] == "second"
+
+
+async def test_it_prints_where_metrics_are(start: Start) -> None:
+    """The printed URLs serve the metrics of each process; a gateway's 404 for /metrics names the same port."""
+    up = await start("--workers", "2").wait_until_ready()
+    urls = dict(re.findall(r"(\S+)/metrics \((\S+)\)", up.fact("metrics")))
+    ports = {name: url.rpartition(":")[2] for url, name in urls.items()}
+    assert sorted(ports) == ["gateway-1", "worker-1", "worker-2"]
+    for url, name in urls.items():
+        metric = "redbatch_redis_up" if name == "gateway-1" else "redbatch_worker_up"
+        assert metric in plain_http.get(f"{url}/metrics").text
+    answer = plain_http.get(f"{up.fact('API').split(' ')[0]}/metrics")
+    assert answer.status_code == 404
+    assert f"on its admin port, {ports['gateway-1']}." in answer.text
+
+
+async def test_hidden_admin_ports_are_not_passed_over(start: Start) -> None:
+    """Where the log level hides the admin ports, the fact says how to see them."""
+    up = await start("--log-level", "error").wait_until_ready()
+    assert "--log-level info" in up.fact("metrics")
 
 
 @pytest.mark.parametrize("title", ["redbatch worker", "redbatch gateway", ""])

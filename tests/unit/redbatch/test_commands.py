@@ -93,6 +93,21 @@ def test_settings_as_json(tmp_path: Path) -> None:
     assert "port" not in by_name
 
 
+@pytest.mark.parametrize("name", ["max_batch_size", "--max-batch-size", "REDBATCH_MAX_BATCH_SIZE"])
+def test_one_setting_is_shown_in_full(name: str, tmp_path: Path) -> None:
+    """`settings NAME` shows one setting, also by its flag; as JSON too."""
+    assert "--max-batch-size" in redbatch("settings", name, cwd=tmp_path).stdout
+    (entry,) = json.loads(redbatch("settings", name, "--json", cwd=tmp_path).stdout)
+    assert (entry["name"], entry["allowed"]) == ("max_batch_size", "integer from 1 to 10,000")
+
+
+def test_an_unknown_setting_is_misuse(tmp_path: Path) -> None:
+    """A misspelt setting is one line with similar names, and exit code 2."""
+    result = redbatch("settings", "max_batch_sise", cwd=tmp_path)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert "did you mean max_batch_size" in result.stderr
+
+
 def test_the_command_line_imports_no_heavy_library(tmp_path: Path) -> None:
     """Neither torch nor FastAPI is imported for a help text, for `up`, or for `queue`."""
     program = (

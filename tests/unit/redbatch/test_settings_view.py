@@ -11,7 +11,16 @@ from rich.console import Console
 
 from api.settings import GatewaySettings
 from gpuworker.settings import WorkerSettings
-from redbatch.settings_view import as_json, as_markdown, print_table, setting_rows
+from redbatch.settings_view import (
+    UnknownSettingError,
+    as_json,
+    as_markdown,
+    describe_allowed,
+    find_setting,
+    print_details,
+    print_table,
+    setting_rows,
+)
 
 SETTINGS_CLASSES: dict[str, type[BaseSettings]] = {"gateway": GatewaySettings, "worker": WorkerSettings}
 
@@ -39,15 +48,68 @@ def test_values_are_those_of_the_environment(monkeypatch: pytest.MonkeyPatch) ->
     assert by_name["max_batch_tokens"]["value"] is None
 
 
-def test_the_table_shows_every_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Variable names are complete, even on a narrow terminal, and passwords are masked."""
+def test_each_setting_is_one_whole_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In 80 columns each setting is one line with its name, value and the beginning of its meaning, in whole words.
+
+    Passwords are masked, and a value that is not the default has a mark.
+    """
     monkeypatch.setenv("REDBATCH_REDIS_URL", "redis://:secret@host/0")
+    rows, output = setting_rows(SETTINGS_CLASSES), io.StringIO()
+    print_table(rows, Console(file=output, width=80))
+    lines = output.getvalue().splitlines()
+    assert "secret" not in output.getvalue()
+    assert max(map(len, lines)) <= 80
+    headings = ("Gateways and workers:", "Gateways:", "Workers:")
+    for row, line in zip(rows, (line for line in lines if line not in headings), strict=False):
+        name, value, *words = line.split()
+        assert (name, value.rstrip("*")) == (row.setting.name, row.shown_value)
+        assert value.endswith("*") == row.is_changed
+        beginning, complete = " ".join(words).removesuffix("…"), row.setting.meaning
+        assert beginning
+        assert complete.startswith(beginning)
+        assert not complete[len(beginning) : len(beginning) + 1].isalnum()
+    assert any(line.split()[:2] == ["redis_url", "redis://:***@host/0*"] for line in lines)
+
+
+@pytest.mark.parametrize("text", ["max_batch_size", "--max-batch-size", "REDBATCH_MAX_BATCH_SIZE", "Max-Batch-Size"])
+def test_a_setting_is_found_by_each_of_its_names(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its name, flag and variable find a setting; the details have all of these, its value and the allowed ones."""
+    monkeypatch.setenv("REDBATCH_MAX_BATCH_SIZE", "7")
     output = io.StringIO()
-    print_table(setting_rows(SETTINGS_CLASSES), Console(file=output, width=80))
-    text = output.getvalue()
-    assert "secret" not in text
-    for row in setting_rows(SETTINGS_CLASSES):
-        assert row.setting.variable in text
+    print_details(find_setting(setting_rows(SETTINGS_CLASSES), text), Console(file=output, width=80))
+    meaning = WorkerSettings.model_fields["max_batch_size"].description
+    assert meaning is not None
+    names = ("--max-batch-size", "REDBATCH_MAX_BATCH_SIZE")
+    for expected in (*names, meaning, "default   64", "7 (set in this environment)", "integer from 1 to 10,000"):
+        assert expected in output.getvalue()
+
+
+def test_a_setting_with_two_meanings_has_both() -> None:
+    """A setting that gateways and workers read differently is shown for each."""
+    rows = find_setting(setting_rows(SETTINGS_CLASSES), "admin_port")
+    assert [(row.process, row.setting.default) for row in rows] == [("gateway", "9090"), ("worker", "9091")]
+
+
+def test_an_unknown_setting_has_suggestions() -> None:
+    """A misspelt name is an error with similar names; one that resembles none says how to list all."""
+    rows = setting_rows(SETTINGS_CLASSES)
+    with pytest.raises(UnknownSettingError, match=r"no setting --max-batch-sice: did you mean max_batch_size"):
+        find_setting(rows, "--max-batch-sice")
+    with pytest.raises(UnknownSettingError, match=r"no setting zzz: `redbatch settings` lists all"):
+        find_setting(rows, "zzz")
+
+
+def test_allowed_values_are_in_words() -> None:
+    """Bounds, choices and alternatives of all settings are described without patterns or types of Python."""
+    allowed = {row.setting.name: row.allowed for row in setting_rows(SETTINGS_CLASSES)}
+    assert allowed["redis_timeout_s"] == "number above 0 to 60"
+    assert allowed["max_batch_wait_ms"] == "number from 0 to 60,000 or auto"
+    assert allowed["backend"] == "torch, onnx, openvino"
+    assert allowed["log_level"] == "debug, info, warning, error"
+    assert allowed["all_queues"] == "true, false"
+    assert allowed["redis_url"] == ""
+    assert not any(sign in text for text in allowed.values() for sign in "^$|[")
+    assert describe_allowed({"anyOf": [{"type": "string"}, {"type": "null"}]}) == ""
 
 
 def test_markdown_does_not_depend_on_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from redbatch.leases.command import show_leases
 from redbatch.leases.view import PoolMember, PoolView, as_json, as_text
+from redbatch.queue_target import QueueTarget
 from shared.gpu_leases import PoolState, SlotState, Waiter
 from shared.messages import Heartbeat
 
@@ -88,7 +89,7 @@ def test_without_pools_the_text_says_so() -> None:
 
 def test_an_unreachable_redis_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     """Without the password of the URL."""
-    assert show_leases("redis://:secret@127.0.0.1:1/0", None, in_json=False, watch=False) == 1
+    assert show_leases(QueueTarget("redis://:secret@127.0.0.1:1/0"), None, in_json=False, watch=False) == 1
     error = capsys.readouterr().err
     assert "secret" not in error
     assert len(error.splitlines()) == 1

@@ -5,35 +5,49 @@ from __future__ import annotations
 import io
 import json
 import os
-from functools import partial
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from redbatch.queue.command import show_queue
-from redbatch.queue.view import as_json, as_text
+from redbatch.queue.command import show_queues
+from redbatch.queue.view import QueueView, as_json, as_text
+from redbatch.queue_target import QueueTarget
 from redbatch.state_printer import state_printer
-from redbatch.up.run_file import RunFile, write_run_file
+from redbatch.up.run_file import Announcement, RunFile
+from shared.activity import Activity, bucket_of
 from shared.messages import Heartbeat
 from shared.producer import QueueStats
 from tests.users import as_user
 
-BEAT = Heartbeat("gpu-1", "host-1", 7, "cuda:0", "minilm", 384, "ready", 21_000.0, 256, 64, 40_000)
+ACTIVITY = Activity(10.0, requests=123, errors=2, batches=4, inputs=50, latencies=((bucket_of(12), 90), (40, 10)))
+BEAT = Heartbeat("gpu-1", "host-1", 7, "cuda:0", "minilm", 384, "ready", 21_000.0, 256, 64, 40_000, activity=ACTIVITY)
 BUSY = QueueStats(100_000, b"1", 5_000, 90_000, (290, 10), 256, (99_000, 98_500), 99_900, (BEAT,), bytes=12_345_678)
 EMPTY = QueueStats(100_000, b"1", 0, 0, (0, 0), 0, (None, None), 0, ())
 
 
-def text_of(stats: QueueStats) -> str:
-    """Returns the state as a terminal shows it."""
+def text_of(*queues: QueueView, width: int = 120) -> str:
+    """Returns the state as a terminal of a width shows it."""
     output = io.StringIO()
-    Console(file=output, width=120).print(as_text("minilm", stats))
+    Console(file=output, width=width).print(as_text(queues))
     return output.getvalue()
+
+
+@pytest.fixture
+def running_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, redis_url: str, queue_name: str) -> Iterator[None]:
+    """A running `up` with the Redis and the queue of this test."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    run_file = RunFile(os.getpid(), "http://127.0.0.1:1", as_user(redis_url, "ops"), queue_name)
+    announcement = Announcement(run_file)
+    yield
+    announcement.withdraw()
 
 
 def test_json_has_all_values_with_units() -> None:
     """JSON is one line, with numbers as numbers, and with units in the names of ages and durations."""
-    line = as_json("minilm", BUSY)
+    line = as_json([QueueView("minilm", BUSY)])
     assert "\n" not in line
     state = json.loads(line)
     (worker,) = state.pop("workers")
@@ -46,6 +60,14 @@ def test_json_has_all_values_with_units() -> None:
         "tokens": 90_000,
         "bytes": 12_345_678,
         "oldest_age_ms": 1_500,
+        "requests": 123,
+        "requests_per_s": 12.3,
+        "inputs_per_s": 5.0,
+        "batch_size": 12.5,
+        "p50_ms": pytest.approx(12, rel=0.1),
+        "p99_ms": pytest.approx(512, rel=0.1),
+        "errors": 2,
+        "window_s": 10.0,
     }
     assert (worker["worker"], worker["holds_entries"], worker["begun_entries"], worker["up_s"]) == (
         "gpu-1",
@@ -57,7 +79,7 @@ def test_json_has_all_values_with_units() -> None:
 
 def test_text_shows_numbers_and_workers() -> None:
     """The text shows waiting entries, entries in flight, the oldest age, and the entries of each worker."""
-    text = text_of(BUSY)
+    text = text_of(QueueView("minilm", BUSY))
     for expected in (
         "44 entries",
         "256 entries",
@@ -69,13 +91,17 @@ def test_text_shows_numbers_and_workers() -> None:
         "cuda:0",
         "21,000",
         "60 s",
+        "12.3 requests/s, 5.0 inputs/s",
+        "12.5 inputs on average",
+        "p50 12 ms, p99 470 ms",
+        "2 in the last 10 s",
     ):
         assert expected in text
 
 
 def test_an_empty_queue_without_workers_says_so() -> None:
     """Without entries and workers, the text says so, and how to start a worker."""
-    text = text_of(EMPTY)
+    text = text_of(QueueView("minilm", EMPTY))
     assert "no entries" in text
     assert "redbatch worker" in text
 
@@ -83,28 +109,39 @@ def test_an_empty_queue_without_workers_says_so() -> None:
 @pytest.mark.parametrize("in_json", [True, False])
 def test_without_a_terminal_states_follow_each_other(in_json: bool, capsys: pytest.CaptureFixture[str]) -> None:
     """Without a terminal, each state is printed below the previous one."""
-    with state_printer(Console(), partial(as_text, "minilm"), partial(as_json, "minilm"), in_json=in_json) as show:
-        show(EMPTY)
-        show(BUSY)
+    with state_printer(Console(), as_text, as_json, in_json=in_json) as show:
+        show([QueueView("minilm", EMPTY)])
+        show([QueueView("minilm", BUSY)])
     output = capsys.readouterr().out
     assert output.count("minilm") >= 2
     assert len(output.splitlines()) == 2 or not in_json
 
 
+def test_several_queues_are_a_table() -> None:
+    """Each queue is a row of a table, whole in 80 columns; the rates of two workers are added up."""
+    two = replace(BUSY, workers=(BEAT, replace(BEAT, worker="gpu-2")))
+    text = text_of(QueueView("all-mpnet-base", two), QueueView("empty", EMPTY), width=80)
+    head, *rows, footer = text.splitlines()
+    assert head.split() == ["queue", "waiting", "oldest", "requests/s", "batch", "p50", "p99", "errors", "workers"]
+    assert [row.split() for row in rows] == [
+        ["all-mpnet-base", "44", "1.5", "s", "24.6", "12.5", "12", "ms", "470", "ms", "4", "2"],
+        ["empty", "0", "-", "0.0", "-", "-", "-", "0", "0"],
+    ]
+    assert "the last 10 s" in footer
+
+
+def test_without_any_queue_it_says_how_to_start_one() -> None:
+    """A Redis without queues is no empty output."""
+    assert "redbatch worker" in text_of()
+
+
 @pytest.mark.redis
-def test_the_running_up_is_found(
-    redis_url: str,
-    queue_name: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """Without a URL, the queue of this user's `up` is shown, from a real Redis."""
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    write_run_file(RunFile(os.getpid(), "http://127.0.0.1:1", as_user(redis_url, "ops"), queue_name))
-    assert show_queue(None, None, in_json=True, watch=False) == 0
-    state = json.loads(capsys.readouterr().out)
-    assert (state["queue"], state["waiting_entries"], state["workers"]) == (queue_name, 0, [])
+@pytest.mark.usefixtures("running_up")
+def test_the_running_up_is_found(queue_name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a URL, the queue of this user's `up` is shown, from a real Redis, before a worker has announced it."""
+    assert show_queues(QueueTarget(None), in_json=True, watch=False) == 0
+    states = {state["queue"]: state for state in map(json.loads, capsys.readouterr().out.splitlines())}
+    assert (states[queue_name]["waiting_entries"], states[queue_name]["workers"]) == (0, [])
 
 
 def test_without_up_and_url_the_error_says_what_to_do(
@@ -112,14 +149,14 @@ def test_without_up_and_url_the_error_says_what_to_do(
 ) -> None:
     """Without a running `up` and a URL, the exit code is 1 and the error line names --redis-url."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    assert show_queue(None, None, in_json=False, watch=False) == 1
+    assert show_queues(QueueTarget(None), in_json=False, watch=False) == 1
     assert "--redis-url" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("url", ["redis://:secret@127.0.0.1:1/0", "http://:secret@host"])
 def test_an_unreachable_redis_is_one_line(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     """If Redis is unreachable, the error is one line without the password of the URL."""
-    assert show_queue(url, "minilm", in_json=False, watch=False) == 1
+    assert show_queues(QueueTarget(url, "minilm"), in_json=False, watch=False) == 1
     error = capsys.readouterr().err
     assert "secret" not in error
     assert len(error.splitlines()) == 1

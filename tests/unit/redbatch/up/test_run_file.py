@@ -1,16 +1,18 @@
-"""The run file by which other commands find a running `up`."""
+"""The run files by which other commands find the running `up` of a user."""
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
-from redbatch.up.run_file import RunFile, find_running_up, remove_run_file, write_run_file
+from redbatch.up.run_file import Announcement, RunFile, find_running_ups
 
 
 @pytest.fixture(autouse=True)
@@ -20,65 +22,75 @@ def runtime_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def run_file_of(pid: int) -> RunFile:
-    """Returns the run file of an `up` with that process id."""
-    return RunFile(pid, "http://127.0.0.1:8080", "redis://:secret@127.0.0.1:1/0", "minilm")
+def run_file_of(port: int, pid: int = 0) -> RunFile:
+    """Returns the run file of an `up` of this or another process, with its API on a port."""
+    return RunFile(pid or os.getpid(), f"http://127.0.0.1:{port}", "redis://:secret@127.0.0.1:1/0", "minilm")
+
+
+def leave_file(run_file: RunFile) -> None:
+    """Writes a run file in a process that ends without removing it."""
+    program = f"from redbatch.up.run_file import *; import os; Announcement({run_file!r}); os._exit(0)"
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_a_living_up_is_found(runtime_folder: Path) -> None:
     """A living `up` is found with its whole run file, which only its user can read."""
-    write_run_file(run_file_of(os.getpid()))
-    assert find_running_up() == run_file_of(os.getpid())
+    announcement = Announcement(run_file_of(8080))
+    assert find_running_ups() == [run_file_of(8080)]
     (folder,) = runtime_folder.iterdir()
     (file,) = folder.iterdir()
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    announcement.withdraw()
 
 
-def test_removal_leaves_nothing(runtime_folder: Path) -> None:
-    """After the removal, neither file nor folder is left, and no `up` is found."""
-    write_run_file(run_file_of(os.getpid()))
-    remove_run_file(os.getpid())
-    assert find_running_up() is None
+def test_several_are_found_until_each_ends(runtime_folder: Path) -> None:
+    """Each `up` has its own file, which it alone removes; after the last neither file nor folder is left."""
+    first, second = run_file_of(8081), run_file_of(8080, pid=1)
+    announcements = [Announcement(first), Announcement(second)]
+    assert find_running_ups() == [second, first]
+    announcements[1].withdraw()
+    assert find_running_ups() == [first]
+    announcements[0].withdraw()
+    assert find_running_ups() == []
     assert list(runtime_folder.iterdir()) == []
 
 
-def test_removal_spares_the_file_of_another_up() -> None:
-    """An `up` that ends does not remove the run file of one that started later."""
-    write_run_file(run_file_of(os.getpid()))
-    remove_run_file(os.getpid() + 1)
-    assert find_running_up() is not None
-
-
-def test_a_dead_up_is_not_found() -> None:
-    """The run file of a killed `up` is ignored."""
-    child = subprocess.Popen([sys.executable, "-c", ""])
-    child.wait()
-    write_run_file(run_file_of(child.pid))
-    assert find_running_up() is None
+def test_the_file_of_a_killed_up_is_removed(runtime_folder: Path) -> None:
+    """The file that a killed `up` left is ignored and removed, even if another process has its process id now."""
+    leave_file(run_file_of(8080, pid=os.getppid()))
+    alive = Announcement(run_file_of(8081))
+    folder = runtime_folder / f"redbatch-{os.getuid()}"
+    assert len(list(folder.iterdir())) == 2
+    assert find_running_ups() == [run_file_of(8081)]
+    assert len(list(folder.iterdir())) == 1
+    alive.withdraw()
 
 
 def test_a_search_without_a_run_file_creates_nothing(runtime_folder: Path) -> None:
     """Without a run file, the search finds nothing and creates no file or folder."""
-    assert find_running_up() is None
+    assert find_running_ups() == []
     assert list(runtime_folder.iterdir()) == []
 
 
 def test_a_folder_open_to_others_is_not_used(runtime_folder: Path) -> None:
     """A folder that others can write to is neither written nor read: its content may be theirs."""
+    announcement = Announcement(run_file_of(8080))
     folder = runtime_folder / f"redbatch-{os.getuid()}"
-    folder.mkdir()
     folder.chmod(0o777)
     with pytest.raises(PermissionError):
-        write_run_file(run_file_of(os.getpid()))
-    (folder / "up.json").write_text(
-        f'{{"pid": {os.getpid()}, "url": "", "redis_url": "redis://evil/0", "queue": "minilm"}}'
-    )
-    assert find_running_up() is None
+        Announcement(run_file_of(8081, pid=1))
+    assert find_running_ups() == []
+    folder.chmod(0o700)
+    assert find_running_ups() == [run_file_of(8080)]
+    announcement.withdraw()
 
 
-def test_a_damaged_file_is_ignored(runtime_folder: Path) -> None:
-    """A run file that is incomplete or foreign counts as missing."""
-    write_run_file(run_file_of(os.getpid()))
-    (runtime_folder / f"redbatch-{os.getuid()}" / "up.json").write_text('{"pid": 1')
-    assert find_running_up() is None
+@pytest.mark.parametrize("content", ['{"pid": 1', json.dumps(asdict(run_file_of(1)) | {"more": 1})])
+def test_a_damaged_file_is_ignored(content: str, runtime_folder: Path) -> None:
+    """A run file that is incomplete or of another version counts as missing, and others are found."""
+    damaged, whole = Announcement(run_file_of(8080)), Announcement(run_file_of(8081, pid=1))
+    (runtime_folder / f"redbatch-{os.getuid()}" / f"up-{os.getpid()}.json").write_text(content)
+    assert find_running_ups() == [run_file_of(8081, pid=1)]
+    damaged.withdraw()
+    whole.withdraw()

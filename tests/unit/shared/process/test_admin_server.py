@@ -118,6 +118,21 @@ def test_stop_frees_the_port() -> None:
         pass
 
 
+def test_a_default_port_that_is_taken_is_replaced(registry: CollectorRegistry) -> None:
+    """With `or_free`, a server takes the port if it is free, and another one if it is not."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        server = AdminServer("127.0.0.1", port, list, lambda: True, registry, or_free=True)
+        server.start()
+        assert server.port not in {0, port}
+        assert httpx.get(f"http://127.0.0.1:{server.port}/livez").status_code == 200
+        server.stop()
+    server = AdminServer("127.0.0.1", port, list, lambda: True, registry, or_free=True)
+    server.start()
+    assert server.port == port
+    server.stop()
+
+
 def test_a_silent_client_does_not_delay_others(client: httpx.Client) -> None:
     """A connection that sends nothing occupies a separate thread."""
     address = (client.base_url.host, client.base_url.port or 0)
