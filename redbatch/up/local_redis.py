@@ -177,8 +177,8 @@ class LocalRedis:
             *("--stream-node-max-entries", "4"),  # a deletion reads half a node: docs/performance.md
             *("--daemonize", "no", "--loglevel", "warning"),
         ]
-        kept = [] if self._data_dir is None else ["--appendonly", "yes", "--appendfsync", "everysec"]
-        return [str(self.binary), *defaults, *kept, *self._options]
+        persistence = [] if self._data_dir is None else ["--appendonly", "yes", "--appendfsync", "everysec"]
+        return [str(self.binary), *defaults, *persistence, *self._options]
 
     def _spawn(self) -> None:
         log = self._log_file() if self._output is None else None

@@ -26,7 +26,7 @@ class SupervisedRedis:
         self._callbacks = callbacks
         self._lines = LineReader(self._take_line)
         self._server = LocalRedis(output=self._lines.descriptor, data_dir=data_dir)
-        self._loss = "lost its data" if data_dir is None else "keeps its data"
+        self._data_state = "lost its data" if data_dir is None else "keeps its data"
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> str:
@@ -60,7 +60,7 @@ class SupervisedRedis:
             decision = decide_restart(1, clock() - started, quick_deaths, was_ready=True)
             if isinstance(decision, Restart):
                 quick_deaths = decision.quick_deaths
-                self._callbacks.on_event(NAME, f"died and {self._loss}; starting again on the same port")
+                self._callbacks.on_event(NAME, f"died and {self._data_state}; starting again on the same port")
                 await asyncio.sleep(decision.delay_s)
             started = clock()
             try:
