@@ -140,7 +140,7 @@ class Worker:
         return pages
 
     async def read_own_page(self, max_entries: int = 256, *, restarted: bool = False, cursor: str = "") -> ClaimResult:
-        """Reads a page of its own entries."""
+        """Reads a page of the entries that it holds."""
         query = consumer.ReclaimQuery(0, self.name, max_entries, restarted, cursor=cursor)
         claimed = await consumer.reclaim(self.connection, self.keys, self.name, await self.now_ms(), query)
         assert claimed is not None

@@ -167,7 +167,8 @@ async def test_a_worker_reads_its_own_entries_in_pages(
     record = worker.keys.begun(worker.name)
     first = await worker.read_own_page(2, restarted=True)
     assert [entry.attempts for entry in first.entries] == [1, 0]
-    assert set((await lane.client.get(record)).split()) == {b"0/" + refs[4].entry_id, b"1/" + refs[8].entry_id}
+    left: Any = await lane.client.get(record)
+    assert set(left.split()) == {b"0/" + refs[4].entry_id, b"1/" + refs[8].entry_id}
     assert await lane.client.pttl(record) > 0
     pages = await worker.read_own_entries(2, restarted=True)
     assert [len(page.entries) for page in pages] == [2, 2, 2, 2, 1]
@@ -180,7 +181,7 @@ async def test_a_worker_reads_its_own_entries_in_pages(
 
 
 async def test_a_worker_reads_past_many_entries_of_another_revision(gateway: Gateway, worker: Worker) -> None:
-    """Pages without any entry of its own revision do not end the search."""
+    """Pages without any entry for its revision do not end the search."""
     many = 2_200
     await gateway.add(*(request()._replace(revision="b") for _ in range(many)), request(), request(lane=BULK))
     held: list[Entry] = []
