@@ -185,7 +185,9 @@ class GatewaySettings(QueueSettings):
     max_queue_bytes: int = Field(
         default=512 * 2**20,
         ge=1,
-        description="The same bound in bytes of the inputs of functions, which are in Redis until they are answered.",
+        description="The same bound in bytes of the inputs of functions, which are in Redis until they are answered. "
+        "Inputs of jobs do not count: their bounds are max_owed_inputs, redis_memory_ratio, and 64 MiB of them in the "
+        "lanes at a time.",
     )
     reply_connections: int = Field(
         default=8,

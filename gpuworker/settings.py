@@ -12,7 +12,7 @@ from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, field
 from gpuworker.failure_settings import FailureSettings
 from gpuworker.lease_settings import GpuLeaseSettings
 from gpuworker.model_spec import is_function
-from gpuworker.policy.credits import claim_window
+from gpuworker.policy.credits import default_claim_window
 from gpuworker.policy.limits import parse_sizes
 from gpuworker.settings_groups import (
     BatchSettings,
@@ -287,9 +287,9 @@ class WorkerSettings(GpuLeaseSettings, FailureSettings):
         return self
 
     @property
-    def max_claimed_entries(self) -> int:
+    def effective_claim_window(self) -> int:
         """Maximum entries that a worker holds."""
-        return self.claim_window or claim_window(self.max_batch_size)
+        return self.claim_window or default_claim_window(self.max_batch_size)
 
     @cached_property
     def batching(self) -> BatchSettings:

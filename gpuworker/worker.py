@@ -255,7 +255,7 @@ class Worker:
             return False
         if not self._standby_rule.should_stand_by(self._worker_state.workers):
             return False
-        waiting = [each.entry for each in self._worker_state.in_flight.unanswered() if each.started_at is None]
+        waiting = self._worker_state.in_flight.withdraw_waiting()
         log.warning("no gpu in time: the worker stands by", handed_back=len(waiting))
         self._on_standby()
         self._drop([key_of(each) for each in waiting])

@@ -277,9 +277,9 @@ def parse_entry(lane: int, raw: tuple[bytes, list[bytes]], attempts: int = 0) ->
     entry_id, flat = raw
     fields = dict(zip(flat[::2], flat[1::2], strict=False))
     try:
-        size = max(0, int(fields.get(b"size", 0)))
-        ref = Ref(lane, entry_id, max(1, int(fields[b"n"])), max(1, int(fields[b"cost"])), size)
-        if ref.n > MAX_INPUTS or ref.cost > _MAX_TOKENS or size > MAX_BODY_BYTES:
+        counted_bytes = max(0, int(fields.get(b"size", 0)))
+        ref = Ref(lane, entry_id, max(1, int(fields[b"n"])), max(1, int(fields[b"cost"])), counted_bytes)
+        if ref.n > MAX_INPUTS or ref.cost > _MAX_TOKENS or counted_bytes > MAX_BODY_BYTES:
             return Ref(lane, entry_id, 0, 0)  # no gateway wrote this: the counters do not include it
         request_id = fields[b"id"].decode("ascii")
         position, deadline_ms = int(fields[b"pos"]), int(fields[b"deadline_ms"])

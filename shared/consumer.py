@@ -12,7 +12,7 @@ from shared.codec import parse_entry
 from shared.connection import BLOCK_MARGIN_S, BLOCK_S, Argument, RedisConnection
 from shared.jobs import MAX_RESULTS
 from shared.keys import GROUP, LANES, QUEUES, RELEASED, Keys
-from shared.messages import FAILING, MAX_TOKENS, STANDBY, Entry, Heartbeat, Ref
+from shared.messages import FAILING, STANDBY, Entry, Heartbeat, Ref
 from shared.script_arguments import (
     ClaimArguments,
     CommitArguments,
@@ -44,7 +44,7 @@ class ClaimResult(NamedTuple):
 
     `malformed` entries can only be discarded. `remaining` counts the entries of each lane, in the order of keys.LANES,
     that still wait: for other workers or for more credit. `released` counts the reclaimed entries that had been handed
-    back: no worker stopped responding.
+    back: no worker stopped responding. A reclaim that has not searched all entries returns the `cursor` of the next.
     """
 
     now_ms: int
@@ -52,6 +52,7 @@ class ClaimResult(NamedTuple):
     malformed: tuple[Ref, ...] = ()
     remaining: tuple[int, ...] = (0,) * len(LANES)
     released: int = 0
+    cursor: str = ""
 
 
 class ClaimBudget(NamedTuple):
@@ -77,7 +78,8 @@ class ReclaimQuery:
     """Criteria of a reclaim: entries not renewed for `idle_ms`, of `owner` or of any worker, up to `max_entries`.
 
     `restarted`: the worker has just started again, and died while running the entries recorded as begun under its name.
-    Entries for another `revision` are left to workers of that revision, until their deadline.
+    Entries for another `revision` are left to workers of that revision, until their deadline. The search goes on where
+    the one ended that returned this `cursor`: a worker's own entries do not leave its search as they are taken.
     """
 
     idle_ms: int
@@ -85,6 +87,7 @@ class ReclaimQuery:
     max_entries: int = 256
     restarted: bool = False
     revision: str = ""
+    cursor: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,16 +273,18 @@ async def reclaim(
         restarted=int(query.restarted),
         revision=query.revision,
         released_consumer=RELEASED,
-        # A worker's search for its own entries returns first those that it holds: with a bound it would end there.
-        max_bytes=MAX_TOKENS if query.owner else MAX_CLAIM_BYTES,
+        max_bytes=MAX_CLAIM_BYTES,
+        cursor=query.cursor,
     )
     now_ms, *rest = await connection.run(scripts.RECLAIM, keys.lanes, args)
     if not rest:
         return None
-    rows = [(lane, *row) for lane, rows in enumerate(rest[0]) for row in rows]
+    lanes, cursor = rest
+    rows = [(lane, *row) for lane, rows in enumerate(lanes) for row in rows]
     parsed = [parse_entry(lane, raw, count - 1) for lane, raw, count, _ in rows]
     return _parse_claim_result(now_ms, parsed)._replace(
-        released=sum(row[-1] for row, each in zip(rows, parsed, strict=True) if isinstance(each, Entry))
+        released=sum(row[-1] for row, each in zip(rows, parsed, strict=True) if isinstance(each, Entry)),
+        cursor=cursor.decode(),
     )
 
 

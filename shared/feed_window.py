@@ -9,12 +9,17 @@ MIN_TOKENS = 8_192
 WINDOW_S = 2.0
 """The lanes hold about the work of this time from jobs: a worker claims at most one second of work."""
 
+MAX_BYTES = 64 * 2**20
+"""Redis holds these a second time, beside the inputs of the jobs. More of them would only wait there: workers feed the
+lanes whenever they have answered."""
+
 
 class FeedWindow(NamedTuple):
     """Maximum content of the lanes from all jobs together."""
 
     entries: int
     tokens: int
+    bytes: int = MAX_BYTES
 
 
 def feed_window(tokens_per_s: float, batch_tokens: int = 0, workers: int = 1) -> FeedWindow:

@@ -254,8 +254,8 @@ KEY_DOCS = (
         "hash",
         "both",
         "permanent",
-        "inputs without a result; entries and tokens of jobs in the lanes; `asked`, which a gateway writes before it "
-        "queries Redis whether all earlier writes are durable",
+        "inputs without a result; entries, tokens and bytes of jobs in the lanes; `asked`, which a gateway writes "
+        "before it queries Redis whether all earlier writes are durable",
         "jobs",
     ),
     KeyDoc(

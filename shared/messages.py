@@ -71,23 +71,23 @@ class Body:
 
 
 class NewEntry(NamedTuple):
-    """An entry before it is in the stream. `size` has the bytes that count against the queue's bound in bytes."""
+    """An entry before it is in the stream. `counted_bytes` count against the queue's bound."""
 
     position: int
     n: int
     cost: int
     body: bytes
-    size: int = 0
+    counted_bytes: int = 0
 
 
 class Ref(NamedTuple):
-    """Location of an entry: its lane (index into `keys.LANES`) and its stream id; with its inputs, cost and size."""
+    """Location of an entry: its lane (index into `keys.LANES`) and its stream id; with its inputs, cost and bytes."""
 
     lane: int
     entry_id: bytes
     n: int
     cost: int
-    size: int = 0
+    counted_bytes: int = 0
 
 
 class Entry(NamedTuple):

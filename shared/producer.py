@@ -221,7 +221,7 @@ def _submit_outcome(submission: Submission, result: list[bytes]) -> SubmitOutcom
     if status in {b"ok", b"behind"}:
         lane = BULK if status == b"behind" else submission.lane
         pairs = zip(submission.new_entries, values, strict=False)
-        refs = tuple([Ref(lane, entry_id, each.n, each.cost, each.size) for each, entry_id in pairs])
+        refs = tuple([Ref(lane, entry_id, each.n, each.cost, each.counted_bytes) for each, entry_id in pairs])
         return SubmitOutcome(status.decode(), refs, lane)
     if status == b"full":
         return SubmitOutcome("full", (), int(values[0]))

@@ -108,7 +108,7 @@ class CommitRow(NamedTuple):
     entry_id: bytes
     n: int
     cost: int
-    size: int = 0
+    counted_bytes: int = 0
     deadline_ms: int = 0
     request_id: str = ""
     reply_key: int = 0
@@ -162,6 +162,7 @@ class ReclaimArguments(NamedTuple):
     revision: str
     released_consumer: str
     max_bytes: int
+    cursor: str
 
 
 class HeartbeatArguments(NamedTuple):
@@ -223,6 +224,7 @@ class JobCreateArguments(NamedTuple):
     memory_ratio: float
     max_lane_entries: int
     max_lane_tokens: int
+    max_lane_bytes: int
     max_results: int
     cost: int
     limits: str
@@ -237,6 +239,7 @@ class JobFeedArguments(NamedTuple):
     job_prefix: str
     max_lane_entries: int
     max_lane_tokens: int
+    max_lane_bytes: int
     group: str
     max_results: int
     check_interval_ms: int

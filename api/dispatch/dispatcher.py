@@ -180,7 +180,7 @@ class Dispatcher:
                 f"({max_inputs:.0f} and {max_tokens:.0f}): send less at once, or raise the settings max_queue_inputs "
                 "and max_queue_tokens of the gateways."
             )
-        size = sum([entry.size for entry in new_entries])
+        size = sum([entry.counted_bytes for entry in new_entries])
         if size > self._limits.max_bytes * share:
             raise TooLargeError(
                 f"{size} bytes exceed the maximum of this lane ({self._limits.max_bytes * share:.0f}): send less at "

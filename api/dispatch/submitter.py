@@ -61,7 +61,7 @@ class PendingSubmit:
         self.inputs = sum([entry.n for entry in self.new_entries])
         self.tokens = sum([entry.cost for entry in self.new_entries])
         self.size = sum([len(entry.body) for entry in self.new_entries])
-        self.counted_bytes = sum([entry.size for entry in self.new_entries])
+        self.counted_bytes = sum([entry.counted_bytes for entry in self.new_entries])
 
 
 @dataclass(frozen=True, slots=True)

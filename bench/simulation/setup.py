@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gpuworker.policy.costs import Costs
-from gpuworker.policy.credits import claim_window
+from gpuworker.policy.credits import default_claim_window
 from gpuworker.policy.limits import Limits
 from gpuworker.settings import WorkerSettings
 from shared.long_entries import long_tokens
@@ -72,9 +72,9 @@ class Setup:
     short_first: bool = True
 
     @property
-    def max_claimed(self) -> int:
+    def claim_window(self) -> int:
         """Maximum requests that a worker holds."""
-        return self.window or claim_window(self.max_size)
+        return self.window or default_claim_window(self.max_size)
 
     @property
     def limits(self) -> Limits:

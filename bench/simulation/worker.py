@@ -111,7 +111,7 @@ class Worker:
 
     def __init__(self, setup: Setup, random: Random, schedule: Schedule, callbacks: WorkerCallbacks) -> None:
         self.batches: list[BatchRun] = []
-        self.held = self._held_tokens = 0
+        self.held = self._held_tokens = self._counted_tokens = 0
         self._setup = setup
         self._device = setup.device
         self._random = random
@@ -133,8 +133,9 @@ class Worker:
     def claim(self, now: float, lane: deque[Entry], share: int) -> None:
         """Claims requests from the lane, up to the worker's compute_credit and `share`."""
         tokens_per_s = self._rate_tokens / self._rate_s if self._rate_s else 0.0
-        held = HeldLoad(self.held, self._held_tokens, self.held)
-        allowed = compute_credit(held, self._setup.max_claimed, tokens_per_s, 2 * self._device.max_tokens)
+        held = HeldLoad(self.held, self._held_tokens, self.held, self._counted_tokens)
+        window, is_alone = self._setup.claim_window, self._setup.workers == 1
+        allowed = compute_credit(held, window, tokens_per_s, 2 * self._device.max_tokens, is_alone=is_alone)
         if allowed is None:
             return
         entries, tokens = min(allowed.entries, share), allowed.tokens
@@ -148,7 +149,8 @@ class Worker:
 
     def _accept(self, now: float, claimed: list[Entry]) -> None:
         self.held += len(claimed)
-        self._held_tokens += sum(map(self._counted_tokens, claimed))
+        self._held_tokens += sum(each.tokens for each in claimed)
+        self._counted_tokens += sum(map(self._count_tokens, claimed))
         expired = [each for each in claimed if each.request.deadline_s <= now]
         if expired:
             self._answer(now, expired, ok=False)
@@ -160,13 +162,14 @@ class Worker:
             self._waiting += each.inputs
         self._adaptive_limits.record_arrivals(now, len(self._waiting) - before)
 
-    def _counted_tokens(self, entry: Entry) -> int:
-        """What an entry counts as in the worker's load: see gpuworker.consumer.inflight."""
+    def _count_tokens(self, entry: Entry) -> int:
+        """Returns what an entry counts as in the worker's load: see gpuworker.policy.credits."""
         return min(entry.tokens, self._setup.limits.long_tokens or entry.tokens)
 
     def _answer(self, now: float, entries: Sequence[Entry], *, ok: bool) -> None:
         self.held -= len(entries)
-        self._held_tokens -= sum(map(self._counted_tokens, entries))
+        self._held_tokens -= sum(each.tokens for each in entries)
+        self._counted_tokens -= sum(map(self._count_tokens, entries))
         self._callbacks.answer(now, entries, ok)
         self._schedule(now, self._callbacks.claim)
 

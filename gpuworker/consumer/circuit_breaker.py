@@ -65,11 +65,9 @@ class CircuitBreaker:
         log.error("the model fails on every batch: no entries are claimed", error=reason, for_s=round(for_s, 1))
         metrics.CIRCUIT_OPENED.inc()
         self._heartbeat.set_failing()
-        waiting = [each for each in self._worker_state.in_flight.unanswered() if each.started_at is None]
-        self._drop([key_of(each.entry) for each in waiting])
-        for each in waiting:
-            each.answered = True  # a result that is on its way comes too late
-        self._committer.hand_back([each.entry for each in waiting])
+        waiting = self._worker_state.in_flight.withdraw_waiting()
+        self._drop([key_of(each) for each in waiting])
+        self._committer.hand_back(waiting)
         asyncio.get_running_loop().call_later(for_s, self._try_again)
 
     def _try_again(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 
 import structlog
 
@@ -116,7 +117,8 @@ class Claimer:
             return Credit(max_entries, self.batch_tokens) if max_entries else None
         held, settings = worker_state.in_flight.held_load(lane), worker_state.settings
         min_tokens = min_held_tokens(held, self.batch_tokens, settings.max_batch_size, has_tokens=self._has_tokens)
-        return compute_credit(held, settings.max_claimed_entries, worker_state.tokens_per_s, min_tokens)
+        window, is_alone = settings.effective_claim_window, worker_state.workers <= 1
+        return compute_credit(held, window, worker_state.tokens_per_s, min_tokens, is_alone=is_alone)
 
     def _claim_budget(self) -> ClaimBudget | None:
         allowed, bulk = self._credit(INTERACTIVE), self._credit(BULK) or Credit(0, 0)
@@ -147,7 +149,7 @@ class Claimer:
         max_entries = self._worker_state.circuit.max_entries(time.monotonic(), num_held)
         if max_entries is not None:
             return max_entries
-        return max(0, 2 * self._worker_state.settings.max_claimed_entries - num_held)
+        return max(0, 2 * self._worker_state.settings.effective_claim_window - num_held)
 
     async def _claim_once(self) -> None:
         worker_state = self._worker_state
@@ -213,18 +215,25 @@ class Claimer:
         self._must_recover = False  # before the search: more may be lost meanwhile
         for connection in (self._connection, self._reclaim_connection):
             await worker_state.control.kill(connection)
-        # The search also returns the entries that are in flight, and returns them first.
-        max_entries = len(worker_state.in_flight) + 2 * worker_state.settings.max_claimed_entries
-        search = ReclaimQuery(0, worker_state.worker, max_entries, self._restarted, worker_state.revision)
-        claimed = await consumer.reclaim(
-            self._connection, worker_state.keys, worker_state.worker, worker_state.clock.now_ms(), search
-        )
-        if claimed is None:
-            self._must_recover = True
-            return
+        found: list[Entry | Ref] = []
+        search = ReclaimQuery(0, worker_state.worker, MAX_CLAIM, self._restarted, worker_state.revision)
+        while True:
+            claimed = await consumer.reclaim(
+                self._connection, worker_state.keys, worker_state.worker, worker_state.clock.now_ms(), search
+            )
+            if claimed is None:
+                self._must_recover = True
+                return
+            worker_state.clock.observe(claimed.now_ms)
+            # The search also returns what is in flight: what is answered while it goes on must not run again.
+            found += [each for each in claimed.entries if key_of(each) not in worker_state.in_flight]
+            found += claimed.malformed
+            if not claimed.cursor:
+                break
+            search = replace(search, cursor=claimed.cursor)
         self._restarted = False
-        worker_state.clock.observe(claimed.now_ms)
-        self.accept(claimed)
+        # Not before the last page: an entry that began would replace the record of what this worker began before.
+        self._accept(found)
 
     async def _join(self) -> None:
         try:
@@ -284,7 +293,7 @@ class Claimer:
             )
             return None
         in_flight_entry.inputs, in_flight_entry.options, in_flight_entry.op = body.inputs, body.options, body.op
-        if entry.ref.size:
+        if entry.ref.counted_bytes:
             in_flight_entry.entry = entry._replace(body=b"")  # its inputs may be long: keep them once
         return in_flight_entry
 

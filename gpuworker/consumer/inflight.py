@@ -49,8 +49,7 @@ class InFlightEntries:
     Attributes:
         capacity_freed: set when some were removed.
         max_counted_tokens: maximum tokens that an interactive entry counts as in the load: those that make it long (see
-            policy.short_first). The lane is read in order: if a few long entries filled the load, the short ones
-            behind them could not be claimed. Short inputs of bulk do not go first: its entries count in full.
+            policy.credits and policy.short_first). Short inputs of bulk do not go first: its entries count in full.
     """
 
     def __init__(self) -> None:
@@ -58,6 +57,7 @@ class InFlightEntries:
         self._num_entries = [0] * len(LANES)
         self._num_tokens = [0] * len(LANES)
         self._num_inputs = [0] * len(LANES)
+        self._num_counted_tokens = [0] * len(LANES)
         self.capacity_freed = asyncio.Event()
         self.max_counted_tokens = sys.maxsize
 
@@ -145,13 +145,20 @@ class InFlightEntries:
         for in_flight_entry in self._by_key.values():
             in_flight_entry.started_at, in_flight_entry.num_running = None, 0
 
+    def withdraw_waiting(self) -> list[Entry]:
+        """Returns the entries that have not started, to hand them back: a result that is on its way comes too late."""
+        waiting = [each for each in self.unanswered() if each.started_at is None]
+        for each in waiting:
+            each.answered = True
+        return [each.entry for each in waiting]
+
     def unanswered(self) -> list[InFlightEntry]:
         """Returns the entries still to run. One without inputs was not understood and is being handed back."""
         return [each for each in self._by_key.values() if each.inputs and not each.answered]
 
     def held_load(self, lane: int) -> HeldLoad:
         """Returns how much is held of this lane and of those before it."""
-        counts = (self._num_entries, self._num_tokens, self._num_inputs)
+        counts = (self._num_entries, self._num_tokens, self._num_inputs, self._num_counted_tokens)
         return HeldLoad(*(sum(by_lane[: lane + 1]) for by_lane in counts))
 
     def long_tokens(self) -> int:
@@ -161,5 +168,6 @@ class InFlightEntries:
     def _count(self, in_flight_entry: InFlightEntry, sign: int) -> None:
         ref = in_flight_entry.entry.ref
         self._num_entries[ref.lane] += sign
-        self._num_tokens[ref.lane] += sign * in_flight_entry.counted_tokens
+        self._num_tokens[ref.lane] += sign * ref.cost
         self._num_inputs[ref.lane] += sign * ref.n
+        self._num_counted_tokens[ref.lane] += sign * in_flight_entry.counted_tokens

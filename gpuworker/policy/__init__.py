@@ -4,6 +4,7 @@
 - batching: the plan: the next batch, the inputs that expire, and when to look again.
 - composition: which inputs of two lanes make the best batch.
 - short_first: whether short inputs go before long ones.
+- suspects: when inputs run that an engine may have died of.
 - costs: the time of a batch by its tokens, fitted to the batches that ran.
 - adaptive_limits: the limits of the next batch: as set, and as learned.
 - batch_wait: whether waiting for more inputs pays.
@@ -16,7 +17,6 @@
 - log_limit: which of many equal events are logged.
 - retries: how an entry runs again whose run did not end, and which entries a worker keeps.
 - circuit: whether a model that fails may have more work.
-- log_limit: which of many equal events are logged.
 - hang_timeout: how long an engine may be silent.
 - standby: whether a worker that waits too long for a GPU leaves its entries to others.
 """

@@ -11,27 +11,19 @@ none, it waits for more, if there is a wait, and then goes as it is. So without 
 An input that would be answered late, by the expected time of its batch, makes way for one that would not. Under
 overload a queue contains hardly anything but inputs that are about to expire, and all work would be in vain.
 
-A *suspect* is an input whose run began before and did not end: the engine died in it, and the input may be the cause.
-It runs only with the other inputs of its entry, which is accused as a whole: so no other entry is accused in its place.
-Suspects go after all inputs that waited when they came back: those that ran once when an engine died, then those that
-ran twice. After that, or once they have let others go first for long enough, batches of others and of suspects
-alternate.
+An input of which an engine may have died runs apart from all others (policy.suspects).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import inf
 from typing import NamedTuple
 
 from gpuworker.policy.batch_wait import PendingBatch
 from gpuworker.policy.composition import CompositionContext, WaitingInput, compose_batch, split_lanes
 from gpuworker.policy.limits import Limits, is_full, preferred_size
-from gpuworker.policy.short_first import choose_leading, is_long
-
-SUSPECT_BOUND_S = 1.0
-"""Longest time that a suspect lets others go first, however many were there before it: they may be more than the engine
-can serve."""
+from gpuworker.policy.short_first import choose_candidates, is_long
+from gpuworker.policy.suspects import next_suspects, suspects_due_at
 
 
 class SchedulerState(NamedTuple):
@@ -84,17 +76,15 @@ def plan(waiting: Sequence[WaitingInput], limits: Limits, now: float, state: Sch
     for i, each in enumerate(waiting):
         (over if each.deadline <= now else suspects if each.suspect else shared).append(i)
     expired = tuple(over)
-    due = _suspects_due(waiting, shared, suspects)
+    due = suspects_due_at(waiting, shared, suspects)
     if not shared or (now >= due and not state.suspect_ran):
         if state.busy or not suspects:
             return Plan(expired=expired)
-        next_one = waiting[min(suspects, key=lambda i: (waiting[i].attempts, waiting[i].since))]
-        batch = tuple(i for i in suspects if waiting[i].entry == next_one.entry)
-        return Plan(batch, expired, full=True, passes_over=state.long_passed_over)
+        return Plan(next_suspects(waiting, suspects), expired, full=True, passes_over=state.long_passed_over)
     context = CompositionContext(limits, now, state.bulk_owed, state.long_passed_over)
     draft = _draft(waiting, shared, context)
     full = draft.full or _is_full(waiting, shared, draft.first, limits)
-    if not (full or draft.preferred) and (limits.wait_s or limits.forecast):
+    if not (full or draft.reaches_preferred_size) and (limits.wait_s or limits.forecast):
         wake_at = min(due, _wake_at([waiting[i] for i in draft.first], limits, now))
         if now < wake_at:
             return Plan(expired=expired, wake_at=wake_at)
@@ -111,7 +101,7 @@ class _Draft(NamedTuple):
         first: all inputs of the lane that goes first.
         seconds: how long it is expected to take.
         full: whether more inputs would not make it larger.
-        preferred: whether it has reached a preferred size.
+        reaches_preferred_size: whether it has reached a preferred size.
         passes_over: whether it leaves long inputs waiting, in favor of short ones.
     """
 
@@ -119,7 +109,7 @@ class _Draft(NamedTuple):
     first: list[int]
     seconds: float
     full: bool
-    preferred: bool
+    reaches_preferred_size: bool
     passes_over: bool
 
 
@@ -127,18 +117,18 @@ def _draft(waiting: Sequence[WaitingInput], rest: Sequence[int], context: Compos
     """Returns the best batch of these inputs, cut to the largest preferred size that it reaches."""
     limits = context.limits
     first, then = split_lanes(waiting, rest, bulk_first=context.bulk_owed > 0)
-    leading = choose_leading(waiting, first, context)
-    batch = compose_batch(waiting, leading, then, context)
+    candidates = choose_candidates(waiting, first, context)
+    batch = compose_batch(waiting, candidates, then, context)
     size = preferred_size(len(batch), limits)
     if 0 < size < len(batch):
-        batch = compose_batch(waiting, leading, then, context._replace(limits=limits._replace(max_size=size)))
-    if len(leading.inputs) < len(first):
-        full = is_full([waiting[i].tokens for i in leading.inputs], limits)
+        batch = compose_batch(waiting, candidates, then, context._replace(limits=limits._replace(max_size=size)))
+    if len(candidates.inputs) < len(first):
+        full = is_full([waiting[i].tokens for i in candidates.inputs], limits)
     else:
         full = _is_full(waiting, rest, first, limits)
     # A batch of bulk in between does not let long inputs that were passed over be passed over again.
     still_passed_over = context.long_passed_over and waiting[first[0]].bulk
-    passes_over = (leading.is_short_first or still_passed_over) and not any(
+    passes_over = (candidates.is_short_first or still_passed_over) and not any(
         is_long(waiting[i], limits) and not waiting[i].bulk for i in batch
     )
     return _Draft(batch, first, _batch_seconds(waiting, batch, limits), full, size > 0, passes_over)
@@ -161,22 +151,13 @@ def _without_late(
     return draft, late
 
 
-def _suspects_due(waiting: Sequence[WaitingInput], shared: list[int], suspects: list[int]) -> float:
-    """When suspects begin to alternate with others: once all inputs before them have gone, at the latest after a bound.
-
-    Without the bound, if workers die one after another, each would serve only new inputs, and never a suspect.
-    """
-    first = min((waiting[i].since for i in suspects), default=inf)
-    return first if all(waiting[i].since > first for i in shared) else first + SUSPECT_BOUND_S
-
-
 def _is_full(waiting: Sequence[WaitingInput], shared: Sequence[int], first: list[int], limits: Limits) -> bool:
     """Whether the next batch reaches its limits: with the inputs that go first, or with bulk that fills it."""
-    leading, filling = limits.for_lane(bulk=waiting[first[0]].bulk), limits.for_lane(bulk=True)
+    first_limits, filling_limits = limits.for_lane(bulk=waiting[first[0]].bulk), limits.for_lane(bulk=True)
     lengths = [waiting[i].tokens for i in first]
-    if is_full(lengths, leading) or not limits.packed or len(first) == len(shared):
-        return is_full(lengths, leading)
-    return sum(lengths) < filling.max_tokens and is_full([waiting[i].tokens for i in shared], filling)
+    if is_full(lengths, first_limits) or not limits.packed or len(first) == len(shared):
+        return is_full(lengths, first_limits)
+    return sum(lengths) < filling_limits.max_tokens and is_full([waiting[i].tokens for i in shared], filling_limits)
 
 
 def _in_time_alone(waiting: Sequence[WaitingInput], late: set[int], limits: Limits, now: float) -> tuple[int, ...]:

@@ -68,7 +68,7 @@ class CompositionContext(NamedTuple):
     long_passed_over: bool = False
 
 
-class Leading(NamedTuple):
+class Candidates(NamedTuple):
     """The inputs of the first lane from which a batch is made, in the order in which a packed batch takes them.
 
     Attributes:
@@ -92,17 +92,17 @@ def split_lanes(
 
 
 def compose_batch(
-    waiting: Sequence[WaitingInput], leading: Leading, then: list[int], context: CompositionContext
+    waiting: Sequence[WaitingInput], candidates: Candidates, then: list[int], context: CompositionContext
 ) -> tuple[int, ...]:
     """Returns the indices of a batch of the lane that goes first, filled with inputs of the lane `then`."""
-    limits, first = context.limits, leading.inputs
+    limits, first = context.limits, candidates.inputs
     first_limits = limits.for_lane(bulk=waiting[first[0]].bulk)
     if limits.packed:
         if then and waiting[first[0]].bulk:
             first, then = _owed_first(waiting, first, then, context.bulk_owed)
         batch = _packed(waiting, first, first_limits)
         return batch + _fill_packed(waiting, then, limits, batch) if then else batch
-    batch = _padded(waiting, first, first_limits, leading.anchor)
+    batch = _padded(waiting, first, first_limits, candidates.anchor)
     return batch + _fill_padded(waiting, then, limits.for_lane(bulk=waiting[then[0]].bulk), batch) if then else batch
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpuworker.policy.composition import CompositionContext, Leading, WaitingInput
+from gpuworker.policy.composition import Candidates, CompositionContext, WaitingInput
 from gpuworker.policy.limits import Limits
 from shared.long_entries import LONG_PARTS
 from shared.long_entries import is_long as is_long_entry
@@ -37,24 +37,24 @@ def is_long(each: WaitingInput, limits: Limits) -> bool:
     return is_long_entry(max(each.tokens, each.entry_tokens), each.entry_inputs, limits.long_tokens, limits.max_size)
 
 
-def choose_leading(waiting: Sequence[WaitingInput], first: list[int], context: CompositionContext) -> Leading:
+def choose_candidates(waiting: Sequence[WaitingInput], first: list[int], context: CompositionContext) -> Candidates:
     """Returns which inputs of the lane that goes first make the next batch, and their order."""
     limits, now = context.limits, context.now
     by_age = sorted(first, key=lambda i: waiting[i].since)
     anchor = by_age[0] if _is_overdue(waiting[by_age[0]], limits, now) else None
     if waiting[by_age[0]].bulk or limits.long_tokens is None:
-        return Leading(by_age, anchor)
+        return Candidates(by_age, anchor)
     long = [i for i in by_age if is_long(waiting[i], limits)]
     if not long or len(long) == len(by_age):
-        return Leading(by_age, anchor)
+        return Candidates(by_age, anchor)
     short = [i for i in by_age if not is_long(waiting[i], limits)]
     waited_s = now - waiting[long[0]].since
     if waited_s >= limits.age_bound_s and context.long_passed_over:
-        return Leading([long[0], *short, *long[1:]], long[0])
+        return Candidates([long[0], *short, *long[1:]], long[0])
     if not limits.packed or _pays(waiting, first, limits, OVERLOADED_BATCH if waited_s >= OVERLOADED_S else MIN_BATCH):
         oldest = short[0] if _is_overdue(waiting[short[0]], limits, now) else None
-        return Leading(short, oldest, is_short_first=True)
-    return Leading([*short, *long], short[0], is_short_first=True)
+        return Candidates(short, oldest, is_short_first=True)
+    return Candidates([*short, *long], short[0], is_short_first=True)
 
 
 def _is_overdue(each: WaitingInput, limits: Limits, now: float) -> bool:

@@ -117,12 +117,12 @@ class Cluster:
         queue = QueueConnections(
             QueueSettings(redis_url=self._settings["redis_url"]), self._settings["queue"], "redbatch-up"
         )
-        kept = "" if self._data_dir is None else self._data_dir.read_api_key()
+        earlier_key = "" if self._data_dir is None else self._data_dir.read_api_key()
         api_key, key_with_secret = new_key(("embed", "jobs"), name="redbatch up")
         try:
             connection = queue.connection("keys")
-            if kept and (await find(connection, kept.partition(".")[0]))[0] is not None:
-                return kept
+            if earlier_key and (await find(connection, earlier_key.partition(".")[0]))[0] is not None:
+                return earlier_key
             await add(connection, api_key)
             if self._data_dir is not None:
                 self._data_dir.write_api_key(key_with_secret)

@@ -190,8 +190,8 @@ class LocalRedis:
             *("--stream-node-max-entries", "4"),  # a deletion reads half a node: docs/performance.md
             *("--daemonize", "no", "--loglevel", "warning"),
         ]
-        kept = [] if self._data_dir is None else ["--appendonly", "yes", "--appendfsync", "everysec"]
-        return [str(self.binary), *defaults, *kept, *self._options]
+        persistence = [] if self._data_dir is None else ["--appendonly", "yes", "--appendfsync", "everysec"]
+        return [str(self.binary), *defaults, *persistence, *self._options]
 
     def _attempts(self) -> Iterator[subprocess.Popen[bytes]]:
         """Yields the process of each attempt; the caller waits for it, and sets `_is_ready`.

@@ -44,21 +44,6 @@ local entries_left, tokens_left = tonumber(max_entries), tonumber(max_tokens)
 local bulk_entries_left, bulk_tokens_left = tonumber(max_bulk_entries), tonumber(max_bulk_tokens)
 local bytes_left = tonumber(max_bytes)
 
--- Returns the cost of an entry, the size of its body, and whether it states a size: then others may be far larger.
-local function measure(fields)
-  local cost, size, is_sized = 1, 0, false
-  for f = 1, #fields, 2 do
-    if fields[f] == 'cost' then
-      cost = tonumber(fields[f + 1]) or 1
-    elseif fields[f] == 'body' then
-      size = #fields[f + 1]
-    elseif fields[f] == 'size' then
-      is_sized = true
-    end
-  end
-  return cost, size, is_sized
-end
-
 -- Reads entries of a lane: first one, if any tokens and bytes are left for it, then as many like it as these allow.
 -- After an entry with a size it reads one at a time: the next one may be far larger.
 local function take(i, tokens)
@@ -80,10 +65,10 @@ local function take(i, tokens)
       lanes[i][#lanes[i] + 1] = entry
       left[i], share[i] = left[i] - 1, share[i] - 1
       entries_left, bulk_entries_left = entries_left - 1, bulk_entries_left - 1
-      local cost, size, is_sized = measure(entry[2])
+      local cost, num_bytes, is_sized = measure_entry(entry[2])
       tokens, tokens_left, bulk_tokens_left = tokens - cost, tokens_left - cost, bulk_tokens_left - cost
-      bytes_left = bytes_left - size
-      count = is_sized and 1 or math.max(1, math.floor(math.min(tokens / cost, bytes_left / math.max(1, size))))
+      bytes_left = bytes_left - num_bytes
+      count = is_sized and 1 or math.max(1, math.floor(math.min(tokens / cost, bytes_left / math.max(1, num_bytes))))
     end
   end
 end

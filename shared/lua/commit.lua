@@ -20,7 +20,7 @@
 --   entry_id             stream id of the entry
 --   n                    inputs
 --   cost                 estimated tokens
---   size                 bytes that count against the bound of the queue
+--   counted_bytes        bytes that count against the bound of the queue
 --   deadline_ms          deadline of the request (Redis' clock)
 --   request_id           id of the request
 --   reply_key            index of the reply key in KEYS; 0: there is no request to answer
@@ -78,7 +78,7 @@ end
 
 for e = 1, tonumber(num_entries) do
   local at = FIRST_ROW + ROW_SIZE * (e - 1)
-  local lane, entry_id, n, cost, size, deadline_ms, request_id, reply_key, bell_key, reply, attempts, died_of,
+  local lane, entry_id, n, cost, counted_bytes, deadline_ms, request_id, reply_key, bell_key, reply, attempts, died_of,
         job_position, num_failed = unpack(ARGV, at, at + 13)
   local lane_key = KEYS[FIRST_LANE + lane]
   local won = 0
@@ -88,7 +88,7 @@ for e = 1, tonumber(num_entries) do
     if letter then
       redis.call('XADD', KEYS[2], 'MAXLEN', max_dead_letters, '*', unpack(letter))
     end
-    count_entry(lane, n, cost, size)
+    count_entry(lane, n, cost, counted_bytes)
     if job_position ~= '' then
       pcall(store_reply, jobs, request_id, entry_id, job_position, tonumber(n), cost, tonumber(num_failed), reply, now)
     elseif reply_key ~= '0' then

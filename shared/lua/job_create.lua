@@ -22,6 +22,7 @@
 --   memory_ratio      share of maxmemory that may be used, including these results
 --   max_lane_entries  maximum entries of jobs in the lanes
 --   max_lane_tokens   maximum tokens of jobs in the lanes
+--   max_lane_bytes    about the maximum bytes of jobs in the lanes; one entry may exceed it
 --   max_results       maximum results kept in the results stream
 --   cost              tokens of all inputs
 --   limits            limits of the tenant (see tenant_limits.lua), or "" for none
@@ -36,7 +37,7 @@
 -- changes nothing.
 local job_prefix, job_id, num_entries, num_failed, num_inputs, per_entry, owner, tenant, lane, timeout_ms, ttl_ms,
       entry_grace_ms, digest, max_owed_inputs, result_bytes, memory_ratio, max_lane_entries, max_lane_tokens,
-      max_results, cost, limits, traceparent, op, max_inline_bytes = unpack(ARGV, 1, 24)
+      max_lane_bytes, max_results, cost, limits, traceparent, op, max_inline_bytes = unpack(ARGV, 1, 25)
 local MAX_OPEN_JOBS = 2000  -- each open job is checked once a second
 local job_key = job_prefix .. job_id
 local time = redis.call('TIME')
@@ -114,6 +115,6 @@ redis.call('HINCRBY', KEYS[3], 'inputs', inputs - failed)
 -- The job starts level with the job that has received the fewest tokens.
 local first = redis.call('ZRANGE', KEYS[2], 0, 0, 'WITHSCORES')
 redis.call('ZADD', KEYS[2], first[2] and first[2] ~= 'inf' and first[2] or 0, job_id)
-feed_lanes(jobs, time, tonumber(max_lane_entries), tonumber(max_lane_tokens))
+feed_lanes(jobs, time, tonumber(max_lane_entries), tonumber(max_lane_tokens), tonumber(max_lane_bytes))
 write_counts(KEYS[1], 1)
 return {'ok'}

@@ -29,6 +29,7 @@ local function store_reply(jobs, id, entry, position, n, cost, num_failed, reply
     return
   end
   redis.call('HDEL', key .. ':fed', position)
+  redis.call('HINCRBY', jobs.owed, 'bytes', -redis.call('HSTRLEN', key .. ':in', position))
   redis.call('HDEL', key .. ':in', position)
   redis.call('HSET', key .. ':out', position, reply)
   redis.call('HINCRBY', jobs.owed, 'inputs', -n)

@@ -7,14 +7,15 @@
 --   job_prefix         prefix of the keys of jobs
 --   max_lane_entries   maximum entries of jobs in the lanes
 --   max_lane_tokens    maximum tokens of jobs in the lanes
+--   max_lane_bytes     about the maximum bytes of jobs in the lanes; one entry may exceed it
 --   group              consumer group
 --   max_results        maximum results kept in the results stream
 --   check_interval_ms  time between two checks of all jobs
 --   result_ttl_ms      how long a result stays in the results stream
 --
 -- Returns {entries added, entries added again, jobs expired, open jobs}.
-local job_prefix, max_lane_entries, max_lane_tokens, group, max_results, check_interval_ms,
-      result_ttl_ms = unpack(ARGV, 1, 7)
+local job_prefix, max_lane_entries, max_lane_tokens, max_lane_bytes, group, max_results, check_interval_ms,
+      result_ttl_ms = unpack(ARGV, 1, 8)
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local jobs = {open = KEYS[2], owed = KEYS[3], results = KEYS[4], prefix = job_prefix, group = group,
@@ -22,25 +23,26 @@ local jobs = {open = KEYS[2], owed = KEYS[3], results = KEYS[4], prefix = job_pr
 local num_restored, num_expired = 0, 0
 
 -- Adds entries of a job again that are recorded in `:fed` and in no lane: the stream, or the entry, was deleted by hand.
--- Returns the entries and tokens of the job that are in its lane now.
+-- Returns the entries, tokens and bytes of the job that are in its lane now.
 local function restore_entries(id)
   local job = read_job(jobs, id)
   local fed = job and redis.call('HGETALL', jobs.prefix .. id .. ':fed') or {}
-  local tokens = 0
+  local tokens, bytes = 0, 0
   for i = 1, #fed, 2 do
-    local n, cost, body = parse_element(redis.call('HGET', jobs.prefix .. id .. ':in', fed[i]))
-    tokens = tokens + cost
+    local element = redis.call('HGET', jobs.prefix .. id .. ':in', fed[i])
+    local n, cost, body = parse_element(element)
+    tokens, bytes = tokens + cost, bytes + #(element or '')
     if #redis.call('XRANGE', jobs.lanes[job.lane + 1], fed[i + 1], fed[i + 1]) == 0 then
       add_to_lane(jobs, time, id, job, fed[i], n, cost, body)
       num_restored = num_restored + 1
     end
   end
-  return #fed / 2, tokens
+  return #fed / 2, tokens, bytes
 end
 
 -- Checks all open jobs, and counts again what they are owed: the counters may have drifted if keys were deleted by hand.
 local function check_jobs()
-  local inputs, entries, tokens = 0, 0, 0
+  local inputs, entries, tokens, bytes = 0, 0, 0, 0
   for _, id in ipairs(redis.call('ZRANGE', jobs.open, 0, -1)) do
     local fields = redis.call('HMGET', jobs.prefix .. id, 'expires_ms', 'n', 'done', 'failed')
     if not fields[1] then
@@ -50,11 +52,12 @@ local function check_jobs()
       end_job(jobs, id, 'expired', now)
       num_expired = num_expired + 1
     else
-      local job_entries, job_tokens = restore_entries(id)
-      inputs, entries, tokens = inputs + fields[2] - fields[3] - fields[4], entries + job_entries, tokens + job_tokens
+      local job_entries, job_tokens, job_bytes = restore_entries(id)
+      inputs, entries = inputs + fields[2] - fields[3] - fields[4], entries + job_entries
+      tokens, bytes = tokens + job_tokens, bytes + job_bytes
     end
   end
-  redis.call('HSET', jobs.owed, 'inputs', inputs, 'entries', entries, 'tokens', tokens,
+  redis.call('HSET', jobs.owed, 'inputs', inputs, 'entries', entries, 'tokens', tokens, 'bytes', bytes,
              'looked_ms', string.format('%d', now))
   for _, id in ipairs(redis.call('ZRANGE', KEYS[5], 0, 63)) do  -- the oldest
     if redis.call('EXISTS', jobs.prefix .. id) == 0 then
@@ -69,6 +72,6 @@ local checked_ms = tonumber(redis.call('HGET', jobs.owed, 'looked_ms') or 0)
 if now - checked_ms >= tonumber(check_interval_ms) or now < checked_ms then
   check_jobs()
 end
-local num_fed = feed_lanes(jobs, time, tonumber(max_lane_entries), tonumber(max_lane_tokens))
+local num_fed = feed_lanes(jobs, time, tonumber(max_lane_entries), tonumber(max_lane_tokens), tonumber(max_lane_bytes))
 write_counts(KEYS[1], 1)
 return {num_fed, num_restored, num_expired, redis.call('ZCARD', jobs.open)}

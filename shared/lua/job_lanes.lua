@@ -6,7 +6,8 @@
 --   :fed     hash: ids of the elements that are entries of a lane now, by position
 --   :out     hash: replies, by position
 --   :failed  list: positions of the replies that are errors
--- `owed` holds the number of inputs of all jobs without a result, and the entries and tokens of jobs in the lanes.
+-- `owed` holds the number of inputs of all jobs without a result; and of the jobs' entries in the lanes the number, the
+-- tokens, and the bytes of their elements.
 -- `open` holds the jobs that have not ended, scored by the tokens fed into the lanes; +inf once all inputs are fed.
 --
 -- `jobs` holds what these functions work on: open and owed (keys), lanes (keys, from 1), prefix (of job keys), group.
@@ -43,13 +44,17 @@ local function read_job(jobs, id)
   return {lane = tonumber(fields[1]), tenant = fields[2], deadline_ms = fields[3], traceparent = fields[4]}
 end
 
--- Moves inputs of jobs into the lanes while fewer than max_entries entries and max_tokens tokens of jobs are there. The
--- job with the fewest tokens fed comes first. One entry may always be there, however large. Returns the entries added.
-local function feed_lanes(jobs, time, max_entries, max_tokens)
-  local owed = redis.call('HMGET', jobs.owed, 'entries', 'tokens')
-  local entries, tokens = tonumber(owed[1] or 0), tonumber(owed[2] or 0)
-  local num_fed, fed_tokens = 0, 0
-  while entries + num_fed < max_entries and (entries + num_fed == 0 or tokens + fed_tokens < max_tokens) do
+-- Moves inputs of jobs into the lanes while fewer than max_entries entries, max_tokens tokens and max_bytes bytes of jobs
+-- are there. The job with the fewest tokens fed comes first. One entry may always be there, however large. Returns the
+-- entries added.
+local function feed_lanes(jobs, time, max_entries, max_tokens, max_bytes)
+  local owed = redis.call('HMGET', jobs.owed, 'entries', 'tokens', 'bytes')
+  local entries, tokens, bytes = tonumber(owed[1] or 0), tonumber(owed[2] or 0), tonumber(owed[3] or 0)
+  local num_fed, fed_tokens, fed_bytes = 0, 0, 0
+  local function has_room()
+    return entries + num_fed == 0 or tokens + fed_tokens < max_tokens and bytes + fed_bytes < max_bytes
+  end
+  while entries + num_fed < max_entries and has_room() do
     local first = redis.call('ZRANGE', jobs.open, 0, 0, 'WITHSCORES')
     if #first == 0 or first[2] == 'inf' then
       break
@@ -67,12 +72,13 @@ local function feed_lanes(jobs, time, max_entries, max_tokens)
       add_to_lane(jobs, time, id, job, position, n, cost, body)
       redis.call('ZINCRBY', jobs.open, cost, id)
       count_entry(job.lane, n, cost)
-      num_fed, fed_tokens = num_fed + 1, fed_tokens + cost
+      num_fed, fed_tokens, fed_bytes = num_fed + 1, fed_tokens + cost, fed_bytes + #element
     end
   end
   if num_fed > 0 then
     redis.call('HINCRBY', jobs.owed, 'entries', num_fed)
     redis.call('HINCRBY', jobs.owed, 'tokens', fed_tokens)
+    redis.call('HINCRBY', jobs.owed, 'bytes', fed_bytes)
   end
   return num_fed
 end
@@ -83,10 +89,11 @@ local function withdraw(jobs, id)
   local fields = redis.call('HMGET', key, 'lane', 'n', 'done', 'failed')
   local lane = jobs.lanes[fields[1] + 1]
   local fed = redis.call('HGETALL', key .. ':fed')
-  local tokens = 0
+  local tokens, bytes = 0, 0
   for i = 1, #fed, 2 do
-    local n, cost = parse_element(redis.call('HGET', key .. ':in', fed[i]))
-    tokens = tokens + cost
+    local element = redis.call('HGET', key .. ':in', fed[i])
+    local n, cost = parse_element(element)
+    tokens, bytes = tokens + cost, bytes + #(element or '')
     if redis.call('XDEL', lane, fed[i + 1]) == 1 then
       redis.pcall('XACK', lane, jobs.group, fed[i + 1])
       count_entry(fields[1], -n, -cost)
@@ -95,4 +102,5 @@ local function withdraw(jobs, id)
   redis.call('HINCRBY', jobs.owed, 'inputs', fields[3] + fields[4] - fields[2])
   redis.call('HINCRBY', jobs.owed, 'entries', -#fed / 2)
   redis.call('HINCRBY', jobs.owed, 'tokens', -tokens)
+  redis.call('HINCRBY', jobs.owed, 'bytes', -bytes)
 end

@@ -24,6 +24,7 @@ position = tonumber(position)
 if redis.call('XDEL', KEYS[2], entry_id) ~= 1 or redis.call('HGET', key .. ':fed', position) ~= entry_id then
   return 0
 end
+local num_bytes = -redis.call('HSTRLEN', key .. ':in', position)
 local job = read_job(jobs, job_id)
 if not job then
   return 0
@@ -33,8 +34,11 @@ local time = redis.call('TIME')
 for i = 0, num_inputs - 1 do
   local at = FIRST_ROW + ROW_SIZE * i
   local cost, body = unpack(ARGV, at, at + 1)
-  redis.call('HSET', key .. ':in', position + i, '1 ' .. cost .. ' ' .. body)
+  local element = '1 ' .. cost .. ' ' .. body
+  num_bytes = num_bytes + #element
+  redis.call('HSET', key .. ':in', position + i, element)
   add_to_lane(jobs, time, job_id, job, string.format('%d', position + i), '1', cost, body)
 end
 redis.call('HINCRBY', KEYS[1], 'entries', num_inputs - 1)
+redis.call('HINCRBY', KEYS[1], 'bytes', num_bytes)
 return 1

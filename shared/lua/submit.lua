@@ -27,7 +27,7 @@
 --   n                 inputs
 --   cost              estimated tokens
 --   body              the encoded body
---   size              bytes that count against the bound; 0: none
+--   counted_bytes     bytes that count against the bound; 0: none
 --
 -- Returns {now_ms, epoch, {{status, ...}, ...}}: {"ok", entry id, ...}; {"behind", entry id, ...} if the request was
 -- added to the second lane instead of the first, because its tenant has used its share of the first; {"late"}; {"full",
@@ -111,7 +111,7 @@ for r = 1, tonumber(num_requests) do
     local result = {status}
     local deadline_ms = string.format('%d', now + budget)
     for e = first_entry, at - 1, ENTRY_SIZE do
-      local position, n, cost, body, size = unpack(ARGV, e, e + 4)
+      local position, n, cost, body, counted_bytes = unpack(ARGV, e, e + 4)
       local fields = {'id', request_id, 'v', '1', 'n', n, 'pos', position, 'cost', cost, 'deadline_ms', deadline_ms}
       if tenant ~= '' then
         fields[#fields + 1] = 'tenant'
@@ -129,9 +129,9 @@ for r = 1, tonumber(num_requests) do
         fields[#fields + 1] = 'bell'
         fields[#fields + 1] = bell
       end
-      if size ~= '0' then
+      if counted_bytes ~= '0' then
         fields[#fields + 1] = 'size'
-        fields[#fields + 1] = size
+        fields[#fields + 1] = counted_bytes
       end
       fields[#fields + 1] = 'body'
       fields[#fields + 1] = body

@@ -130,6 +130,22 @@ class Worker:
         assert claimed is not None
         return claimed.entries
 
+    async def read_own_entries(self, max_entries: int = 256, *, restarted: bool = False) -> list[ClaimResult]:
+        """Reads its own entries to the end, in pages of up to `max_entries`."""
+        pages: list[ClaimResult] = []
+        while not pages or pages[-1].cursor:
+            pages.append(
+                await self.read_own_page(max_entries, restarted=restarted, cursor=pages[-1].cursor if pages else "")
+            )
+        return pages
+
+    async def read_own_page(self, max_entries: int = 256, *, restarted: bool = False, cursor: str = "") -> ClaimResult:
+        """Reads a page of the entries that it holds."""
+        query = consumer.ReclaimQuery(0, self.name, max_entries, restarted, cursor=cursor)
+        claimed = await consumer.reclaim(self.connection, self.keys, self.name, await self.now_ms(), query)
+        assert claimed is not None
+        return claimed
+
     async def reclaim_at(self, issued_ms: int) -> ClaimResult | None:
         """Reclaims with this issue time (Redis' clock)."""
         return await consumer.reclaim(self.connection, self.keys, self.name, issued_ms, consumer.ReclaimQuery(0))

@@ -72,6 +72,16 @@ class JobClient:
             for number in np.frombuffer(each.data, dtype="<f4")
         ]
 
+    async def lane_bytes(self) -> tuple[int, int]:
+        """Returns the bytes of jobs in the lanes: as they are counted, and those of the elements that are there."""
+        counted = int(await self.connection.call("HGET", self.keys.owed, "bytes") or 0)
+        num_bytes = 0
+        for each in await jobs.latest(self.connection, self.keys, 100):
+            key = self.keys.job(each.job_id)
+            for position in await self.connection.call("HKEYS", f"{key}:fed"):
+                num_bytes += await self.connection.call("HSTRLEN", f"{key}:in", position)
+        return counted, num_bytes
+
     async def owed(self) -> dict[str, int]:
         """Returns the counters."""
         flat = await self.connection.call("HGETALL", self.keys.owed)

@@ -14,14 +14,14 @@ import pytest_asyncio
 import redis.asyncio
 
 from shared import consumer, job_results, jobs
-from shared.codec import decode_body, encode_body, encode_reply
+from shared.codec import decode_body, encode_binary, encode_body, encode_reply
 from shared.connection import QueueConnections
 from shared.consumer import ClaimBudget, CommitOptions, EntryAnswer, ReclaimQuery
 from shared.errors import RedisUnreachableError
 from shared.feed_window import FeedWindow
 from shared.jobs import CreateResult, JobCapacity, JobSpec
 from shared.keys import BULK, INTERACTIVE
-from shared.messages import EMBED, Body, Entry, Failure, Vectors
+from shared.messages import BYTES, EMBED, PREDICT, Body, Entry, Failure, NewEntry, Vectors
 from tests.integration.queue.actors import GRACE_MS, Gateway, Worker, request
 from tests.integration.queue.conftest import Lane
 from tests.integration.queue.job_client import PER_ENTRY, JobClient
@@ -151,6 +151,52 @@ async def test_no_more_is_in_the_lanes_than_fits(job_client: JobClient, worker: 
         await job_client.feed(narrow)
     job = await job_client.job(job_id)
     assert (job.status, await job_client.numbers(job)) == ("done", list(map(float, range(40))))
+
+
+async def test_the_lanes_hold_a_bounded_number_of_bytes(job_client: JobClient, worker: Worker, bulk_lane: Lane) -> None:
+    """However few tokens the inputs have: those of functions count as one each, and may be megabytes."""
+    body = encode_body(Body(PREDICT, (encode_binary(BYTES, bytes(1_000)),)))
+    spec = JobSpec("a" * 32, 10, 0, 10, 1, "ann", "ann", op=PREDICT)
+    await jobs.upload(job_client.connection, job_client.keys, spec.job_id, [NewEntry(i, 1, 1, body) for i in range(10)])
+    narrow = FeedWindow(1_024, 10**9, bytes=2_500)
+    assert (await job_client.create(spec, narrow)).status == "ok"
+    held: list[Entry] = []
+    for left in range(10, 0, -1):
+        assert await bulk_lane.length() == min(left, 3)  # the first that is not under the bound is the last
+        assert (await job_client.feed(narrow)).entries == 0
+        held += await claim(worker)
+        await answer(worker, [held.pop(0)])
+        assert (await job_client.feed(narrow)).entries == int(left > 3)
+    assert (await job_client.job(spec.job_id)).status == "done"
+    assert await job_client.lane_bytes() == (0, 0)
+
+
+async def test_the_bytes_in_the_lanes_are_counted(job_client: JobClient, worker: Worker, bulk_lane: Lane) -> None:
+    """Feeds, answers, splits, cancelled jobs and the check of all jobs keep the count equal to what is there."""
+
+    async def check() -> None:
+        counted, num_bytes = await job_client.lane_bytes()
+        assert counted == num_bytes > 0
+
+    window = FeedWindow(3, 10**9)
+    first, _ = await job_client.create_job(20, window), await job_client.create_job(8, window)
+    await check()
+    entries = await claim(worker)
+    await answer(worker, entries[:1])
+    await check()
+    await job_client.feed(window._replace(entries=5))
+    await check()
+    bodies = [encode_body(Body(EMBED, (text,))) for text in decode_body(entries[1].body).inputs]
+    assert await jobs.split_entry(job_client.worker_connection, job_client.keys, entries[1], bodies)
+    await check()
+    await jobs.cancel(job_client.connection, job_client.keys, first)
+    await check()
+    await bulk_lane.client.hset(job_client.keys.owed, "bytes", "1000000000")
+    await job_client.connection.call("HDEL", job_client.keys.owed, "looked_ms")
+    await job_client.feed(window)
+    await check()
+    await answer(worker, await claim(worker))
+    assert await job_client.lane_bytes() == (0, 0)
 
 
 async def test_a_large_entry_passes_alone(job_client: JobClient, bulk_lane: Lane) -> None:

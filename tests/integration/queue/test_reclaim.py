@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import redis.asyncio
 from shared import consumer, producer
 from shared.connection import GroupMissingError, QueueConnections
 from shared.keys import BULK, GROUP, RELEASED, Keys
+from shared.messages import Entry
 from tests.integration.queue.actors import Gateway, Worker, request
 from tests.integration.queue.conftest import Lane
 from tests.waiting import wait_until
@@ -143,12 +145,59 @@ async def test_a_worker_that_lives_on_is_not_blamed_for_what_it_has_begun(gatewa
     await gateway.add(request())
     await worker.mark_begun(await worker.claim())
     for restarted, attempts in ((False, 0), (True, 1), (True, 1)):
-        query = consumer.ReclaimQuery(0, worker.name, restarted=restarted)
-        claimed = await consumer.reclaim(worker.connection, worker.keys, worker.name, await worker.now_ms(), query)
-        assert claimed is not None
-        assert [entry.attempts for entry in claimed.entries] == [attempts]
-        entries = claimed.entries
-    await worker.commit(entries)
+        (page,) = await worker.read_own_entries(restarted=restarted)
+        assert [entry.attempts for entry in page.entries] == [attempts]
+    await worker.commit(page.entries)
+
+
+async def test_a_worker_reads_its_own_entries_in_pages(
+    gateway: Gateway, worker: Worker, other: Worker, lane: Lane
+) -> None:
+    """Each page is bounded over both lanes; together they have each of its entries once, and those that it had begun.
+
+    The record of these goes with the last page, or loses what a page has counted: a search that is broken off, and
+    repeated from the start, counts no attempt twice.
+    """
+    refs = await gateway.add(*(request() for _ in range(5)), *(request(lane=BULK) for _ in range(4)))
+    held = await worker.claim(entries=9)
+    await gateway.add(request())
+    (theirs,) = await other.claim()
+    assert [entry.ref for entry in held] == refs
+    await worker.mark_begun([held[i] for i in (0, 4, 8)])
+    record = worker.keys.begun(worker.name)
+    first = await worker.read_own_page(2, restarted=True)
+    assert [entry.attempts for entry in first.entries] == [1, 0]
+    left: Any = await lane.client.get(record)
+    assert set(left.split()) == {b"0/" + refs[4].entry_id, b"1/" + refs[8].entry_id}
+    assert await lane.client.pttl(record) > 0
+    pages = await worker.read_own_entries(2, restarted=True)
+    assert [len(page.entries) for page in pages] == [2, 2, 2, 2, 1]
+    found = [entry for page in pages for entry in page.entries]
+    assert [entry.ref for entry in found] == refs
+    assert [entry.attempts for entry in found] == [1, 0, 0, 0, 1, 0, 0, 0, 1]
+    assert await lane.client.exists(record) == 0
+    await worker.commit(found)
+    await other.commit([theirs])
+
+
+async def test_a_worker_reads_past_many_entries_of_another_revision(gateway: Gateway, worker: Worker) -> None:
+    """Pages without any entry for its revision do not end the search."""
+    many = 2_200
+    await gateway.add(*(request()._replace(revision="b") for _ in range(many)), request(), request(lane=BULK))
+    held: list[Entry] = []
+    while len(held) < many + 2:
+        held += await worker.claim(entries=512, held=len(held))
+    query, found = consumer.ReclaimQuery(0, worker.name, max_entries=1, revision="a"), list[Entry]()
+    num_pages = 0
+    while not num_pages or query.cursor:
+        page = await consumer.reclaim(worker.connection, worker.keys, worker.name, await worker.now_ms(), query)
+        assert page is not None
+        num_pages += 1
+        found += page.entries
+        query = replace(query, cursor=page.cursor)
+    assert num_pages > 2
+    assert {entry.ref for entry in found} == {entry.ref for entry in held if not entry.revision}
+    await worker.commit(held)
 
 
 async def test_what_is_for_one_revision_is_left_to_it(gateway: Gateway, worker: Worker, other: Worker) -> None:

@@ -14,6 +14,7 @@ import psutil
 import pytest
 from typer.testing import CliRunner
 
+from gpuworker.consumer.claimer import MAX_CLAIM
 from redbatch.commands import app
 from shared import dead_letters
 from shared.keys import GROUP
@@ -237,11 +238,20 @@ async def test_an_input_that_kills_the_engine_fails_only_itself(cluster: WorkerC
 
 
 async def test_a_restarted_worker_finds_all_of_its_entries(cluster: WorkerCluster) -> None:
-    """A worker with the same id finds more entries than a window holds; for a minute no other may reclaim them."""
-    requests = await cluster.submit_many([[f"text {i}"] for i in range(400)])
-    await cluster.raw.xreadgroup(GROUP, "pod-0", {cluster.lane: ">"}, count=400)
-    await cluster.start_worker(worker_id="pod-0", reclaim_idle_ms=60_000)
-    await cluster.check_replies(requests)
+    """A worker with the same id finds more entries than a window, or one reply, holds, and those that it had begun.
+
+    For a minute no other worker may reclaim them. An attempt counts for the begun ones, the first and the last, which
+    are given up as none is left to them.
+    """
+    number = MAX_CLAIM + 100
+    requests = await cluster.submit_many([[f"text {i}"] for i in range(number)])
+    rows: Any = await cluster.raw.xreadgroup(GROUP, "pod-0", {cluster.lane: ">"}, count=number)
+    begun = [rows[0][1][at][0] for at in (0, -1)]
+    await cluster.raw.set(cluster.keys.begun("pod-0"), b" ".join(b"0/" + each for each in begun), px=60_000)
+    await cluster.start_worker(worker_id="pod-0", reclaim_idle_ms=60_000, max_attempts=1, max_dead_letters=0)
+    for each in (requests[0], requests[-1]):
+        assert await cluster.wait_for_error_code(each.request_id) == "input_failed"
+    await cluster.check_replies(requests[1:-1])
 
 
 async def test_a_restarted_worker_counts_the_attempt(cluster: WorkerCluster) -> None:

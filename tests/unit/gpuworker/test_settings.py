@@ -97,10 +97,10 @@ def test_an_unnamed_pool_is_this_host() -> None:
 
 def test_the_claim_window_follows_the_batch_size() -> None:
     """Unless it is set: it has room for four batches of single inputs, and at least for 256."""
-    assert WorkerSettings().max_claimed_entries == 256
+    assert WorkerSettings().effective_claim_window == 256
     assert read_settings(WorkerSettings, {"claim_window": "auto"}).claim_window is None
-    assert WorkerSettings(max_batch_size=10_000).max_claimed_entries == 40_000
-    assert WorkerSettings(max_batch_size=100, claim_window=150).max_claimed_entries == 150
+    assert WorkerSettings(max_batch_size=10_000).effective_claim_window == 40_000
+    assert WorkerSettings(max_batch_size=100, claim_window=150).effective_claim_window == 150
 
 
 def test_a_claim_window_below_the_batch_size_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

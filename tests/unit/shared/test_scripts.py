@@ -16,7 +16,16 @@ from shared.script_arguments import ROWS
 from shared.scripts import Script
 
 FILES = {path.name.removesuffix(".lua"): path.read_text() for path in files("shared").joinpath("lua").iterdir()}
-PRELUDES = {"add_entry", "backlog", "cache_generations", "job_end", "job_lanes", "job_results", "tenant_limits"}
+PRELUDES = {
+    "add_entry",
+    "backlog",
+    "cache_generations",
+    "entry_fields",
+    "job_end",
+    "job_lanes",
+    "job_results",
+    "tenant_limits",
+}
 """Files that are prepended to scripts, and are no scripts themselves."""
 
 MAX_UNNAMED = 3

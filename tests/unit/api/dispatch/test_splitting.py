@@ -90,7 +90,7 @@ def test_the_entries_of_a_function_are_bounded_in_bytes(sizes: list[int], per_en
     assert tuple(each for part in parts for each in part) == inputs
     assert [entry.position for entry in new_entries] == [sum(map(len, parts[:i])) for i in range(len(parts))]
     assert [entry.cost for entry in new_entries] == [entry.n for entry in new_entries] == list(map(len, parts))
-    assert [entry.size for entry in new_entries] == [len(entry.body) for entry in new_entries]
+    assert [entry.counted_bytes for entry in new_entries] == [len(entry.body) for entry in new_entries]
     assert all(sum(map(len, part)) <= MAX_ENTRY_BYTES and len(part) <= per_entry for part in parts)
     for part, following in pairwise(parts):
         assert len(part) == per_entry or sum(map(len, part)) + len(following[0]) > MAX_ENTRY_BYTES
@@ -105,4 +105,4 @@ def test_an_input_over_the_bound_of_an_entry_has_its_own() -> None:
 
 def test_texts_count_no_bytes() -> None:
     """Their tokens bound them."""
-    assert {entry.size for entry in split(make_request(["a", "b"]), 1)[0]} == {0}
+    assert {entry.counted_bytes for entry in split(make_request(["a", "b"]), 1)[0]} == {0}

@@ -50,7 +50,7 @@ TEXTS = [
     "hello",
 ]
 DIM = 32
-SIZES = {"hidden_size": DIM, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+SIZES: dict[str, Any] = {"hidden_size": DIM, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
 
 
 class Architecture(NamedTuple):

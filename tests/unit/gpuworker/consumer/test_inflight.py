@@ -27,10 +27,10 @@ def test_counts_entries_until_they_are_removed() -> None:
     in_flight = InFlightEntries()
     in_flight.add(entry(1, cost=7), ("a",))
     in_flight.add(entry(2, cost=5, inputs=2), ("b", "c"))
-    assert (in_flight.held_load(BULK), len(in_flight), "0/1-0" in in_flight) == (HeldLoad(2, 12, 3), 2, True)
+    assert (in_flight.held_load(BULK), len(in_flight), "0/1-0" in in_flight) == (HeldLoad(2, 12, 3, 12), 2, True)
     in_flight.remove(["0/1-0", "0/9-0"])
     in_flight.remove(["0/1-0"])
-    assert (in_flight.held_load(BULK), len(in_flight), in_flight.get("0/1-0")) == (HeldLoad(1, 5, 2), 1, None)
+    assert (in_flight.held_load(BULK), len(in_flight), in_flight.get("0/1-0")) == (HeldLoad(1, 5, 2, 5), 1, None)
 
 
 def test_bulk_is_counted_apart() -> None:
@@ -38,9 +38,12 @@ def test_bulk_is_counted_apart() -> None:
     in_flight = InFlightEntries()
     in_flight.add(entry(1, cost=7), ("a",))
     in_flight.add(Entry(Ref(BULK, b"5-0", 1, 100), 1, "r", 0, 0, "", "", b""), ("b",))
-    assert (in_flight.held_load(INTERACTIVE), in_flight.held_load(BULK)) == (HeldLoad(1, 7, 1), HeldLoad(2, 107, 2))
+    assert (in_flight.held_load(INTERACTIVE), in_flight.held_load(BULK)) == (
+        HeldLoad(1, 7, 1, 7),
+        HeldLoad(2, 107, 2, 107),
+    )
     in_flight.remove(["1/5-0"])
-    assert in_flight.held_load(INTERACTIVE) == in_flight.held_load(BULK) == HeldLoad(1, 7, 1)
+    assert in_flight.held_load(INTERACTIVE) == in_flight.held_load(BULK) == HeldLoad(1, 7, 1, 7)
 
 
 def test_a_long_entry_counts_as_one_that_is_just_long() -> None:
@@ -50,10 +53,10 @@ def test_a_long_entry_counts_as_one_that_is_just_long() -> None:
     in_flight.max_counted_tokens = 512
     for number in (2, 3):
         in_flight.add(entry(number, cost=8_192), ("a",))
-    assert in_flight.held_load(INTERACTIVE) == HeldLoad(3, 8_192 + 2 * 512, 3)
+    assert in_flight.held_load(INTERACTIVE) == HeldLoad(3, 3 * 8_192, 3, 8_192 + 2 * 512)
     assert in_flight.long_tokens() == 2 * (8_192 - 512)
     in_flight.remove(["0/1-0", "0/2-0", "0/3-0"])
-    assert in_flight.held_load(INTERACTIVE) == HeldLoad(0, 0, 0)
+    assert in_flight.held_load(INTERACTIVE) == HeldLoad(0, 0, 0, 0)
 
 
 def test_a_long_entry_of_bulk_counts_in_full() -> None:
@@ -61,7 +64,7 @@ def test_a_long_entry_of_bulk_counts_in_full() -> None:
     in_flight = InFlightEntries()
     in_flight.max_counted_tokens = 512
     in_flight.add(Entry(Ref(BULK, b"5-0", 1, 8_192), 1, "r", 0, 0, "", "", b""), ("b",))
-    assert in_flight.held_load(BULK) == HeldLoad(1, 8_192, 1)
+    assert in_flight.held_load(BULK) == HeldLoad(1, 8_192, 1, 8_192)
     assert in_flight.long_tokens() == 0
 
 
@@ -105,6 +108,17 @@ def test_an_entry_that_is_handed_back_is_not_run() -> None:
     known = in_flight.add(entry(2), ("x",))
     in_flight.count_attempts()
     assert in_flight.unanswered() == [known]
+
+
+def test_what_waits_is_withdrawn_once() -> None:
+    """Entries that run keep running; a result of the others that is on its way is ignored."""
+    in_flight = InFlightEntries()
+    running, waiting, answered = (in_flight.add(entry(number), ("x",)) for number in range(3))
+    in_flight.mark_started([key_of(running.entry)])
+    answered.answered = True
+    assert in_flight.withdraw_waiting() == [waiting.entry]
+    assert in_flight.unanswered() == [running]
+    assert in_flight.withdraw_waiting() == []
 
 
 async def test_waits_until_empty_or_the_time_is_over() -> None:

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuworker.policy.batching import SUSPECT_BOUND_S, Plan, SchedulerState, plan
+from gpuworker.policy.batching import Plan, SchedulerState, plan
 from gpuworker.policy.composition import WaitingInput
 from gpuworker.policy.costs import Costs
 from gpuworker.policy.limits import Limits
+from gpuworker.policy.suspects import SUSPECT_BOUND_S
 from tests.unit.gpuworker.policy.planning import COSTS, NOW, limits_strategy, live, padded, run_all, waiting_inputs
 
 

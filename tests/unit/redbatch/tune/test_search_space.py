@@ -83,7 +83,7 @@ def test_batch_sizes_go_up_to_the_maximum_of_the_setting() -> None:
     sizes = [int(value or WorkerSettings().max_batch_size) for value in values(LAPTOP, "max_batch_size")]
     assert sizes == sorted(sizes)
     assert sizes[-1] <= 10_000 < 2 * sizes[-1]
-    assert all(WorkerSettings(max_batch_size=size).max_claimed_entries >= 4 * size for size in sizes)
+    assert all(WorkerSettings(max_batch_size=size).effective_claim_window >= 4 * size for size in sizes)
     assert is_valid({"claim_window": "128"}, "max_batch_size", "128")
     assert not is_valid({"claim_window": "128"}, "max_batch_size", "256")
     assert is_valid({"claim_window": "128"}, "max_batch_size", None)
