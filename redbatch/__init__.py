@@ -18,6 +18,7 @@ Modules:
 - __main__: makes `python -m redbatch` the `redbatch` command.
 - cli: entry point, which cleans `sys.path` first.
 - commands: the commands with their options and help texts.
+- completion: completion in shells.
 - exit_codes: exit codes, and the error lines that go with them.
 - flags: command-line flags generated from settings classes.
 - import_path: keeps the current folder out of the import path.

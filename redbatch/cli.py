@@ -15,9 +15,13 @@ def main() -> None:
     import sys
 
     from redbatch.commands import app
+    from redbatch.completion import COMPLETE_VARIABLE, prepare_candidates
     from redbatch.variables import ineffective_variables
     from shared.process.settings import print_error, read_file_variables
 
+    if COMPLETE_VARIABLE in os.environ:  # on each press of the tab key: a warning would be in the way
+        prepare_candidates()
+        app()
     read_file_variables(os.environ)
     command = next(iter(sys.argv[1:]), "")
     if command not in ("gateway", "worker"):  # these report it in their logs

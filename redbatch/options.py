@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 import typer
+
+from shared.settings import QUEUE_PATTERN, QUEUE_WORDS
+
+
+def _check_queue(name: str | None) -> str | None:
+    if name is not None and not re.fullmatch(QUEUE_PATTERN, name):
+        raise typer.BadParameter(f"it takes {QUEUE_WORDS}, got {name!r}")
+    return name
+
 
 RedisUrl = Annotated[
     str | None,
     typer.Option(envvar="REDBATCH_REDIS_URL", help="URL of Redis. Default: the Redis of your running `redbatch up`."),
 ]
 QueueName = Annotated[
-    str | None, typer.Option("--queue", envvar="REDBATCH_QUEUE", help="Name of the queue.", show_default="minilm")
+    str | None,
+    typer.Option(
+        "--queue", envvar="REDBATCH_QUEUE", callback=_check_queue, help="Name of the queue.", show_default="minilm"
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")]
 Watch = Annotated[bool, typer.Option("--watch", help="Repeat every second, until Ctrl-C.")]

@@ -15,6 +15,7 @@
 - gpu_leases: leases of GPUs.
 - lua: the scripts that run in Redis.
 - messages: entries, bodies, replies and heartbeats, as values.
+- option_words: what an option takes, in words, for errors.
 - process: what every process needs to run: settings, logs, an admin port, tracing.
 - producer: the gateway's operations on the queue.
 - script_arguments: the arguments of the scripts, as named rows.

@@ -38,9 +38,11 @@ def tune(overrides: Mapping[str, str], p95_ms: float) -> int:
         return report_misuse(f"{missing} is not installed; install it with: pip install 'redbatch[bench]'")
     try:
         parse_model(worker.model, worker.model_revision)
-        check_file(settings.out)
+        check_file("--out", settings.out)
         request_texts(settings.texts, settings.mix, settings.seed, settings.inputs_per_request)
-    except (ModelLoadError, InvalidTextsError, ValueError) as error:
+    except InvalidTextsError as error:
+        return report_misuse(f"--texts {error}")
+    except (ModelLoadError, ValueError) as error:
         return report_misuse(str(error))
     return _run(settings, worker_settings, worker)
 
