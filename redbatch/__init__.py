@@ -23,6 +23,7 @@ Modules:
 - flags: command-line flags generated from settings classes.
 - import_path: keeps the current folder out of the import path.
 - options: options that several commands share.
+- plain_errors: errors about arguments in the words of this program.
 - preconditions: checks before a long run.
 - progress: the progress bar of long commands.
 - queue_target: the queue that a command works on.

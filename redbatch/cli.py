@@ -24,7 +24,7 @@ def main() -> None:
         app()
     read_file_variables(os.environ)
     command = next(iter(sys.argv[1:]), "")
-    if command not in ("gateway", "worker"):  # these report it in their logs
+    if command not in ("gateway", "worker", "completion"):  # the first two report it in their logs
         for name, advice in ineffective_variables(os.environ, command).items():
             print_error(f"warning: {name} has no effect: {advice}")
     app()

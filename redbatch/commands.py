@@ -24,6 +24,7 @@ from redbatch.flags import Panel, Setting, settings_of, with_flags
 from redbatch.jobs.cli import app as jobs_app
 from redbatch.keys.cli import app as keys_app
 from redbatch.leases.cli import leases
+from redbatch.plain_errors import PlainErrors
 from redbatch.queue.cli import queue
 from redbatch.redis_users.cli import k8s_app, swarm_app
 from redbatch.tune.settings import TuneSettings
@@ -31,6 +32,7 @@ from shared.process.version import __version__
 
 app = typer.Typer(
     name="redbatch",
+    cls=PlainErrors,
     help="""Serve embedding models: gateways and workers around one queue in Redis.
 
     Start a cluster:  redbatch up

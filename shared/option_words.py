@@ -5,6 +5,7 @@ from __future__ import annotations
 import types
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le, MaxLen
@@ -32,6 +33,8 @@ def choices_of(annotation: object) -> tuple[str, ...]:
     kinds = [kind for kind, _ in _leaves(annotation, ()) if kind is not type(None)]
     if kinds == [bool]:
         return ("true", "false")
+    if len(kinds) == 1 and isinstance(kinds[0], type) and issubclass(kinds[0], Enum):
+        return tuple(str(each.value) for each in kinds[0])
     if not all(get_origin(kind) is Literal for kind in kinds):
         return ()
     return tuple(str(value) for kind in kinds for value in get_args(kind))
@@ -45,8 +48,8 @@ def what_it_takes(annotation: object, metadata: Sequence[object] = ()) -> str:
             return takes[0]
         if kind in NUMBERS:
             phrases.append(f"{NUMBERS[kind]}{_range(marks)}")
-        elif get_origin(kind) is Literal or kind is bool:
-            phrases += choices_of(kind)
+        elif choices := choices_of(kind):
+            phrases += choices
         elif lengths := [mark.max_length for mark in marks if isinstance(mark, MaxLen)]:
             phrases.append(f"at most {lengths[0]} characters")
         phrases += [mark.word for mark in marks if isinstance(mark, Also) and mark.word not in phrases]

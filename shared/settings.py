@@ -85,7 +85,7 @@ class QueueSettings(BaseSettings):
         except ValueError:
             raise ValueError("its port is not a number from 0 to 65535") from None
         if any(name.startswith("ssl_") for name in parse_qs(urlsplit(value).query)):
-            raise ValueError("ssl_ options are not supported: use the settings redis_tls_ca, redis_tls_cert and redis_tls_key")
+            raise ValueError("ssl_ options are not supported: use redis_tls_ca, redis_tls_cert and redis_tls_key")
         return value
 
     @field_validator("redis_tls_ca", "redis_tls_cert", "redis_tls_key")

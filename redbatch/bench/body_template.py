@@ -31,12 +31,12 @@ class BodyTemplate:
             self._document = json.loads(text)
         except ValueError as error:
             hint = ', in which placeholders are in quotes: {"input": "{number}"}' if _PLACEHOLDER.search(text) else ""
-            raise InvalidBodyError(f"--body: it is not valid JSON{hint} ({error})") from None
+            raise InvalidBodyError(f"it is not valid JSON{hint} ({error})") from None
         strings = list(_strings(self._document))
         self.placeholders = frozenset(name for each in strings for name in _PLACEHOLDER.findall(each))
         for name in LISTS:
             if any(f"{{{name}}}" in each and each != f"{{{name}}}" for each in strings):
-                raise InvalidBodyError(f"--body: {{{name}}} is a list, and has to be a string of its own")
+                raise InvalidBodyError(f"{{{name}}} is a list, and has to be a string of its own")
 
     @property
     def num_texts_more(self) -> int:
@@ -46,9 +46,9 @@ class BodyTemplate:
     def check(self, inputs: int, *, texts_given: bool) -> None:
         """Raises InvalidBodyError: an option for texts or inputs would have no effect."""
         if inputs > 1 and not self.placeholders & set(LISTS):
-            raise InvalidBodyError("--inputs-per-request: --body has neither {texts} nor {numbers}")
+            raise InvalidBodyError("it has neither {texts} nor {numbers}, which --inputs-per-request needs")
         if texts_given and not self.placeholders & {"text", "texts"}:
-            raise InvalidBodyError("--texts: --body has neither {text} nor {texts}")
+            raise InvalidBodyError("it has neither {text} nor {texts}, which --texts needs")
 
     def fill(self, requests: Iterable[Sequence[str]]) -> Iterator[bytes]:
         """Yields the bodies for the texts of requests; a single one without placeholders."""
@@ -75,7 +75,7 @@ def read_template(value: str) -> BodyTemplate:
         text = Path(value[1:]).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise InvalidBodyError(f"--body {value}: the file cannot be read ({reason})") from None
+        raise InvalidBodyError(f"{value}: the file cannot be read ({reason})") from None
     return BodyTemplate(text)
 
 

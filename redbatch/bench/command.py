@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from redbatch.bench.body_template import read_template
+from redbatch.bench.body_template import InvalidBodyError, read_template
 from redbatch.bench.settings import BenchSettings
 from redbatch.bench.target import Target, encode_bodies, encode_requests, parse_header, parse_target
 from redbatch.bench.texts import InvalidTextsError, request_texts
 from redbatch.exit_codes import report_failure, report_misuse
 from redbatch.preconditions import check_file, missing_module
-from shared.process.settings import read_settings
+from shared.process.settings import option_of, read_settings
 
 if TYPE_CHECKING:
     from redbatch.bench.run import RunResult
@@ -36,7 +36,9 @@ def bench(overrides: Mapping[str, str], url: str, headers: Sequence[str], *, che
         requests = _requests(settings, target, [_parse_header(each) for each in headers], check=check)
         _check_files(settings)
     except InvalidTextsError as error:
-        return report_misuse(f"--texts {error}")
+        return report_misuse(f"{option_of('texts')}: {error}")
+    except InvalidBodyError as error:
+        return report_misuse(f"{option_of('body')}: {error}")
     except ValueError as error:
         return report_misuse(str(error))
     from redbatch.bench.progress import LoadProgress
@@ -75,10 +77,10 @@ def _parse_header(text: str) -> tuple[str, str]:
 
 
 def _check_files(settings: BenchSettings) -> None:
-    check_file("--out", settings.out)
-    check_file("--plot", settings.plot)
+    check_file(option_of("out"), settings.out)
+    check_file(option_of("plot"), settings.plot)
     if settings.plot is not None and settings.plot.suffix not in PLOT_SUFFIXES:
-        raise ValueError(f"--plot {settings.plot}: the name must end in {' or '.join(PLOT_SUFFIXES)}")
+        raise ValueError(f"{option_of('plot')}: {settings.plot}: the name must end in {' or '.join(PLOT_SUFFIXES)}")
 
 
 def _judge(result: RunResult) -> int:

@@ -22,7 +22,7 @@ EXIT_CONFIGURATION = 2  # also the exit code of a worker that cannot load its mo
 PREFIX = "REDBATCH_"
 """The prefix of the variables of all settings."""
 
-MAX_SHOWN_CHARS = 80
+MAX_SHOWN_CHARS = 200
 """Of an invalid value, so much is shown."""
 
 SettingsT = TypeVar("SettingsT", bound=BaseSettings)
@@ -36,6 +36,11 @@ def variable_of(field: str) -> str:
 def flag_of(field: str) -> str:
     """Returns the command-line flag of a setting."""
     return f"--{field.replace('_', '-')}"
+
+
+def option_of(field: str) -> str:
+    """Returns a setting as errors name it: its flag and its variable."""
+    return f"{flag_of(field)} ({variable_of(field)})"
 
 
 def describe_errors(settings_type: type[BaseSettings], error: ValidationError) -> list[str]:
@@ -52,7 +57,7 @@ def describe_errors(settings_type: type[BaseSettings], error: ValidationError) -
         got = f", got {_shorten(detail['input'])}" if field and not field.endswith("_url") else ""
         if not field and message.partition(":")[0] in fields:
             field, _, message = message.partition(": ")
-        where = f"{flag_of(field)} ({variable_of(field)}): " if field else ""
+        where = f"{option_of(field)}: " if field else ""
         lines.append(where + names.sub(lambda name: flags[name[0]], message) + got)
     return list(dict.fromkeys(lines))
 

@@ -119,7 +119,7 @@ def test_the_first_error_is_shown_in_full() -> None:
     written = json.loads(as_json(result))["first_error"]
     assert written == {"status": 429, "code": "queue_full", "message": "The queue is [red]full."}
     bare = replace(result, first_error=AnsweredError(502, "http_502", ""))
-    assert re.search(r"first error +502\n", text_of(bare))
+    assert re.search(r"first error +502\s*\n", text_of(bare))
     assert "first error" not in text_of(result_of())
     assert json.loads(as_json(result_of()))["first_error"] is None
 
