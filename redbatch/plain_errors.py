@@ -14,7 +14,7 @@ from shared.option_words import what_it_takes
 class PlainErrors(TyperGroup):
     """The group of all commands."""
 
-    def invoke(self, ctx: typer.Context) -> Any:  # noqa: ANN401 - as typer declares it
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - typer does not export the class that it declares
         """Runs a command. Raises BadParameter that says what the option takes, where its type says that."""
         try:
             return super().invoke(ctx)

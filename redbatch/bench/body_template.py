@@ -36,7 +36,7 @@ class BodyTemplate:
         self.placeholders = frozenset(name for each in strings for name in _PLACEHOLDER.findall(each))
         for name in LISTS:
             if any(f"{{{name}}}" in each and each != f"{{{name}}}" for each in strings):
-                raise InvalidBodyError(f"{{{name}}} is a list, and has to be a string of its own")
+                raise InvalidBodyError(f"{{{name}}} is a list, and has to be a separate string")
 
     @property
     def num_texts_more(self) -> int:

@@ -23,7 +23,7 @@ PREFIX = "REDBATCH_"
 """The prefix of the variables of all settings."""
 
 MAX_SHOWN_CHARS = 200
-"""Of an invalid value, so much is shown."""
+"""An error shows at most this much of an invalid value."""
 
 SettingsT = TypeVar("SettingsT", bound=BaseSettings)
 

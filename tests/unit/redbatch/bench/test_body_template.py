@@ -43,7 +43,7 @@ def test_a_body_without_placeholders_is_one_request() -> None:
 
 
 def test_a_ranking_takes_a_text_more_than_its_inputs() -> None:
-    """The query is a text of its own."""
+    """The query is a separate text."""
     assert BodyTemplate('["{text}", "{texts}"]').num_texts_more == 1
     assert BodyTemplate('["{texts}"]').num_texts_more == BodyTemplate('["{text}"]').num_texts_more == 0
 
