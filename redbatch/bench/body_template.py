@@ -1,4 +1,4 @@
-"""Bodies of requests for any route, made from a template of the user. Pure, but for the file of a template."""
+"""Bodies of requests for any route, made from a template of the user."""
 
 from __future__ import annotations
 
