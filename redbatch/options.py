@@ -10,7 +10,8 @@ import typer
 from shared.settings import QUEUE_PATTERN, QUEUE_WORDS
 
 
-def _check_queue(name: str | None) -> str | None:
+def check_queue(name: str | None) -> str | None:
+    """Returns a name that a queue may have. Raises BadParameter for any other."""
     if name is not None and not re.fullmatch(QUEUE_PATTERN, name):
         raise typer.BadParameter(f"it takes {QUEUE_WORDS}, got {name!r}")
     return name
@@ -23,7 +24,7 @@ RedisUrl = Annotated[
 QueueName = Annotated[
     str | None,
     typer.Option(
-        "--queue", envvar="REDBATCH_QUEUE", callback=_check_queue, help="Name of the queue.", show_default="minilm"
+        "--queue", envvar="REDBATCH_QUEUE", callback=check_queue, help="Name of the queue.", show_default="minilm"
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")]

@@ -19,7 +19,7 @@ from redbatch.bench.settings import BenchSettings
 from redbatch.commands import app
 from redbatch.flags import METAVARS, settings_of
 from redbatch.tune.settings import TuneSettings
-from shared.option_words import what_it_takes
+from shared.option_words import choices_of, what_it_takes
 from shared.process.settings import read_settings
 
 SETTINGS_CLASSES = (GatewaySettings, WorkerSettings, BenchSettings, TuneSettings)
@@ -69,7 +69,7 @@ BAD_TEXTS = {
 ANY_TEXT = {"--gpu-lease-dir", "--pool", "--name"}
 """Options that take any text: the engine looks for the folder, and a name may be any."""
 
-ELSEWHERE = {"embed": {"--column", "--format", "--keep", "--key", "--model", "--out", "--url"}}
+ELSEWHERE = {"embed": {"--column", "--keep", "--key", "--model", "--out", "--prompt-name", "--url"}}
 """Options whose values mean something in a file or to a gateway: see tests/integration/test_embed.py."""
 
 UNBOUNDED = {"--seed", "--listen-fd", "--up"}
@@ -118,7 +118,7 @@ def bad_values(flag: str, option: TyperOption) -> list[str]:
     if kind in NO_TEXT:
         out_of_range = ["-1"] if kind in {"INTEGER", "NUMBER"} and flag not in UNBOUNDED else []
         return [NO_TEXT[kind], *out_of_range]
-    if CHOICES.get(flag):
+    if CHOICES.get(flag) or choices_of(option.type_descriptor.annotation):
         return ["nonsense"]
     if flag in ANY_TEXT:
         return []
