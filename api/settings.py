@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from ipaddress import IPv4Network, IPv6Network, ip_network
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
 from shared.codec import MAX_INPUT_BYTES
 from shared.messages import NO_RESULTS, PREDICT
-from shared.settings import DEFAULT_MODEL, QueueName, QueueSettings, queue_slug
+from shared.option_words import Takes
+from shared.settings import DEFAULT_MODEL, Host, QueueName, QueueSettings, queue_slug
 
 Durability = Literal["none", "aof", "replicas"]
 ResultsPayload = Literal["auto", "inline", "none"]
@@ -89,15 +90,18 @@ class JobSettings:
 
 def parse_networks(text: str) -> list[IPv4Network | IPv6Network]:
     """Returns the networks in a list with commas. Raises ValueError: one of them is none."""
-    return [ip_network(part.strip()) for part in text.split(",") if part.strip()]
+    try:
+        return [ip_network(part.strip()) for part in text.split(",") if part.strip()]
+    except ValueError as error:
+        raise ValueError(f"it takes networks such as 10.0.0.0/8, separated by commas: {error}") from None
 
 
 class GatewaySettings(QueueSettings):
     """Settings that a gateway reads once at start, from `REDBATCH_*` variables and command-line flags."""
 
-    host: str = Field(default="127.0.0.1", description="Address to listen on.")
+    host: Host = Field(default="127.0.0.1", description="Address to listen on.")
     port: int = Field(default=8080, ge=0, le=65535, description="Port of the API; 0 takes a free one.")
-    root_path: str = Field(
+    root_path: Annotated[str, Takes("a path such as /redbatch, without a slash at its end")] = Field(
         default="",
         pattern=r"^((/[A-Za-z0-9._~-]+)+)?$",
         description="Prefix of all paths, such as /redbatch, where a proxy serves the gateway below one; whether the "
@@ -115,7 +119,7 @@ class GatewaySettings(QueueSettings):
         description="How long an idle connection stays open: longer than the load balancer keeps it (usually 60 s), so "
         "that it closes the connection, not the gateway.",
     )
-    admin_host: str = Field(default="127.0.0.1", description="Address of the admin port.")
+    admin_host: Host = Field(default="127.0.0.1", description="Address of the admin port.")
     admin_port: int = Field(
         default=9090,
         ge=0,

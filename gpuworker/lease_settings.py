@@ -9,7 +9,7 @@ from typing import Literal
 from pydantic import Field
 
 from gpuworker.settings_groups import LeaseSettings
-from shared.settings import QueueSettings
+from shared.settings import Name, QueueSettings
 
 
 class GpuLeaseSettings(QueueSettings):
@@ -21,9 +21,8 @@ class GpuLeaseSettings(QueueSettings):
         "others stand by; batch: it holds one for each batch, with an engine on each GPU of the pool or on those that "
         "--device or --devices names. See docs/leases.md.",
     )
-    gpu_lease_pool: str | None = Field(
+    gpu_lease_pool: Name | None = Field(
         default=None,
-        pattern=r"^[A-Za-z0-9._-]{1,128}$",
         description="Name of the pool of shared GPUs; this host's name when not set. In a container, name the host.",
     )
     gpu_lease_gpus: int = Field(default=1, ge=1, le=64, description="Number of GPUs in that pool: cuda:0 and so on.")

@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, field
 
 from gpuworker.failure_settings import FailureSettings
 from gpuworker.lease_settings import GpuLeaseSettings
-from gpuworker.model_spec import is_function
+from gpuworker.model_spec import ModelLoadError, is_function, parse_model
 from gpuworker.policy.credits import default_claim_window
 from gpuworker.policy.limits import parse_sizes
 from gpuworker.settings_groups import (
@@ -21,9 +21,11 @@ from gpuworker.settings_groups import (
     RenewalSettings,
 )
 from shared.keys import RELEASED
-from shared.settings import DEFAULT_MODEL, QueueName, queue_slug
+from shared.option_words import Also, Takes
+from shared.settings import DEFAULT_MODEL, Host, Name, QueueName, queue_slug
 
 MAX_WAIT_MS = 60_000
+AUTO = Also("auto")
 
 
 class WorkerSettings(GpuLeaseSettings, FailureSettings):
@@ -34,7 +36,7 @@ class WorkerSettings(GpuLeaseSettings, FailureSettings):
         description="minilm (all-MiniLM-L6-v2, bundled), a path or hub id of a sentence-transformers model, your own "
         "class as package.module:Class, null, or simulated:base_ms=5,item_ms=3.",
     )
-    model_revision: str | None = Field(
+    model_revision: Annotated[str, Takes("the name of a commit, a branch or a tag")] | None = Field(
         default=None,
         pattern=r"^[A-Za-z0-9._/-]{1,128}$",
         description="Commit, branch or tag of a hub id to load. A commit never changes.",
@@ -52,10 +54,10 @@ class WorkerSettings(GpuLeaseSettings, FailureSettings):
         description="Runtime of a sentence-transformers model: torch anywhere; on a CPU also onnx (ONNX Runtime) or "
         "openvino, each an extra of the package. See docs/performance.md for the fastest one.",
     )
-    device: str = Field(
+    device: Annotated[str, Takes("auto, cpu, mps, cuda or cuda:N")] = Field(
         default="auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$", description="auto, cpu, mps, cuda or cuda:N."
     )
-    devices: str = Field(
+    devices: Annotated[str, Takes("all, or devices separated by commas, such as cuda:0,cuda:1")] = Field(
         default="",
         pattern=r"^(|all|(cpu|mps|cuda(:\d+)?)(,\s*(cpu|mps|cuda(:\d+)?))*)$",
         description="Several devices, each with its own engine: all (GPUs that this process sees), or cuda:0,cuda:1 "
@@ -70,13 +72,13 @@ class WorkerSettings(GpuLeaseSettings, FailureSettings):
         description="Number format of the model; auto: float32 on a CPU, bfloat16 or float16 on a GPU. "
         "bfloat16 is nearly twice as fast on CPUs that have it: see docs/performance.md.",
     )
-    cores: int | None = Field(
+    cores: Annotated[int | None, AUTO] = Field(
         default=None,
         ge=1,
         le=1_024,
         description="Number of cores that the engine uses on a CPU; auto, or not set: all that this process may use.",
     )
-    runners: int | None = Field(
+    runners: Annotated[int | None, AUTO] = Field(
         default=None,
         ge=1,
         le=64,
@@ -99,7 +101,7 @@ class WorkerSettings(GpuLeaseSettings, FailureSettings):
         description="On a CPU, in float32: arrange weights for the matrix product once. About 8 % faster, a single "
         "text 15 %; takes additional memory of twice the size of the weights.",
     )
-    admin_host: str = Field(default="127.0.0.1", description="Address of the admin port.")
+    admin_host: Host = Field(default="127.0.0.1", description="Address of the admin port.")
     admin_port: int = Field(
         default=9091,
         ge=0,
@@ -107,9 +109,8 @@ class WorkerSettings(GpuLeaseSettings, FailureSettings):
         description="Port of /metrics, /livez, /readyz and /health; 0 takes a free one. Not set: 9091, or a free one "
         "if that is taken.",
     )
-    worker_id: str | None = Field(
+    worker_id: Name | None = Field(
         default=None,
-        pattern=r"^[A-Za-z0-9._-]{1,128}$",
         description="Name of this worker and its consumer (such as the pod's); host, pid and a random part if not set.",
     )
     max_batch_size: int = Field(default=64, ge=1, le=10_000, description="Maximum number of inputs in a batch.")
@@ -119,7 +120,7 @@ class WorkerSettings(GpuLeaseSettings, FailureSettings):
         description="Preferred sizes of a batch, such as 8,16,32: one that reaches such a size goes at once, cut to "
         "the largest that it reaches; any other waits up to max_batch_wait_ms. See docs/performance.md.",
     )
-    max_batch_tokens: int | None = Field(
+    max_batch_tokens: Annotated[int | None, AUTO] = Field(
         default=None,
         ge=1,
         description="Maximum number of tokens in a batch, padding included; auto, or not set: 512 on a CPU, 16384 on "
@@ -160,7 +161,7 @@ class WorkerSettings(GpuLeaseSettings, FailureSettings):
         description="Maximum size of an input of the function that this worker serves, if below the gateway's "
         "max_input_bytes. Gateways learn it from the heartbeat.",
     )
-    claim_window: int | None = Field(
+    claim_window: Annotated[int | None, AUTO] = Field(
         default=None,
         ge=1,
         le=40_000,
@@ -189,6 +190,17 @@ class WorkerSettings(GpuLeaseSettings, FailureSettings):
     drain_grace_s: float = Field(
         default=30.0, ge=0, le=600, description="After SIGTERM: time for running batches to finish."
     )
+
+    @field_validator("model")
+    @classmethod
+    def _simulated_times(cls, value: str) -> str:
+        """Other names need files or packages, which `run` looks for."""
+        if value.startswith("simulated:"):
+            try:
+                parse_model(value)
+            except ModelLoadError as error:
+                raise ValueError(str(error).removeprefix(f"model {value}: ")) from None
+        return value
 
     @field_validator("devices", mode="before")
     @classmethod

@@ -18,10 +18,12 @@ Modules:
 - __main__: makes `python -m redbatch` the `redbatch` command.
 - cli: entry point, which cleans `sys.path` first.
 - commands: the commands with their options and help texts.
+- completion: completion in shells.
 - exit_codes: exit codes, and the error lines that go with them.
 - flags: command-line flags generated from settings classes.
 - import_path: keeps the current folder out of the import path.
 - options: options that several commands share.
+- plain_errors: errors about arguments in the words of this program.
 - preconditions: checks before a long run.
 - progress: the progress bar of long commands.
 - queue_target: the queue that a command works on.

@@ -15,12 +15,16 @@ def main() -> None:
     import sys
 
     from redbatch.commands import app
+    from redbatch.completion import COMPLETE_VARIABLE, prepare_candidates
     from redbatch.variables import ineffective_variables
     from shared.process.settings import print_error, read_file_variables
 
+    if COMPLETE_VARIABLE in os.environ:  # on each press of the tab key: a warning would be in the way
+        prepare_candidates()
+        app()
     read_file_variables(os.environ)
     command = next(iter(sys.argv[1:]), "")
-    if command not in ("gateway", "worker"):  # these report it in their logs
+    if command not in ("gateway", "worker", "completion"):  # the first two report it in their logs
         for name, advice in ineffective_variables(os.environ, command).items():
             print_error(f"warning: {name} has no effect: {advice}")
     app()

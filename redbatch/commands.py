@@ -15,6 +15,7 @@ from pydantic_settings import BaseSettings
 from api.settings import GatewaySettings
 from gpuworker.settings import WorkerSettings
 from redbatch.bench.settings import BENCH_HELP, BenchSettings
+from redbatch.completion import completion
 from redbatch.dead.cli import app as dead_app
 from redbatch.embed.cli import embed
 from redbatch.exit_codes import report_failure, report_misuse
@@ -23,6 +24,7 @@ from redbatch.jobs.cli import app as jobs_app
 from redbatch.keys.cli import app as keys_app
 from redbatch.leases.cli import leases
 from redbatch.options import UpPort
+from redbatch.plain_errors import PlainErrors
 from redbatch.queue.cli import queue
 from redbatch.redis_users.cli import k8s_app, swarm_app
 from redbatch.tune.settings import TuneSettings
@@ -30,6 +32,7 @@ from shared.process.version import __version__
 
 app = typer.Typer(
     name="redbatch",
+    cls=PlainErrors,
     help="""Serve embedding models: gateways and workers around one queue in Redis.
 
     Start a cluster:  redbatch up
@@ -37,6 +40,8 @@ app = typer.Typer(
     Send a request:  curl -s http://127.0.0.1:8080/embed -H 'Content-Type: application/json' -d '{"text": "hello"}'
 
     Each setting is a flag and an environment variable REDBATCH_<NAME>; the flag overrides the variable.
+
+    Complete with the tab key:  source <(redbatch completion bash)
     """,
     no_args_is_help=True,
     add_completion=False,
@@ -47,6 +52,7 @@ app = typer.Typer(
 
 app.add_typer(dead_app, name="dead")
 app.add_typer(jobs_app, name="jobs")
+app.command()(completion)
 app.command()(embed)
 app.add_typer(keys_app, name="keys")
 app.command()(leases)
@@ -60,6 +66,7 @@ BENCH = {setting.name: setting for setting in settings_of(BenchSettings)}
 BENCH_PANELS = [
     Panel(title, [BENCH[name] for name in names.split()])
     for title, names in {
+        "Requests": "path body",
         "Load": "clients rate arrivals duration requests warmup seed timeout_ms",
         "Texts": "mix texts inputs_per_request",
         "Results": "out plot",
@@ -141,6 +148,7 @@ def up(
         Path | None,
         typer.Option(
             metavar="DIR",
+            file_okay=False,
             help="Folder in which the private Redis keeps accepted jobs, results and API keys. Default: they are lost "
             "when `up` ends.",
         ),

@@ -13,6 +13,7 @@ import typer
 from pydantic_settings import BaseSettings
 from rich.markup import escape
 
+from shared.option_words import choices_of
 from shared.process.settings import flag_of, variable_of
 
 METAVARS: dict[type, str] = {int: "INTEGER", float: "NUMBER", bool: "BOOLEAN", str: "TEXT"}
@@ -20,12 +21,16 @@ METAVARS: dict[type, str] = {int: "INTEGER", float: "NUMBER", bool: "BOOLEAN", s
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One field of a settings class for users: flag, variable, default (None: decided later), meaning."""
+    """One field of a settings class for users: flag, variable, default (None: decided later), meaning.
+
+    `choices` are all its values, if these are a list.
+    """
 
     name: str
     kind: type
     default: str | None
     meaning: str
+    choices: tuple[str, ...] = ()
 
     @property
     def flag(self) -> str:
@@ -46,6 +51,7 @@ def settings_of(model: type[BaseSettings]) -> list[Setting]:
             kind=_plain_type(field.annotation),
             default=None if field.default is None else str(field.default),
             meaning=field.description or "",
+            choices=choices_of(field.annotation),
         )
         for name, field in model.model_fields.items()
     ]
@@ -106,6 +112,7 @@ def _parameter(setting: Setting, title: str | None) -> inspect.Parameter:
         metavar=METAVARS[setting.kind],
         help=escape(setting.meaning),
         rich_help_panel=title,
+        autocompletion=(lambda: setting.choices) if setting.choices else None,
     )
     return inspect.Parameter(
         setting.name,

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 import typer
+
+from shared.settings import QUEUE_PATTERN, QUEUE_WORDS
+
+
+def check_queue(name: str | None) -> str | None:
+    """Returns a name that a queue may have. Raises BadParameter for any other."""
+    if name is not None and not re.fullmatch(QUEUE_PATTERN, name):
+        raise typer.BadParameter(f"it takes {QUEUE_WORDS}, got {name!r}")
+    return name
+
 
 RedisUrl = Annotated[
     str | None,
@@ -36,7 +47,10 @@ UpPort = Annotated[
     ),
 ]
 QueueName = Annotated[
-    str | None, typer.Option("--queue", envvar="REDBATCH_QUEUE", help="Name of the queue.", show_default="minilm")
+    str | None,
+    typer.Option(
+        "--queue", envvar="REDBATCH_QUEUE", callback=check_queue, help="Name of the queue.", show_default="minilm"
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")]
 Watch = Annotated[bool, typer.Option("--watch", help="Repeat every second, until Ctrl-C.")]

@@ -15,7 +15,7 @@ def missing_module(*names: str) -> str | None:
     return None
 
 
-def check_file(path: Path | None) -> None:
-    """Checks before a run that a result file has a folder, and is none itself. Raises ValueError."""
+def check_file(option: str, path: Path | None) -> None:
+    """Checks before a run that the result file of an option has a folder, and is none itself. Raises ValueError."""
     if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
-        raise ValueError(f"{path}: " + ("is a folder" if path.is_dir() else "its folder does not exist"))
+        raise ValueError(f"{option}: {path}: " + ("is a folder" if path.is_dir() else "its folder does not exist"))

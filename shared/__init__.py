@@ -17,6 +17,7 @@
 - lua: the scripts that run in Redis.
 - long_entries: which entries are long.
 - messages: entries, bodies, replies and heartbeats, as values.
+- option_words: what an option takes, in words, for errors.
 - process: what every process needs to run: settings, logs, an admin port, tracing.
 - producer: the gateway's operations on the queue.
 - script_arguments: the arguments of the scripts, as named rows.

@@ -10,10 +10,19 @@ from urllib.parse import parse_qs, urlsplit
 from pydantic import Field, StringConstraints, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from shared.option_words import Takes
 from shared.tls import Tls
 
 QUEUE_PATTERN = r"^[a-z0-9._-]{1,64}$"
-QueueName = Annotated[str, StringConstraints(pattern=QUEUE_PATTERN)]
+QUEUE_WORDS = "a name of 1 to 64 lower-case letters, digits, dots, dashes and underscores"
+QueueName = Annotated[str, StringConstraints(pattern=QUEUE_PATTERN), Takes(QUEUE_WORDS)]
+Host = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._:%-]*$"), Takes("an IP address or a host name")]
+Name = Annotated[
+    str,
+    StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,128}$"),
+    Takes("a name of 1 to 128 letters, digits, dots, dashes and underscores"),
+]
+REDIS_SCHEMES = ("redis://", "rediss://", "unix://")
 DEFAULT_MODEL = "minilm"
 BUNDLED_MODEL_NAMES = (DEFAULT_MODEL, "all-minilm-l6-v2", "sentence-transformers/all-minilm-l6-v2")
 """The names of the bundled model, in lower case: the hub does not distinguish case either."""
@@ -57,9 +66,8 @@ class QueueSettings(BaseSettings):
     redis_timeout_s: float = Field(
         default=5.0, gt=0, le=60, description="Timeout of a call to Redis, and of a connection to it."
     )
-    log_level: str = Field(
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info",
-        pattern=r"^(debug|info|warning|error)$",
         description="Minimum level of logs: debug, info, warning or error.",
     )
     tracing: Literal["off", "otlp"] = Field(
@@ -69,9 +77,15 @@ class QueueSettings(BaseSettings):
 
     @field_validator("redis_url")
     @classmethod
-    def _reject_ssl_options(cls, value: str) -> str:
+    def _check_url(cls, value: str) -> str:
+        if not value.startswith(REDIS_SCHEMES):
+            raise ValueError("it takes a URL that begins with redis://, rediss:// or unix://")
+        try:
+            _ = urlsplit(value).port
+        except ValueError:
+            raise ValueError("its port is not a number from 0 to 65535") from None
         if any(name.startswith("ssl_") for name in parse_qs(urlsplit(value).query)):
-            raise ValueError("ssl_ options are not supported: use the settings redis_tls_ca, _cert and _key")
+            raise ValueError("ssl_ options are not supported: use redis_tls_ca, redis_tls_cert and redis_tls_key")
         return value
 
     @field_validator("redis_tls_ca", "redis_tls_cert", "redis_tls_key")

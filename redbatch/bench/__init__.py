@@ -4,6 +4,7 @@
 - settings: flags of the command.
 - target: the server, and requests as bytes.
 - texts: texts of the requests, built-in or from a file.
+- body_template: bodies for any route, from a template.
 - arrivals: times at which an open loop sends its requests.
 - run: one benchmark run, from the settings to the result.
 - load_generator: the common part of both loops.

@@ -12,6 +12,7 @@ OK = "ok"
 HTTP_OK = 200
 FIRST_FINAL_STATUS = 200
 WRONG_ANSWER = "wrong_answer"
+MAX_MESSAGE_CHARS = 300
 _LENGTH_HEADERS = {b"content-length", b"transfer-encoding"}
 
 
@@ -25,6 +26,14 @@ class Answer(NamedTuple):
     status: int
     body: bytes
     keep_alive: bool
+
+
+class AnsweredError(NamedTuple):
+    """An error that the server answered; `message` is one line of at most MAX_MESSAGE_CHARS characters."""
+
+    status: int
+    code: str
+    message: str
 
 
 class AnswerParser:
@@ -104,6 +113,20 @@ def outcome_code(answer: Answer, inputs: int | None = None) -> str:
     except (ValueError, KeyError, TypeError):
         code = None
     return code if isinstance(code, str) and code else f"http_{answer.status}"
+
+
+def error_message(body: bytes) -> str:
+    """Returns the message in the body of an error, in one line: of Redbatch, OpenAI, TEI or FastAPI; else its text."""
+    text = body.decode("utf-8", "replace")
+    try:
+        answer = json.loads(body)
+        error = answer.get("error", answer)
+        named = error if isinstance(error, str) else error.get("message") or error.get("detail")
+    except (ValueError, AttributeError):
+        named = None
+    line = " ".join((named if isinstance(named, str) else text).split())
+    printable = "".join(each for each in line if each.isprintable())
+    return printable if len(printable) <= MAX_MESSAGE_CHARS else f"{printable[: MAX_MESSAGE_CHARS - 1]}…"
 
 
 def has_vectors(body: bytes, inputs: int) -> bool:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from redbatch.bench.body_template import InvalidBodyError, read_template
 from redbatch.bench.settings import BenchSettings
-from redbatch.bench.target import Target, encode_requests, parse_header, parse_target
-from redbatch.bench.texts import request_texts
+from redbatch.bench.target import Target, encode_bodies, encode_requests, parse_header, parse_target
+from redbatch.bench.texts import InvalidTextsError, request_texts
 from redbatch.exit_codes import report_failure, report_misuse
 from redbatch.preconditions import check_file, missing_module
-from shared.process.settings import read_settings
+from shared.process.settings import option_of, read_settings
 
 if TYPE_CHECKING:
     from redbatch.bench.run import RunResult
@@ -31,9 +32,13 @@ def bench(overrides: Mapping[str, str], url: str, headers: Sequence[str], *, che
     from redbatch.bench.run import CannotConnectError, RunSpec, run
 
     try:
-        target = parse_target(url)
-        requests = _requests(settings, target, [parse_header(each) for each in headers])
+        target = parse_target(url, settings.path)
+        requests = _requests(settings, target, [_parse_header(each) for each in headers], check=check)
         _check_files(settings)
+    except InvalidTextsError as error:
+        return report_misuse(f"{option_of('texts')}: {error}")
+    except InvalidBodyError as error:
+        return report_misuse(f"{option_of('body')}: {error}")
     except ValueError as error:
         return report_misuse(str(error))
     from redbatch.bench.progress import LoadProgress
@@ -49,20 +54,33 @@ def bench(overrides: Mapping[str, str], url: str, headers: Sequence[str], *, che
     return max(_write_files(result), _judge(result))
 
 
-def _requests(settings: BenchSettings, target: Target, headers: list[tuple[str, str]]) -> list[bytes]:
-    """Returns the encoded requests. Raises ValueError if the texts cannot be read."""
+def _requests(settings: BenchSettings, target: Target, headers: list[tuple[str, str]], *, check: bool) -> list[bytes]:
+    """Returns the encoded requests. Raises ValueError if the texts or the body cannot be used."""
+    if check and settings.body is not None:
+        raise ValueError("--check: it looks for the vectors of texts; leave it out with --body")
     if settings.timeout_ms is not None:
         headers = [*headers, ("X-Timeout-Ms", str(settings.timeout_ms))]
-    return encode_requests(
-        target, headers, request_texts(settings.texts, settings.mix, settings.seed, settings.inputs_per_request)
-    )
+    inputs = settings.inputs_per_request
+    if settings.body is None:
+        return encode_requests(target, headers, request_texts(settings.texts, settings.mix, settings.seed, inputs))
+    template = read_template(settings.body)
+    template.check(inputs, texts_given=settings.texts is not None)
+    texts = request_texts(settings.texts, settings.mix, settings.seed, inputs + template.num_texts_more)
+    return encode_bodies(target, headers, template.fill(texts))
+
+
+def _parse_header(text: str) -> tuple[str, str]:
+    try:
+        return parse_header(text)
+    except ValueError as error:
+        raise ValueError(f"--header: {error}") from None
 
 
 def _check_files(settings: BenchSettings) -> None:
-    for path in (settings.out, settings.plot):
-        check_file(path)
+    check_file(option_of("out"), settings.out)
+    check_file(option_of("plot"), settings.plot)
     if settings.plot is not None and settings.plot.suffix not in PLOT_SUFFIXES:
-        raise ValueError(f"{settings.plot}: the name must end in {' or '.join(PLOT_SUFFIXES)}")
+        raise ValueError(f"{option_of('plot')}: {settings.plot}: the name must end in {' or '.join(PLOT_SUFFIXES)}")
 
 
 def _judge(result: RunResult) -> int:

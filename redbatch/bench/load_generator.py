@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import cycle
 from typing import NamedTuple
 
-from redbatch.bench.answers import Answer, outcome_code
+from redbatch.bench.answers import OK, WRONG_ANSWER, Answer, AnsweredError, error_message, outcome_code
 from redbatch.bench.connection import Connection
 from redbatch.bench.connector import Connector
 from redbatch.bench.request_log import RequestLog
@@ -63,6 +63,7 @@ class LoadGenerator(ABC):
         self.in_flight = 0
         self.peak_in_flight = 0
         self.unanswered = 0  # requests in flight when the run was interrupted
+        self.first_error: AnsweredError | None = None
         self.stopped = False
         self.ended = asyncio.Event()
         self.snapshots: list[UsageSnapshot] = []  # at the beginning and at the end of the measurement
@@ -124,7 +125,11 @@ class LoadGenerator(ABC):
 
     def on_answer(self, connection: Connection, answer: Answer) -> None:
         """Logs an answer."""
-        self._finish(connection, outcome_code(answer, self.plan.check_inputs))
+        code = outcome_code(answer, self.plan.check_inputs)
+        if code != OK and self.first_error is None and connection.start_s >= self.measure_start_s:
+            message = error_message(answer.body) if code != WRONG_ANSWER else ""
+            self.first_error = AnsweredError(answer.status, code, message)
+        self._finish(connection, code)
         if answer.keep_alive:
             self._on_idle(connection)
         else:

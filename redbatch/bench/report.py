@@ -61,7 +61,7 @@ def _describe_load(result: RunResult) -> str:
         load = f"closed loop, {settings.max_connections:,} clients"
     else:
         load = f"open loop, {settings.rate:,g} requests/s, {settings.arrivals}"
-    texts = str(settings.texts) if settings.texts else f"{settings.mix} texts"
+    texts = "bodies of --body" if settings.body else str(settings.texts) if settings.texts else f"{settings.mix} texts"
     each = f", {settings.inputs_per_request:,} inputs each" if settings.inputs_per_request > 1 else ""
     seconds = f", {result.summary.window_s:.1f} s" if result.summary else ""
     ended = f", ended by Ctrl-C: {result.unanswered:,} in flight do not count" if result.interrupted else ""
@@ -89,11 +89,21 @@ def _rows(result: RunResult, summary: Summary) -> list[tuple[str, str]]:
             f"{total:,} of {summary.requests:,}"
             + (f" ({_format_ratio(total, summary.requests)}): {errors}" if total else ""),
         ),
+        *_error_rows(result),
         ("goodput", f"{summary.in_time / summary.window_s:,.1f} good answers in time per second, by due time"),
         ("late", f"{summary.late:,} took over {settings.late_after_s * 1000:,.0f} ms ({since.partition(',')[0]})"),
         ("bytes", f"{sent} MB/s sent, {received} MB/s received"),
         ("generator", _format_cost(cost)),
     ]
+
+
+def _error_rows(result: RunResult) -> list[tuple[str, str]]:
+    """Returns the row of the first error: its status, code and message."""
+    error = result.first_error
+    if error is None:
+        return []
+    code = "" if error.code == f"http_{error.status}" else f" {error.code}"
+    return [("first error", f"{error.status}{code}" + (f": {error.message}" if error.message else ""))]
 
 
 def _format_cost(cost: GeneratorCost) -> str:
@@ -133,6 +143,7 @@ def as_dict(result: RunResult) -> dict[str, Any]:
             "late_after_ms": settings.late_after_s * 1000,
             "versions": _versions(),
             "measured": None if summary is None else _summary_dict(summary, settings.inputs_per_request),
+            "first_error": None if result.first_error is None else result.first_error._asdict(),
             "generator": _cost_dict(result.cost),
         }
     )

@@ -14,6 +14,7 @@ from random import Random
 
 import uvloop
 
+from redbatch.bench.answers import AnsweredError
 from redbatch.bench.arrivals import ARRIVALS, schedule
 from redbatch.bench.closed_loop import ClosedLoop
 from redbatch.bench.connector import Connector, describe_connect_error
@@ -65,7 +66,7 @@ class GeneratorCost:
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """Result of a run.
+    """Result of a run. `first_error` is the first one that the server answered while it was measured.
 
     `summary` is None if the run was interrupted before measuring began. `unanswered` requests were in flight at Ctrl-C.
     """
@@ -76,6 +77,7 @@ class RunResult:
     summary: Summary | None
     cost: GeneratorCost
     unanswered: int = 0
+    first_error: AnsweredError | None = None
 
 
 def run(spec: RunSpec, progress: ProgressDisplay) -> RunResult:
@@ -122,7 +124,13 @@ async def measure(spec: RunSpec, progress: ProgressDisplay) -> RunResult:
         loop.remove_signal_handler(signal.SIGINT)
     summary = summarize(generator.log, window_s, settings.late_after_s) if window_s > 0 else None
     return RunResult(
-        spec, started_at, interrupted.is_set(), summary, _generator_cost(generator, connector), generator.unanswered
+        spec,
+        started_at,
+        interrupted.is_set(),
+        summary,
+        _generator_cost(generator, connector),
+        generator.unanswered,
+        generator.first_error,
     )
 
 

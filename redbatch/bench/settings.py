@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from redbatch.times import parse_duration
+from shared.option_words import Takes
 
 DEFAULT_CLIENTS = 64
 DEFAULT_MAX_CONNECTIONS = 4_096
@@ -40,6 +41,8 @@ generator itself.
 redbatch bench http://127.0.0.1:8080 --clients 256 --mix mixed --duration 30s --plot run.png
 
 redbatch bench http://127.0.0.1:8080 --rate 500 --arrivals bursty --timeout-ms 1000
+
+redbatch bench http://127.0.0.1:8080 --path /predict --body '{"input": "{number}"}'
 
 redbatch bench https://embed.example.com --texts queries.txt --requests 1000 --header 'Authorization: Bearer ...'
 
@@ -105,6 +108,16 @@ class BenchSettings(TextSettings):
         default=None, ge=1, description="Number of requests to measure, instead of a duration."
     )
     warmup: Duration = Field(default="1s", description="Duration of the unmeasured load before the measurement.")
+    path: Annotated[str, Takes("a path such as /predict")] | None = Field(
+        default=None,
+        pattern=r"^/[!-~]*$",
+        description="Route of the requests, such as /predict or /v1/embeddings; /embed, unless the URL names one.",
+    )
+    body: str | None = Field(
+        default=None,
+        description="Body of the requests, for any route: JSON, or @FILE, whose strings may be placeholders: "
+        '"{text}", "{number}" (counts requests), and with a value for each input "{texts}", "{numbers}".',
+    )
     timeout_ms: int | None = Field(
         default=None,
         ge=1,

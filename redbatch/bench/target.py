@@ -33,8 +33,8 @@ class Target:
         return f"{'https' if self.tls else 'http'}://{self.authority}{self.path}"
 
 
-def parse_target(url: str) -> Target:
-    """Parses a URL; without a path, the route is /embed. Raises ValueError."""
+def parse_target(url: str, route: str | None = None) -> Target:
+    """Parses a URL; without a path, the route is `route` or /embed. Raises ValueError: also if both name a route."""
     parts = urlsplit(url if "://" in url else f"http://{url}")
     if parts.scheme not in PORTS or not parts.hostname or "@" in parts.netloc or not url.isascii():
         raise ValueError(f"{url!r} is not an http:// or https:// URL of a server")
@@ -42,7 +42,10 @@ def parse_target(url: str) -> Target:
         port = parts.port or PORTS[parts.scheme]
     except ValueError:
         raise ValueError(f"{url!r} has no valid port") from None
-    path = parts.path if parts.path not in {"", "/"} else DEFAULT_PATH
+    has_path = parts.path not in {"", "/"}
+    if has_path and route is not None:
+        raise ValueError(f"--path {route}: the URL names the route {parts.path} already; leave one of them out")
+    path = parts.path if has_path else route or DEFAULT_PATH
     if re.search(r"[\x00-\x20\x7f]", path + parts.query):
         raise ValueError(f"{url!r} contains a space or a control character")
     full_path = f"{path}?{parts.query}" if parts.query else path
@@ -80,11 +83,18 @@ def encode_requests(
     requests: Iterable[Sequence[str]],
     max_bytes: int = MAX_POOL_BYTES,
 ) -> list[bytes]:
+    """Returns encoded requests for texts, limited as by `encode_bodies`."""
+    return encode_bodies(target, headers, map(encode_body, requests), max_bytes)
+
+
+def encode_bodies(
+    target: Target, headers: Sequence[tuple[str, str]], bodies: Iterable[bytes], max_bytes: int = MAX_POOL_BYTES
+) -> list[bytes]:
     """Returns encoded requests: all of them, or those that reach `max_bytes` in total, but at least one."""
     encoded: list[bytes] = []
     size = 0
-    for texts in requests:
-        encoded.append(encode_request(target, headers, encode_body(texts)))
+    for body in bodies:
+        encoded.append(encode_request(target, headers, body))
         size += len(encoded[-1])
         if size >= max_bytes:
             break

@@ -12,8 +12,9 @@ import numpy as np
 import typer
 from rich.console import Console
 
-from redbatch.exit_codes import report_failure
+from redbatch.exit_codes import report_failure, report_misuse
 from redbatch.jobs import view
+from redbatch.preconditions import check_file
 from redbatch.queue_target import QueueTarget, run_on_queue
 from shared import job_results, jobs
 from shared.connection import RedisConnection
@@ -69,6 +70,10 @@ def cancel_job(target: QueueTarget, public_id: str) -> int:
 
 def write_results(target: QueueTarget, public_id: str, out: Path) -> int:
     """Writes the results of a job to a file: vectors as .npy, any other results as JSON lines."""
+    try:
+        check_file("--out", out)
+    except ValueError as error:
+        return report_misuse(str(error))
 
     async def task(connection: RedisConnection, keys: Keys, job: Job) -> int:
         if not job.ended or job.status == "cancelled":

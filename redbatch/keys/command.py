@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, get_type_hints
 
 import typer
 from pydantic import TypeAdapter, ValidationError
@@ -21,6 +21,8 @@ from shared import api_keys
 from shared.api_keys import SCOPES, ApiKey
 from shared.connection import RedisConnection
 from shared.keys import Keys
+from shared.option_words import what_it_takes
+from shared.process.settings import flag_of
 from shared.tenants import NO_QUOTA, TENANT, Quota
 
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
@@ -101,8 +103,8 @@ def _find_problem(spec: ApiKeySpec) -> str:
     try:
         TypeAdapter(Quota).validate_python(asdict(spec.quota))
     except ValidationError as error:
-        detail = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        return f"--{str(detail['loc'][0]).replace('_', '-')}: {detail['msg']}"
+        name = str(error.errors()[0]["loc"][0])
+        return f"{flag_of(name)}: it takes {what_it_takes(get_type_hints(Quota, include_extras=True)[name])}"
     if spec.expires is not None and _parse_lifetime(spec.expires) is None:
         return f"--expires {spec.expires}: use a number and s, m, h or d, such as 30m, 12h or 90d"
     return ""

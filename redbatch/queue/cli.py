@@ -6,14 +6,20 @@ from typing import Annotated
 
 import typer
 
-from redbatch.options import Json, RedisUrl, UpPort, Watch
+from redbatch.options import Json, RedisUrl, UpPort, Watch, check_queue
 
 
 def queue(
     redis_url: RedisUrl = None,
     name: Annotated[
         str | None,
-        typer.Option("--queue", envvar="REDBATCH_QUEUE", help="Show this queue only.", show_default="all"),
+        typer.Option(
+            "--queue",
+            envvar="REDBATCH_QUEUE",
+            callback=check_queue,
+            help="Show this queue only.",
+            show_default="all",
+        ),
     ] = None,
     up: UpPort = None,
     in_json: Json = False,

@@ -15,9 +15,10 @@ from redbatch.exit_codes import report_misuse
 from redbatch.redis_users import k8s, swarm
 from redbatch.redis_users.acl import NoUsersError
 from redbatch.redis_users.passwords import RedisAddress, drop_old_passwords, new_credentials
-from shared.process.settings import print_error
+from shared.process.settings import describe_file_error, print_error
 
 _NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_HOST = re.compile(r"[A-Za-z0-9._:-]+")
 _SUFFIX = re.compile(r"[A-Za-z0-9._-]{0,32}")
 
 
@@ -27,13 +28,15 @@ def print_k8s_secrets(namespace: str, redis: RedisAddress, keep: Path | None, dr
         return report_misuse("--keep and --drop-old exclude each other")
     if not _NAMESPACE.fullmatch(namespace):
         return report_misuse(f"--namespace {namespace}: use at most 63 lower-case letters, digits and dashes")
+    if not _HOST.fullmatch(redis.host):
+        return report_misuse(f"--host {redis.host}: use the name or the IP address of a host")
     try:
         if drop_old is not None:
             text = k8s.users_secret(namespace, drop_old_passwords(_read(drop_old)))
         else:
             text = k8s.manifests(namespace, new_credentials(_read(keep) if keep else None), redis)
     except NoUsersError as error:
-        return report_misuse(f"{keep or drop_old}: {error}")
+        return report_misuse(f"--drop-old {drop_old}: {error}" if drop_old else f"--keep {keep}: {error}")
     return _print(text, "pipe them: | kubectl apply --server-side -f -", revokes_old=keep is None and drop_old is None)
 
 
@@ -46,7 +49,7 @@ def print_swarm_secrets(suffix: str, keep: Path | None) -> int:
             suffix, new_credentials(_read(keep) if keep else None), RedisAddress("redis", 6379, tls=False)
         )
     except NoUsersError as error:
-        return report_misuse(f"{keep}: {error}")
+        return report_misuse(f"--keep {keep}: {error}")
     return _print(text, "write them to a file, as --help says: docker never shows a secret again", revokes_old=False)
 
 
@@ -54,7 +57,7 @@ def _read(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
-        raise NoUsersError(f"it cannot be read ({type(error).__name__})") from None
+        raise NoUsersError(f"it cannot be read ({describe_file_error(error)})") from None
 
 
 def _print(text: str, advice: str, *, revokes_old: bool) -> int:

@@ -18,7 +18,7 @@ from redbatch.preconditions import check_file, missing_module
 from redbatch.tune.search_space import Machine, Setting, search_settings
 from redbatch.tune.settings import TuneSettings
 from redbatch.up.local_redis import LocalRedisError
-from shared.process.settings import read_settings
+from shared.process.settings import option_of, read_settings
 
 if TYPE_CHECKING:
     from redbatch.tune.report import TuneReport
@@ -38,9 +38,11 @@ def tune(overrides: Mapping[str, str], p95_ms: float) -> int:
         return report_misuse(f"{missing} is not installed; install it with: pip install 'redbatch[bench]'")
     try:
         parse_model(worker.model, worker.model_revision)
-        check_file(settings.out)
+        check_file(option_of("out"), settings.out)
         request_texts(settings.texts, settings.mix, settings.seed, settings.inputs_per_request)
-    except (ModelLoadError, InvalidTextsError, ValueError) as error:
+    except InvalidTextsError as error:
+        return report_misuse(f"{option_of('texts')}: {error}")
+    except (ModelLoadError, ValueError) as error:
         return report_misuse(str(error))
     return _run(settings, worker_settings, worker)
 

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Mapping, MutableMapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import ValidationError
 from pydantic_settings import BaseSettings
+
+from shared.option_words import what_it_takes
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
 
 EXIT_CONFIGURATION = 2  # also the exit code of a worker that cannot load its model: a restart does not help
 
 PREFIX = "REDBATCH_"
 """The prefix of the variables of all settings."""
+
+MAX_SHOWN_CHARS = 200
+"""An error shows at most this much of an invalid value."""
 
 SettingsT = TypeVar("SettingsT", bound=BaseSettings)
 
@@ -29,17 +38,47 @@ def flag_of(field: str) -> str:
     return f"--{field.replace('_', '-')}"
 
 
-def describe_errors(error: ValidationError) -> list[str]:
-    """Returns one line for each invalid setting."""
+def option_of(field: str) -> str:
+    """Returns a setting as errors name it: its flag and its variable."""
+    return f"{flag_of(field)} ({variable_of(field)})"
+
+
+def describe_errors(settings_type: type[BaseSettings], error: ValidationError) -> list[str]:
+    """Returns one line for each invalid setting, in the words of its flag and its variable."""
+    fields = settings_type.model_fields
+    # An error about several settings names them in its message, and the one to change first of all.
+    flags = {name: flag_of(name) for name in fields if "_" in name}
+    names = re.compile(rf"\b({'|'.join(flags) or '(?!)'})\b")
     lines: list[str] = []
     for detail in error.errors(include_url=False):
         # A union reports a location for each of its branches; the first part of the location is the setting.
-        field = str(detail["loc"][0]) if detail["loc"] else ""
-        where = f"{flag_of(field)} ({variable_of(field)})" if field else "settings"
+        field, message = str(detail["loc"][0]) if detail["loc"] else "", _describe(settings_type, detail)
         # The value of a URL is left out: it may hold a password.
-        got = "" if field.endswith("_url") or not field else f", got {detail['input']!r}"
-        lines.append(f"{where}: {detail['msg']}{got}")
-    return lines
+        got = f", got {_shorten(detail['input'])}" if field and not field.endswith("_url") else ""
+        if not field and message.partition(":")[0] in fields:
+            field, _, message = message.partition(": ")
+        where = f"{option_of(field)}: " if field else ""
+        lines.append(where + names.sub(lambda name: flags[name[0]], message) + got)
+    return list(dict.fromkeys(lines))
+
+
+def _describe(settings_type: type[BaseSettings], detail: ErrorDetails) -> str:
+    """Returns what is wrong: a validator of ours says so, and for any other error the field says what it takes."""
+    if detail["type"] == "value_error":
+        return str(detail["ctx"]["error"])
+    field = settings_type.model_fields[str(detail["loc"][0])]
+    words = what_it_takes(field.annotation, field.metadata)
+    return f"it takes {words}" if words else "it does not take this value"
+
+
+def _shorten(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= MAX_SHOWN_CHARS else f"{text[:MAX_SHOWN_CHARS]}…"
+
+
+def describe_file_error(error: OSError | ValueError) -> str:
+    """Returns why a text file cannot be read or written, in words and without its path."""
+    return "it is not UTF-8" if isinstance(error, ValueError) else error.strerror or type(error).__name__
 
 
 def print_error(message: str) -> None:
@@ -61,7 +100,7 @@ def read_file_variables(environment: MutableMapping[str, str]) -> None:
         try:
             environment[plain] = Path(path).read_text(encoding="utf-8").strip()
         except (OSError, ValueError) as error:
-            print_error(f"{name}: {path} cannot be read ({type(error).__name__})")
+            print_error(f"{name}: {path} cannot be read ({describe_file_error(error)})")
             raise SystemExit(EXIT_CONFIGURATION) from None
 
 
@@ -75,6 +114,6 @@ def read_settings(settings_type: type[SettingsT], given: Mapping[str, str] | Non
     try:
         return settings_type(**values)
     except ValidationError as error:
-        for line in describe_errors(error):
+        for line in describe_errors(settings_type, error):
             print_error(line)
         raise SystemExit(EXIT_CONFIGURATION) from None

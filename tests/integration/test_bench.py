@@ -119,6 +119,8 @@ async def test_refusals_are_counted_by_code(bench: Bench, cluster: GatewayCluste
     assert (measured["ok"], measured["errors"], measured["requests_per_s"]) == (0, {"no_worker": 30}, 0)
     assert measured["latency_ms"]["p50"] is None
     assert "no_worker 30" in bench.output
+    assert "first error" in bench.output
+    assert "503 no_worker: " in bench.output
     assert bench.errors.endswith("redbatch: none of 30 requests got a good answer\n")
 
 
@@ -132,6 +134,35 @@ async def test_texts_and_headers_reach_the_server(bench: Bench, gateway: Gateway
     assert measured["ok"] + measured["errors"]["too_large"] == 20
     refused = await bench.run(gateway.url, "--requests", "5", "--header", "X-Timeout-Ms: soon", code=1)
     assert refused["measured"]["errors"] == {"invalid_request": 5}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "inputs"),
+    [
+        ("/v1/embeddings", '{"model": "null", "input": "{texts}", "encoding_format": "base64"}', 3),
+        ("/embed", '{"inputs": "query: {text}"}', 1),
+        ("/similarity", '{"inputs": {"source_sentence": "{text}", "sentences": "{texts}"}}', 3),
+    ],
+)
+async def test_any_route_takes_a_body_of_the_user(
+    path: str, body: str, inputs: int, bench: Bench, gateway: GatewayProcess
+) -> None:
+    """The routes of OpenAI and TEI answer it; inputs are counted as the lists of the body have them."""
+    arguments = ["--requests", "20", "--clients", "2", "--inputs-per-request", str(inputs)]
+    written = await bench.run(gateway.url, "--path", path, "--body", body, *arguments)
+    measured = written["measured"]
+    assert (measured["ok"], measured["errors"], written["first_error"]) == (20, {}, None)
+    assert measured["inputs_per_s"] == pytest.approx(inputs * measured["requests_per_s"])
+
+
+async def test_a_body_that_the_route_refuses_is_explained(bench: Bench, gateway: GatewayProcess) -> None:
+    """The server's own message is shown, as it tells what to change in the body."""
+    (bench.folder / "body.json").write_text('{"words": "{text}"}', encoding="utf-8")
+    written = await bench.run(gateway.url, "--body", "@body.json", "--requests", "5", "--clients", "1", code=1)
+    error = written["first_error"]
+    assert (error["status"], error["code"]) == (400, "invalid_request")
+    assert error["message"]
+    assert f"400 invalid_request: {error['message']}" in " ".join(bench.output.split())
 
 
 async def test_ctrl_c_prints_the_results_so_far(bench: Bench) -> None:

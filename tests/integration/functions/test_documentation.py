@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import re
 import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,7 @@ import yaml
 
 from tests import plain_http
 from tests.integration.functions.conftest import EXAMPLES, ROOT
-from tests.integration.gateway.gateway_cluster import GatewayCluster
+from tests.integration.gateway.gateway_cluster import GatewayCluster, metric
 from tests.waiting import wait_until
 
 PAGE = (ROOT / "docs/functions.md").read_text(encoding="utf-8")
@@ -52,6 +55,34 @@ async def test_the_three_lines_of_the_image_serve_the_class(cluster: GatewayClus
     await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
     answer = plain_http.post(f"{gateway.url}/predict", json={"inputs": [2, 3]}, timeout=60)
     assert answer.json() == {"outputs": [4.0, 9.0]}
+
+
+@pytest.mark.redis
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("max_batch_size", [1, None])
+async def test_the_load_of_the_page_runs_in_batches(
+    max_batch_size: int | None, cluster: GatewayCluster, tmp_path: Path
+) -> None:
+    """Its two commands, with the worker's own limit or without batches: all requests are answered."""
+    [up] = re.findall(r"^redbatch up (--model .* --model-args .*?) +#", PAGE, re.MULTILINE)
+    [bench] = re.findall(r"^redbatch (bench http://\S+ --path .*)$", PAGE, re.MULTILINE)
+    flags = shlex.split(up)
+    settings = dict(zip((each.removeprefix("--").replace("-", "_") for each in flags[::2]), flags[1::2], strict=True))
+    settings |= {} if max_batch_size is None else {"max_batch_size": str(max_batch_size)}
+    gateway, worker = await asyncio.gather(
+        cluster.start_gateway(), cluster.start_worker(settings.pop("model"), **settings)
+    )
+    await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
+    command, _url, *arguments = shlex.split(bench)
+    load = [command, gateway.url, *arguments, "--warmup", "0s", "--requests", "200", "--out", "run.json"]
+    program = await asyncio.create_subprocess_exec(sys.executable, "-P", "-m", "redbatch", *load, cwd=tmp_path)
+    assert await program.wait() == 0
+    measured = json.loads((tmp_path / "run.json").read_text(encoding="utf-8"))["measured"]
+    assert (measured["ok"], measured["errors"]) == (200, {})
+    batches, inputs = metric(worker, "redbatch_batch_size_count"), metric(worker, "redbatch_batch_size_sum")
+    assert inputs == 200
+    assert batches == 200 if max_batch_size == 1 else batches < 200 / 4
 
 
 def test_the_stack_file_for_the_cpu_names_the_worker() -> None:

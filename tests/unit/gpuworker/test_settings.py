@@ -108,7 +108,7 @@ def test_a_claim_window_below_the_batch_size_is_refused(capsys: pytest.CaptureFi
     with pytest.raises(SystemExit):
         read_settings(WorkerSettings, {"max_batch_size": "100", "claim_window": "99"})
     (line,) = capsys.readouterr().err.splitlines()
-    assert "claim_window: at least max_batch_size (100)" in line
+    assert "--claim-window (REDBATCH_CLAIM_WINDOW): at least --max-batch-size (100)" in line
 
 
 def test_preferred_sizes_are_a_list_in_any_order() -> None:
@@ -123,7 +123,7 @@ def test_preferred_sizes_are_a_list_in_any_order() -> None:
         ("8;16", "separated by commas, such as 8,16,32"),
         ("8,,16", "separated by commas, such as 8,16,32"),
         ("0,8", "numbers from 1 on"),
-        ("8,65", "preferred_batch_sizes: 65 is above max_batch_size (64): raise that, or leave the size out"),
+        ("8,65", ": 65 is above --max-batch-size (64): raise that, or leave the size out"),
     ],
 )
 def test_other_preferred_sizes_are_refused_in_one_line(

@@ -48,7 +48,7 @@ def test_a_url_that_would_not_verify_is_refused(capsys: pytest.CaptureFixture[st
     """redis-py reads TLS options from the URL; the error line does not show the URL."""
     line = complaint({"redis_url": "rediss://a:secret@redis:6379/0?ssl_cert_reqs=none"}, capsys)
     assert line.startswith("redbatch: --redis-url (REDBATCH_REDIS_URL): ")
-    assert "redis_tls_ca" in line
+    assert "--redis-tls-ca" in line
     assert "secret" not in line
 
 
@@ -69,7 +69,9 @@ def test_a_certificate_and_its_key_go_together(
     name: str, files: dict[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A certificate without its key, or a key alone, is rejected."""
-    assert "redis_tls_cert and redis_tls_key go together" in complaint({"redis_url": URL, name: files[name]}, capsys)
+    assert "--redis-tls-cert and --redis-tls-key go together" in complaint(
+        {"redis_url": URL, name: files[name]}, capsys
+    )
 
 
 def test_files_that_are_something_else_are_refused(
@@ -77,7 +79,7 @@ def test_files_that_are_something_else_are_refused(
 ) -> None:
     """An invalid authority, and a key of another certificate, are rejected."""
     (tmp_path / "text").write_text("no certificate", encoding="utf-8")
-    assert "redis_tls_ca holds no certificate" in complaint(
+    assert "--redis-tls-ca holds no certificate" in complaint(
         {"redis_url": URL, "redis_tls_ca": f"{tmp_path}/text"}, capsys
     )
     other = trustme.CA().issue_cert("client")

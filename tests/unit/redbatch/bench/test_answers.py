@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redbatch.bench.answers import Answer, AnswerParser, MalformedAnswerError, has_vectors, outcome_code
+from redbatch.bench.answers import Answer, AnswerParser, MalformedAnswerError, error_message, has_vectors, outcome_code
 
 BODY = b'{"embedding": [1.0, 2.0]}'
 PLAIN = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(BODY), BODY)
@@ -94,6 +94,25 @@ def test_good_bodies_are_kept_on_request_only() -> None:
 def test_an_error_has_the_code_of_its_body_or_its_status(status: int, body: bytes, code: str) -> None:
     """Errors of any server are distinguishable: by the code in the body, or else by the status."""
     assert outcome_code(Answer(status, body, keep_alive=True)) == code
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b'{"error": {"code": "no_worker", "message": "No worker\\nis alive."}}', "No worker is alive."),
+        (b'{"error": "inputs: is missing", "error_type": "validation"}', "inputs: is missing"),
+        (b'{"detail": "Not Found"}', "Not Found"),
+        (b'{"message": "upstream is down"}', "upstream is down"),
+        (b"<html>\x1b[31m\r\n<b>Bad   Gateway</b>", "<html>[31m <b>Bad Gateway</b>"),
+        (b"[1]", "[1]"),
+        (b"", ""),
+        (b"\xff", "\ufffd"),
+        (b"x" * 1_000, "x" * 299 + "…"),
+    ],
+)
+def test_an_error_has_the_message_of_its_body(body: bytes, message: str) -> None:
+    """In any of the usual forms, as a short line that a terminal can show."""
+    assert error_message(body) == message
 
 
 @pytest.mark.parametrize(

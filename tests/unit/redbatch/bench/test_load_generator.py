@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 
 from redbatch.bench import load_generator
+from redbatch.bench.answers import Answer
 from redbatch.bench.arrivals import poisson, schedule
+from redbatch.bench.closed_loop import ClosedLoop
+from redbatch.bench.connection import Connection
 from redbatch.bench.connector import Connector
 from redbatch.bench.load_generator import LoadPlan
 from redbatch.bench.open_loop import OpenLoop
@@ -63,6 +66,27 @@ async def test_a_closed_loop_sends_the_given_number_of_requests() -> None:
     assert (result.cost.connections, result.cost.peak_in_flight) == (4, 4)
     assert summary.sent_bytes == 50 * sum(map(len, result.spec.requests))
     assert summary.received_bytes == 100 * len(answer())
+
+
+async def test_the_first_error_that_is_measured_is_kept() -> None:
+    """The first that the server answers: a lost connection has no message to show."""
+    answers = {1: b"", 2: refusal("queue_full"), 3: refusal("no_worker")}
+    async with serving(lambda n: answers.get(n, answer())) as server:
+        result = await run(server.url, clients=1, requests=5)
+        assert result.first_error == (503, "queue_full", '{"error": {"code": "queue_full"}}')
+
+
+def test_an_error_of_the_warmup_is_not_shown() -> None:
+    """The figures do not count it either."""
+    target = parse_target("http://host")
+    plan = LoadPlan(0.0, None, requests=1, max_connections=1, late_after_s=1.0, check_inputs=None)
+    generator = ClosedLoop(plan, Connector(target, keep_bodies=False), [b"request"])
+    generator.stopped, generator.measure_start_s = True, 10.0
+    connection = Connection(generator, keep_bodies=False)
+    for start_s, status in ((9.0, 503), (11.0, 429), (12.0, 500)):
+        connection.start_s = start_s
+        generator.on_answer(connection, Answer(status, b"Sorry.", keep_alive=False))
+    assert generator.first_error == (429, "http_429", "Sorry.")
 
 
 async def test_the_warmup_is_not_measured() -> None:

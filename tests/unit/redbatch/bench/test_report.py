@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from redbatch.bench.answers import AnsweredError
 from redbatch.bench.progress import LoadProgress
 from redbatch.bench.report import as_json, as_text
 from redbatch.bench.request_log import RequestLog
@@ -107,6 +109,24 @@ def test_json_has_settings_versions_figures_and_time_series() -> None:
     assert sum(bucket["count"] for bucket in measured["histogram"]) == 1_000
     assert [second["sent"] for second in measured["seconds"]] == [504, 500]
     assert written["generator"]["core_share"] == 0.12
+
+
+def test_the_first_error_is_shown_in_full() -> None:
+    """With its status, code and message, as text and in the JSON; without one, there is no line for it."""
+    result = replace(result_of(), first_error=AnsweredError(429, "queue_full", "The queue is [red]full."))
+    assert "first error" in text_of(result)
+    assert "429 queue_full: The queue is [red]full." in text_of(result)
+    written = json.loads(as_json(result))["first_error"]
+    assert written == {"status": 429, "code": "queue_full", "message": "The queue is [red]full."}
+    bare = replace(result, first_error=AnsweredError(502, "http_502", ""))
+    assert re.search(r"first error +502\s*\n", text_of(bare))
+    assert "first error" not in text_of(result_of())
+    assert json.loads(as_json(result_of()))["first_error"] is None
+
+
+def test_a_body_of_the_user_is_named() -> None:
+    """In place of the texts, which it may not contain."""
+    assert "64 clients, bodies of --body, 2.0 s" in text_of(result_of(body="{}"))
 
 
 def test_an_interrupted_run_states_the_requests_in_flight() -> None:

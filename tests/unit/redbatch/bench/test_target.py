@@ -24,6 +24,14 @@ def test_a_url_without_a_path_means_embed(url: str, expected: str) -> None:
     assert parse_target(url).url == expected
 
 
+def test_a_route_may_be_given_beside_the_url() -> None:
+    """But not twice."""
+    assert parse_target("host:8080", "/predict").url == parse_target("host:8080/", "/predict").url
+    assert parse_target("host:8080", "/predict").path == "/predict"
+    with pytest.raises(ValueError, match="--path /predict: the URL names the route /embed already"):
+        parse_target("host/embed", "/predict")
+
+
 def test_the_port_follows_from_the_scheme() -> None:
     """Without a port, the scheme determines it."""
     plain, tls = parse_target("http://host"), parse_target("https://host")

@@ -1,0 +1,262 @@
+"""A bad value of any option of any command, as a flag or as a variable, is refused in words of the option."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+import typer
+from setproctitle import getproctitle, setproctitle
+from typer.core import TyperCommand, TyperGroup, TyperOption
+
+from api.settings import GatewaySettings
+from gpuworker.settings import WorkerSettings
+from redbatch.bench.settings import BenchSettings
+from redbatch.commands import app
+from redbatch.flags import METAVARS, settings_of
+from redbatch.tune.settings import TuneSettings
+from shared.option_words import choices_of, what_it_takes
+from shared.process.settings import read_settings
+
+SETTINGS_CLASSES = (GatewaySettings, WorkerSettings, BenchSettings, TuneSettings)
+FOREIGN_WORDS = (
+    *("pydantic", "regex", "pattern", "errno", "input should", "validation error", "value error", "traceback"),
+    *("unable to", "valueerror", "filenotfounderror", "does not take this value"),
+)
+NO_TEXT = {"INTEGER": "soon", "NUMBER": "soon", "BOOLEAN": "perhaps", "PORT": "soon"}
+"""A bad value by the kind of an option's values."""
+
+BAD_TEXTS = {
+    "--admin-host": "no host",
+    "--body": "{text}",
+    "--data-dir": "texts.txt",
+    "--device": "gpu",
+    "--devices": "cpu,gpu",
+    "--drop-old": "nowhere.acl",
+    "--duration": "soon",
+    "--expires": "soon",
+    "--gpu-lease-pool": "no pool",
+    "--header": "nonsense",
+    "--host": "no host",
+    "--keep": "nowhere.acl",
+    "--model": "simulated:base_ms=fast",
+    "--model-args": "[1]",
+    "--model-revision": "no revision",
+    "--namespace": "No Namespace",
+    "--out": "nowhere/out.json",
+    "--path": "predict",
+    "--plot": "run.gif",
+    "--preferred-batch-sizes": "8;16",
+    "--queue": "No Queue",
+    "--redis-tls-ca": "nowhere.pem",
+    "--redis-tls-cert": "nowhere.pem",
+    "--redis-tls-key": "nowhere.pem",
+    "--redis-url": "http://redis:6379",
+    "--root-path": "redbatch/",
+    "--scope": "nonsense",
+    "--search": "nonsense",
+    "--suffix": "no suffix",
+    "--tenant": "no tenant",
+    "--texts": "nowhere.txt",
+    "--trusted-proxies": "everyone",
+    "--warmup": "soon",
+    "--worker-id": "no id",
+}
+ANY_TEXT = {"--gpu-lease-dir", "--pool", "--name"}
+"""Options that take any text: the engine looks for the folder, and a name may be any."""
+
+ELSEWHERE = {"embed": {"--column", "--keep", "--key", "--model", "--out", "--prompt-name", "--url"}}
+"""Options whose values mean something in a file or to a gateway: see tests/integration/test_embed.py."""
+
+UNBOUNDED = {"--seed", "--listen-fd", "--up"}
+"""Numbers that may be negative, or are looked up."""
+
+ARGUMENTS = {
+    "bench": ["http://127.0.0.1:9"],
+    "completion": ["bash"],
+    "dead purge": ["1-0"],
+    "dead requeue": ["1-0"],
+    "dead show": ["1-0"],
+    "embed": ["texts.txt"],
+    "jobs cancel": ["minilm.5f"],
+    "jobs results": ["minilm.5f"],
+    "jobs show": ["minilm.5f"],
+    "keys revoke": ["5f"],
+}
+REQUIRED = {"tune": ["--p95-ms", "100"], "embed": ["--out", "out.npy"], "jobs results": ["--out", "out.npy"]}
+CHOICES = {each.flag: each.choices for model in SETTINGS_CLASSES for each in settings_of(model) if each.kind is str}
+
+
+def commands(group: object, path: tuple[str, ...] = ()) -> Iterator[tuple[str, TyperCommand]]:
+    """Yields the commands below a group with their names, such as `dead list`."""
+    assert isinstance(group, TyperGroup)
+    for name, command in group.commands.items():
+        if isinstance(command, TyperCommand):
+            yield " ".join((*path, name)), command
+        else:
+            yield from commands(command, (*path, name))
+
+
+ROOT = typer.main.get_command(app)
+COMMANDS = dict(commands(ROOT))
+
+
+def options_of(name: str) -> dict[str, TyperOption]:
+    """Returns the options of a command that take a value, by their flag; hidden ones are for other processes."""
+    options = [each for each in COMMANDS[name].params if isinstance(each, TyperOption)]
+    flags = {max(each.opts, key=len): each for each in options if not each.is_flag and not each.hidden}
+    return {flag: each for flag, each in flags.items() if flag not in ELSEWHERE.get(name, set())}
+
+
+def bad_values(flag: str, option: TyperOption) -> list[str]:
+    """Returns bad values of an option; fails for a new option that no table of this file has."""
+    kind = option.metavar or METAVARS.get(option.type_descriptor.annotation, "")
+    if kind in NO_TEXT:
+        out_of_range = ["-1"] if kind in {"INTEGER", "NUMBER"} and flag not in UNBOUNDED else []
+        return [NO_TEXT[kind], *out_of_range]
+    if CHOICES.get(flag) or choices_of(option.type_descriptor.annotation):
+        return ["nonsense"]
+    if flag in ANY_TEXT:
+        return []
+    assert flag in BAD_TEXTS, f"add a bad value of {flag} to this file"
+    return [BAD_TEXTS[flag]]
+
+
+class CommandLine:
+    """Runs commands in this process, which is far faster than a process for each of many bad values."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self._monkeypatch = monkeypatch
+        self._capsys = capsys
+
+    def run(self, name: str, *arguments: str, **variables: str) -> tuple[int, str]:
+        """Runs a command with what it requires; returns its exit code and what it printed to a wide terminal."""
+        required = REQUIRED.get(name, [])
+        line = [*name.split(), *ARGUMENTS.get(name, []), *(required if required[:1] != list(arguments[:1]) else ())]
+        with self._monkeypatch.context() as environment:
+            for variable, value in {"COLUMNS": "400", "TERM": "dumb", **variables}.items():
+                environment.setenv(variable, value)
+            with pytest.raises(SystemExit) as left:
+                ROOT.main([*line, *arguments], prog_name="redbatch")
+        return int(left.value.code or 0), "".join(self._capsys.readouterr())
+
+    def complaints(self, option: str, runs: Iterable[tuple[int, str]]) -> str:
+        """Returns what is wrong with the refusals of the bad values of an option; empty if nothing is."""
+        lines = ""
+        for code, printed in runs:
+            foreign = [word for word in FOREIGN_WORDS if word in printed.lower()]
+            if code != 2 or option not in printed or foreign:
+                lines += f"{option}: exit code {code}, {foreign}\n{printed}"
+        return lines
+
+
+@pytest.fixture
+def command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[CommandLine]:
+    """Returns the command line in a folder with a text file."""
+    (tmp_path / "texts.txt").write_text("one text\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    title, logging = getproctitle(), structlog.get_config()
+    yield CommandLine(monkeypatch, capsys)
+    setproctitle(title)
+    structlog.configure(**logging)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_bad_value_of_a_flag_is_refused_in_words_of_the_flag(name: str, command_line: CommandLine) -> None:
+    """The message names the flag, has no words of the libraries that found it, and the exit code is 2."""
+    values = {flag: bad_values(flag, option) for flag, option in options_of(name).items()}
+    complaints = [
+        command_line.complaints(flag, (command_line.run(name, flag, value) for value in each))
+        for flag, each in values.items()
+    ]
+    assert "".join(complaints) == ""
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_bad_value_of_a_variable_is_refused_with_its_name(name: str, command_line: CommandLine) -> None:
+    """So a container's log says which variable to mend."""
+    options = {flag: option for flag, option in options_of(name).items() if option.envvar}
+    values = {str(option.envvar): bad_values(flag, option)[:1] for flag, option in options.items()}
+    complaints = [
+        command_line.complaints(variable, (command_line.run(name, **{variable: value}) for value in each))
+        for variable, each in values.items()
+    ]
+    assert "".join(complaints) == ""
+
+
+@pytest.mark.parametrize("model", SETTINGS_CLASSES)
+def test_the_choices_of_a_setting_are_listed(model: type[Any], capsys: pytest.CaptureFixture[str]) -> None:
+    """A value that is no choice is answered with all of them."""
+    for setting in settings_of(model):
+        if setting.choices:
+            needed = {"p95_ms": "100"} if model is TuneSettings else {}
+            with pytest.raises(SystemExit):
+                read_settings(model, needed | {setting.name: "nonsense"})
+            (line,) = capsys.readouterr().err.splitlines()
+            assert f"it takes {', '.join(setting.choices[:-1])} or {setting.choices[-1]}, got 'nonsense'" in line
+
+
+@pytest.mark.parametrize("model", SETTINGS_CLASSES)
+def test_a_field_with_a_pattern_has_words_for_it(model: type[Any]) -> None:
+    """Or its error could only say that it does not take the value."""
+    for name, field in model.model_fields.items():
+        marks = [each for each in field.metadata if getattr(each, "pattern", None)]
+        assert not marks or what_it_takes(field.annotation, field.metadata), name
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "words"),
+    [
+        ("worker", ["--max-batch-size", "0"], "it takes a whole number from 1 to 10000, got '0'"),
+        ("worker", ["--runners", "many"], "it takes a whole number from 1 to 64 or auto, got 'many'"),
+        ("worker", ["--heartbeat-s", "0"], "it takes a number above 0, up to 60, got '0'"),
+        ("worker", ["--compile", "maybe"], "it takes true or false, got 'maybe'"),
+        ("gateway", ["--cache-bytes", "-5"], "it takes a whole number of at least 0, got '-5'"),
+        ("gateway", ["--queue", "Mini LM"], "it takes a name of 1 to 64 lower-case letters"),
+        (
+            "worker",
+            ["--max-batch-size", "100", "--claim-window", "99"],
+            "--claim-window (REDBATCH_CLAIM_WINDOW): at least --max-batch-size (100)",
+        ),
+        ("keys create", ["--weight", "heavy"], "'--weight': it takes a number from 0.01 to 100"),
+        ("keys create", ["--tokens-per-s", "1e12"], "--tokens-per-s: it takes a number from 0 to 1000000000"),
+        ("dead list", ["--most", "0"], "'--most': it takes a whole number of at least 1"),
+        ("settings", ["nonsense"], "it takes gateway or worker"),
+        ("bench", ["--duration", "1s", "--requests", "5"], "redbatch: --duration and --requests exclude each other\n"),
+    ],
+)
+def test_the_words_say_what_an_option_takes(
+    name: str, arguments: list[str], words: str, command_line: CommandLine
+) -> None:
+    """The kind of value, its bounds and its special words; of two settings that contradict, both."""
+    code, printed = command_line.run(name, *arguments)
+    assert code == 2
+    assert words in printed
+
+
+def test_a_long_value_is_not_repeated_in_full(command_line: CommandLine) -> None:
+    """An error is a line that a terminal can show."""
+    code, printed = command_line.run("worker", "--model-args", "x" * 5_000)
+    assert (code, len(printed) < 500) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        (["quue"], "queue"),
+        (["jobs", "lst"], "list"),
+        (["worker", "--modle", "null"], "--model"),
+        (["keys", "create", "--tennant", "web"], "--tenant"),
+    ],
+)
+def test_the_nearest_command_or_option_is_named(line: list[str], hint: str, command_line: CommandLine) -> None:
+    """For a misspelt one."""
+    code, printed = command_line.run(" ".join(line))
+    assert code == 2
+    assert re.search(rf"(Did you mean '|Possible options: .*){hint}\b", printed)
