@@ -15,6 +15,7 @@ from shared.tls import Tls
 QUEUE_PATTERN = r"^[a-z0-9._-]{1,64}$"
 QueueName = Annotated[str, StringConstraints(pattern=QUEUE_PATTERN)]
 DEFAULT_MODEL = "minilm"
+DEFAULT_REDIS_PORT = 6379
 BUNDLED_MODEL_NAMES = (DEFAULT_MODEL, "all-minilm-l6-v2", "sentence-transformers/all-minilm-l6-v2")
 """The names of the bundled model, in lower case: the hub does not distinguish case either."""
 
@@ -62,6 +63,10 @@ class QueueSettings(BaseSettings):
         pattern=r"^(debug|info|warning|error)$",
         description="Minimum level of logs: debug, info, warning or error.",
     )
+    log_format: Literal["auto", "json", "text"] = Field(
+        default="auto",
+        description="Form of log lines: json, or text for people. auto: text on a terminal, otherwise json.",
+    )
     tracing: Literal["off", "otlp"] = Field(
         default="off",
         description="Traces of requests: otlp exports them to a collector, configured by OTEL_* (extra: tracing).",
@@ -102,6 +107,18 @@ class QueueSettings(BaseSettings):
         if cert is not None:
             _check(Tls(ca, cert, value), "redis_tls_cert and redis_tls_key are not a certificate and its private key")
         return value
+
+    @property
+    def redis_address(self) -> str:
+        """Host and port of Redis, or the path of its socket, for logs; "" if the URL has none."""
+        parts = urlsplit(self.redis_url)
+        if parts.scheme == "unix":
+            return parts.path
+        try:
+            host, port = parts.hostname or "", parts.port or DEFAULT_REDIS_PORT
+        except ValueError:  # the port is no number
+            return ""
+        return f"[{host}]:{port}" if ":" in host else f"{host or 'localhost'}:{port}"
 
     @property
     def redis_tls(self) -> Tls:

@@ -1,9 +1,12 @@
-"""The client's side of a connection: whether the client is still there, and a task to cancel when it leaves."""
+"""The client's side of a connection: its address, whether it is still there, and a task to cancel when it leaves."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from starlette.types import Scope
 
 CLIENT = "client"
 """Key in the `state` of a request's scope: its ClientConnection."""
@@ -29,3 +32,9 @@ class ClientConnection:
         self.gone = True
         if self._watching is not None:
             self._watching.cancel()
+
+
+def client_address(scope: Scope) -> str:
+    """Returns the IP address of the client, as a trusted proxy reports it; "" if there is none."""
+    client = scope.get("client")
+    return client[0] if client else ""

@@ -20,9 +20,10 @@ from api.dialects.job_options import JobOptions, parse_job_options
 from api.dialects.operations import JSON
 from api.dialects.request import PREFER_HEADER
 from api.http.body import BodyLimits, BodyUnreadError, read_body
-from api.http.client_connection import CLIENT, ClientConnection
+from api.http.client_connection import CLIENT, ClientConnection, client_address
 from api.http.error_responses import answer_errors
 from api.http.protocol import QUEUE
+from api.http.request_log import TENANT
 from api.jobs.acceptance import respond_async
 from api.tenants import ANONYMOUS
 from shared.errors import RedbatchError, UnavailableError
@@ -135,6 +136,7 @@ async def _answer(exchange: Exchange) -> Response:
         tenant = await state.authenticate(exchange.headers, client_address(scope), scope_of_key)
     except RedbatchError as error:
         raise BodyUnreadError(error) from None
+    scope["state"][TENANT] = tenant
     try:
         request = await _read_request(exchange, client)
         if tenant is not ANONYMOUS:
@@ -180,12 +182,6 @@ async def _read_request(exchange: Exchange, client: ClientConnection) -> Inferen
         if client.gone:
             raise ClientDisconnect
         return _parse(exchange, pieces)
-
-
-def client_address(scope: Scope) -> str:
-    """Returns the IP address of the client; "" if there is none."""
-    client = scope.get("client")
-    return client[0] if client else ""
 
 
 def _parse(exchange: Exchange, pieces: list[bytes]) -> InferenceRequest:

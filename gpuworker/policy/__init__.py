@@ -12,10 +12,8 @@
 - load_average: the load of the interactive lane, and the rate that it leaves for bulk.
 - bulk_limit: the limit of batches that contain bulk while interactive inputs arrive.
 - credits: how much a worker may claim.
-- log_limit: which of many equal events are logged.
 - retries: how an entry runs again whose run did not end, and which entries a worker keeps.
 - circuit: whether a model that fails may have more work.
-- log_limit: which of many equal events are logged.
 - hang_timeout: how long an engine may be silent.
 - standby: whether a worker that waits too long for a GPU leaves its entries to others.
 """
