@@ -56,8 +56,8 @@ class LimitedLog:
             repeats = self._limit.take_repeats(time.monotonic())
         if timer is not None:
             timer.cancel()
-        for kind, count, over_s in repeats:
-            counts = {"repeated": count, "in_s": round(over_s, 1)}
+        for kind, num_lines, over_s in repeats:
+            counts = {"repeated": num_lines, "in_s": round(over_s, 1)}
             if kind is OTHERS:
                 self._log.warning("lines of too many kinds were not written", **counts)
             else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 MAX_KINDS = 256
 """Maximum number of kinds that are remembered at a time. Lines of further kinds are counted together, as OTHERS."""
@@ -14,8 +14,8 @@ OTHERS = None
 class Repeats(NamedTuple):
     """How many lines of a kind were not written, and in which time: since the last line about the kind (s)."""
 
-    kind: Hashable
-    count: int
+    kind: Any
+    num_lines: int
     over_s: float
 
 
@@ -23,7 +23,7 @@ class _Window(NamedTuple):
     """Since when lines of a kind are counted (monotonic, s), and how many there were."""
 
     since: float
-    count: int
+    num_lines: int
 
 
 class LogLimit:
@@ -48,19 +48,19 @@ class LogLimit:
         if window is None or self._is_over(window, now):
             self._windows[kind] = _Window(now, 0)
             return True
-        self._windows[kind] = _Window(window.since, window.count + 1)
+        self._windows[kind] = _Window(window.since, window.num_lines + 1)
         return False
 
     def take_repeats(self, now: float) -> list[Repeats]:
         """Returns the kinds of which lines were counted since the last call, and counts from zero."""
         windows = self._windows
         self._windows = {
-            kind: _Window(now, 0) if window.count else window
+            kind: _Window(now, 0) if window.num_lines else window
             for kind, window in windows.items()
             if not self._is_over(window, now)
         }
-        return [Repeats(kind, each.count, now - each.since) for kind, each in windows.items() if each.count]
+        return [Repeats(kind, each.num_lines, now - each.since) for kind, each in windows.items() if each.num_lines]
 
     def _is_over(self, window: _Window, now: float) -> bool:
         """Whether the next line of a kind is written: counted lines are reported before that."""
-        return not window.count and now - window.since >= self._interval_s
+        return not window.num_lines and now - window.since >= self._interval_s

@@ -9,7 +9,7 @@ CONTROL = re.compile(r"\x1b\[[0-9;]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def format_event(event: Mapping[str, object], *, brief: bool = False) -> str:
-    """Returns a log record, which has at least a `msg`, as a line; a traceback follows in lines of its own.
+    """Returns a log record, which has at least a `msg`, as a line; a traceback follows in separate lines.
 
     `brief` omits time and level.
     """

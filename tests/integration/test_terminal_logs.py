@@ -10,8 +10,10 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
+import httpx
 import pytest
 
+from tests import plain_http
 from tests.users import as_user
 from tests.waiting import wait_until
 
@@ -66,6 +68,14 @@ class Terminal:
         os.close(self._master)
 
 
+def answers(port: int) -> bool:
+    """Whether a port is served."""
+    try:
+        return plain_http.get(f"http://127.0.0.1:{port}/livez").status_code == 200
+    except httpx.TransportError:
+        return False
+
+
 @pytest.fixture(params=COMMANDS)
 def command(request: pytest.FixtureRequest) -> str:
     """The command."""
@@ -91,6 +101,9 @@ async def test_lines_on_a_terminal_are_for_people_unless_set(
     running, is_json = terminal
     ready = MESSAGES[command][-3]
     await wait_until(lambda: ready in running.output, lambda: f"it is ready:\n{running.output}", timeout_s=30)
+    port = re.search(r'admin_port"?[=:](\d+)' if command == "worker" else r'\bport"?[=:](\d+)', running.output)
+    assert port is not None
+    await wait_until(lambda: answers(int(port[1])), "it serves")
     await running.stop()
     lines = running.output.splitlines()
     if is_json:

@@ -216,7 +216,7 @@ async def test_no_line_has_what_a_client_wrote(cluster: GatewayCluster, access_l
         cluster.start_worker(),
     )
     await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
-    bodies = {
+    bodies: dict[str, list[dict[str, Any]]] = {
         "/embed": [
             {MARK: 1, "text": "a"},
             {"text": {MARK: 1}},

@@ -47,11 +47,15 @@ def test_kinds_without_end_do_not_fill_the_log() -> None:
 async def test_the_count_comes_without_a_further_line(monkeypatch: pytest.MonkeyPatch) -> None:
     """After the interval, and from any thread; details of lines that are not written are not computed."""
     monkeypatch.setattr(limited_log, "INTERVAL_S", 0.05)
-    limited, described = LimitedLog(), []
+    limited, described = LimitedLog(), list[dict[str, int]]()
+
+    def describe() -> dict[str, int]:
+        described.append({})
+        return described[-1]
 
     def write() -> None:
         for _ in range(100):
-            limited.write(logging.ERROR, "failed", lambda: described.append(1) or {})
+            limited.write(logging.ERROR, "failed", describe)
 
     with capture_logs() as lines:
         threads = [threading.Thread(target=write) for _ in range(4)]

@@ -23,13 +23,13 @@ def test_each_line_is_written_or_counted(steps: list[tuple[int | str, float]]) -
         now += pause_s
         if kind == "report":
             for each in limit.take_repeats(now):
-                counted[each.kind] = counted.get(each.kind, 0) + each.count
+                counted[each.kind] = counted.get(each.kind, 0) + each.num_lines
             continue
         seen[kind] = seen.get(kind, 0) + 1
         if limit.admit(kind, now):
             written.setdefault(kind, []).append(now)
     for each in limit.take_repeats(now):
-        counted[each.kind] = counted.get(each.kind, 0) + each.count
+        counted[each.kind] = counted.get(each.kind, 0) + each.num_lines
     assert {kind: len(times) + counted.get(kind, 0) for kind, times in written.items()} == seen
     for times in written.values():
         assert all(later - earlier >= INTERVAL_S for earlier, later in pairwise(times))
