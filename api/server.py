@@ -85,17 +85,18 @@ def build_gateway(
     """Returns the state of a gateway and its application; both make spans if `tracing` is set."""
     if tracing is None:
         state = State(settings, Queues(settings, connections.connection("queues")), authenticator)
-        return state, _build_app(state)
+        return state, build_app(state)
     from api.tracing import OtelProducerSpans, TracingMiddleware  # noqa: PLC0415 - it imports OpenTelemetry
 
     tracer = tracing.tracer
     state = State(
         settings, Queues(settings, connections.connection("queues"), partial(OtelProducerSpans, tracer)), authenticator
     )
-    return state, TracingMiddleware(_build_app(state), tracer, UNAUTHENTICATED_PATHS)
+    return state, TracingMiddleware(build_app(state), tracer, UNAUTHENTICATED_PATHS)
 
 
-def _build_app(state: State) -> ASGIApp:
+def build_app(state: State) -> ASGIApp:
+    """Returns the application; what logs each request is in its way only if that is set."""
     app = FastPathApp(make_app(state), state)
     return AccessLogApp(app) if state.settings.access_log else app
 
