@@ -28,7 +28,7 @@ def main(
     """
     settings = read_settings(GatewaySettings, overrides)
     setproctitle("redbatch gateway")
-    configure_logging("gateway", settings.log_level)
+    configure_logging("gateway", settings.log_level, settings.log_format, settings.redis_address)
     warn_of_variables(ineffective_variables or {})
     return run(settings, listen)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -13,12 +14,14 @@ from api.dialects.operations import BODY_SCHEMAS, SECURITY
 from api.handler import serve
 from api.http.auth import ApiKeyAuthenticator
 from api.http.client_connection import client_address
-from api.http.error_responses import error_response
+from api.http.error_responses import refuse
 from api.http.lingering_close import LingeringCloseResponse
 from api.http.request_id import request_id_of
+from api.http.request_log import ARRIVAL, TENANT
 from api.http.root_path import restore_root_path, route_path
-from api.routes import DIALECTS, dialect_of, router
+from api.routes import DIALECTS, dialect_of, route_template, router
 from api.state import State
+from api.tenants import Tenant
 from shared.errors import InvalidRequestError, MethodNotAllowedError, NotFoundError, RedbatchError
 from shared.process.version import __version__
 
@@ -83,8 +86,9 @@ async def _http_error(request: Request, error: Exception) -> Response:
     hint = "see /docs for all routes."
     if path == "/metrics":
         hint = f"the metrics of this gateway are on its admin port, {request.app.state.redbatch.admin_port}."
-    unknown = ERRORS.get(status, InvalidRequestError)(f"{request.method} {path}: {hint}")
-    response = error_response(dialect_of(path), unknown, request_id_of(request.headers))
+    quoted = f"{request.method} {path}"
+    unknown = ERRORS.get(status, InvalidRequestError)(f"{quoted}: {hint}", quoted=quoted)
+    response = refuse(request, dialect_of(path), unknown, request_id_of(request.headers))
     response.headers.update(getattr(error, "headers", None) or {})
     return response
 
@@ -95,9 +99,11 @@ async def _authentication_error(request: Request, authenticator: ApiKeyAuthentic
     if path in UNAUTHENTICATED_PATHS:
         return None
     try:
-        await authenticator.admit(request.headers, client_address(request.scope), None)
+        key = await authenticator.admit(request.headers, client_address(request.scope), None)
     except RedbatchError as error:
-        return error_response(dialect_of(path), error, request_id_of(request.headers), LingeringCloseResponse)
+        request.scope["state"][ARRIVAL] = (request.scope["state"][ARRIVAL][0], route_template(path))
+        return refuse(request, dialect_of(path), error, request_id_of(request.headers), LingeringCloseResponse)
+    request.scope["state"][TENANT] = Tenant(key.tenant or key.key_id, key_id=key.key_id)
     return None
 
 
@@ -120,8 +126,10 @@ class FastPathApp:
             return
         dialect = DIALECTS.get(scope["path"])
         if dialect is not None and scope["method"] == "POST":
+            scope["state"][ARRIVAL] = (time.monotonic(), dialect.route)
             await serve(scope, receive, send, self._state, dialect)
             return
+        scope["state"][ARRIVAL] = (time.monotonic(), "")
         send = _close_connection(send) if self._state.draining else send
         authenticator = self._state.authenticator
         error = None if authenticator is None else await _authentication_error(Request(scope), authenticator)

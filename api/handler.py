@@ -23,6 +23,7 @@ from api.http.client_connection import CLIENT, ClientConnection, client_address
 from api.http.error_responses import answer_errors
 from api.http.protocol import QUEUE
 from api.http.request_id import request_id_of
+from api.http.request_log import TENANT
 from api.jobs.acceptance import respond_async
 from api.tenants import ANONYMOUS
 from shared.errors import RedbatchError, UnavailableError
@@ -121,6 +122,7 @@ async def _answer(exchange: Exchange) -> Response:
         tenant = await state.authenticate(exchange.headers, client_address(scope), scope_of_key)
     except RedbatchError as error:
         raise BodyUnreadError(error) from None
+    scope["state"][TENANT] = tenant
     try:
         request = await _read_request(exchange, client)
         if tenant is not ANONYMOUS:

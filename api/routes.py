@@ -27,7 +27,7 @@ from api.dialects.operations import (
 from api.dialects.predict import Predict
 from api.dialects.request import MODEL_HEADER
 from api.handler import respond
-from api.http.error_responses import error_response
+from api.http.error_responses import error_response, refuse
 from api.http.request_id import request_id_of
 from api.jobs.routes import router as job_router
 from shared.errors import ModelNotFoundError, NoWorkerError, RequestError, UnavailableError
@@ -79,6 +79,11 @@ def _routes() -> Iterator[Route]:
     return (route for route in (*router.routes, *job_router.routes) if isinstance(route, Route))
 
 
+def route_template(path: str) -> str:
+    """Returns the template of the route of a path, such as /jobs/{id}; "" if there is none."""
+    return next((route.path_format for route in _routes() if route.path_regex.match(path)), "")
+
+
 def begins_route(prefix: str) -> bool:
     """Whether a path of a route may begin with a prefix: a path with both would be ambiguous. False if it is empty."""
     paths = (route.path for route in _routes())
@@ -118,7 +123,7 @@ async def info(request: Request) -> Response:
     try:
         return Response(orjson.dumps(state.info(request.headers.get(MODEL_HEADER))), media_type=JSON)
     except (NoWorkerError, RequestError) as error:
-        return error_response(DIALECTS["/"], error, request_id_of(request.headers))
+        return refuse(request, DIALECTS["/"], error, request_id_of(request.headers))
 
 
 @router.get("/", summary=PING, responses=UNHEALTHY_ANSWERS, response_class=Response)
@@ -153,7 +158,7 @@ async def model(request: Request) -> Response:  # an argument would add a valida
     try:
         return Response(orjson.dumps(state.model(name)), media_type=JSON)
     except ModelNotFoundError as error:
-        return error_response(OPENAI, error, request_id_of(request.headers))
+        return refuse(request, OPENAI, error, request_id_of(request.headers))
 
 
 @router.get("/health", summary="Health, for people and simple probes")

@@ -18,6 +18,7 @@ import uvloop
 from api.app import UNAUTHENTICATED_PATHS, FastPathApp, make_app
 from api.http.auth import ApiKeyAuthenticator, NoKeysError, create_authenticator
 from api.http.protocol import GatewayProtocol
+from api.http.request_log import AccessLogApp
 from api.http.root_path import RootPathApp
 from api.queues import Queues
 from api.routes import begins_route
@@ -59,7 +60,7 @@ class DrainingServer(uvicorn.Server):
             super().handle_exit(sig, frame)
             return
         self._state.draining = True
-        log.info("gateway draining", in_flight=self._state.queues.in_flight)
+        log.info("gateway drains", in_flight=self._state.queues.in_flight)
         delay = self._state.settings.drain_delay_s
         asyncio.get_running_loop().call_later(delay, setattr, self, "should_exit", True)
 
@@ -84,14 +85,20 @@ def build_gateway(
     """Returns the state of a gateway and its application; both make spans if `tracing` is set."""
     if tracing is None:
         state = State(settings, Queues(settings, connections.connection("queues")), authenticator)
-        return state, FastPathApp(make_app(state), state)
+        return state, build_app(state)
     from api.tracing import OtelProducerSpans, TracingMiddleware  # noqa: PLC0415 - it imports OpenTelemetry
 
     tracer = tracing.tracer
     state = State(
         settings, Queues(settings, connections.connection("queues"), partial(OtelProducerSpans, tracer)), authenticator
     )
-    return state, TracingMiddleware(FastPathApp(make_app(state), state), tracer, UNAUTHENTICATED_PATHS)
+    return state, TracingMiddleware(build_app(state), tracer, UNAUTHENTICATED_PATHS)
+
+
+def build_app(state: State) -> ASGIApp:
+    """Returns the application; what logs each request is in its way only if that is set."""
+    app = FastPathApp(make_app(state), state)
+    return AccessLogApp(app) if state.settings.access_log else app
 
 
 async def serve(settings: GatewaySettings, listen: socket.socket, tracing: Tracing | None = None) -> int:
@@ -122,7 +129,8 @@ async def serve(settings: GatewaySettings, listen: socket.socket, tracing: Traci
     admin.start()
     state.admin_port = admin.port
     host, port = listen.getsockname()[:2]
-    log.info("gateway starts", host=host, port=port, admin_port=admin.port, queue=settings.initial_queue)
+    places = {"host": host, "port": port, "admin_port": admin.port, "redis": settings.redis_address}
+    log.info("gateway starts", **places, queue=settings.initial_queue)
     server = DrainingServer(config, state)
     collect_rarely()
     try:

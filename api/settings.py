@@ -119,6 +119,11 @@ class GatewaySettings(QueueSettings):
         description="How long an idle connection stays open: longer than the load balancer keeps it (usually 60 s), so "
         "that it closes the connection, not the gateway.",
     )
+    access_log: bool = Field(
+        default=False,
+        description="Whether the log has a line for each request. Otherwise it has one for each that is refused or "
+        "fails; of those that repeat, the first, and their number every 10 s.",
+    )
     admin_host: Host = Field(default="127.0.0.1", description="Address of the admin port.")
     admin_port: int = Field(
         default=9090,

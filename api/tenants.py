@@ -28,10 +28,14 @@ BURST_S = 10.0
 
 
 class Tenant(NamedTuple):
-    """The API client that a request counts for, and its quota. All clients without a name are one tenant."""
+    """The API client that a request counts for, and its quota. All clients without a name are one tenant.
+
+    `key_id` is the API key of the request, for logs; "" if none is required.
+    """
 
     name: str = ""
     quota: Quota = NO_QUOTA
+    key_id: str = ""
 
 
 ANONYMOUS = Tenant()
@@ -50,7 +54,7 @@ def tenant_from_header(headers: Mapping[str, str], defaults: TenantSettings) -> 
 
 def tenant_from_key(key_id: str, name: str, quota: Quota, defaults: TenantSettings) -> Tenant:
     """Returns the tenant of an API key that names this tenant. A key that names none ("") is a tenant itself."""
-    return Tenant(name or key_id, _with_defaults(quota, defaults))
+    return Tenant(name or key_id, _with_defaults(quota, defaults), key_id)
 
 
 def limits_of(tenant: Tenant, active: ActiveTenants, fleet_tokens_per_s: float, max_bulk_tokens: int) -> Limits | None:

@@ -22,7 +22,7 @@ def main(overrides: Mapping[str, str] | None = None, ineffective_variables: Mapp
     """
     settings = read_settings(WorkerSettings, overrides)
     setproctitle("redbatch worker")
-    configure_logging("worker", settings.log_level)
+    configure_logging("worker", settings.log_level, settings.log_format, settings.redis_address)
     warn_of_variables(ineffective_variables or {})
     return run(settings)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from collections.abc import Sequence
 
@@ -167,7 +166,6 @@ class Worker:
         error = task.exception()
         if isinstance(error, EngineFailedError):
             log.error("the model cannot be served", reason=str(error))
-            sys.stderr.write(f"{error}\n")
             return 2
         log.error("worker failed", part=task.get_name(), exc_info=error)
         return 1

@@ -81,8 +81,8 @@ TUNE_PANELS = [
         [
             setting
             for setting in WORKER
-            if setting.name not in {"queue", "log_level", "admin_host", "admin_port", "worker_id", "tracing"}
-            and not setting.name.startswith(("redis_url", "redis_tls_"))
+            if setting.name not in {"queue", "admin_host", "admin_port", "worker_id", "tracing"}
+            and not setting.name.startswith(("log_", "redis_url", "redis_tls_"))
         ],
     ),
 ]

@@ -38,16 +38,31 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+OMITTED = "…"
+
 
 class RedbatchError(Exception):
-    """Base of all errors. `code` is for clients and the queue; `message` says what happened and what to do."""
+    """Base of all errors. `code` is for clients and the queue; `message` says what happened and what to do.
+
+    `quoted` is the part of the message that comes from the client, or may repeat what it sent: logs leave it out.
+    `key_id` is the API key that was refused, if there is such a key.
+    """
 
     code: ClassVar[str] = "internal"
 
-    def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
+    def __init__(self, message: str, *, retry_after_s: float | None = None, quoted: str = "", key_id: str = "") -> None:
         super().__init__(message)
         self.message = message
         self.retry_after_s = retry_after_s
+        self.quoted = quoted
+        self.key_id = key_id
+
+    @property
+    def log_message(self) -> str:
+        """The message without what it quotes; "" if nothing else is left."""
+        if not self.quoted:
+            return self.message
+        return "" if self.quoted == self.message else self.message.replace(self.quoted, OMITTED)
 
 
 class RequestError(RedbatchError):
@@ -55,8 +70,16 @@ class RequestError(RedbatchError):
 
     code = "invalid_request"
 
-    def __init__(self, message: str, *, param: str | None = None, retry_after_s: float | None = None) -> None:
-        super().__init__(message, retry_after_s=retry_after_s)
+    def __init__(
+        self,
+        message: str,
+        *,
+        param: str | None = None,
+        retry_after_s: float | None = None,
+        quoted: str = "",
+        key_id: str = "",
+    ) -> None:
+        super().__init__(message, retry_after_s=retry_after_s, quoted=quoted, key_id=key_id)
         self.param = param
 
 
@@ -242,6 +265,6 @@ def error_tree(root: type[RedbatchError] = RedbatchError) -> list[type[RedbatchE
 
 
 def error_from_code(code: str, message: str) -> RedbatchError:
-    """Returns the error that a reply names; an unknown code becomes InternalError."""
+    """Returns the error that a reply names; an unknown code becomes InternalError. Its message may quote an input."""
     by_code = {cls.code: cls for cls in error_tree()}  # if a base and its child share a code: the child
-    return by_code.get(code, InternalError)(message)
+    return by_code.get(code, InternalError)(message, quoted=message)

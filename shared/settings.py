@@ -24,6 +24,7 @@ Name = Annotated[
 ]
 REDIS_SCHEMES = ("redis://", "rediss://", "unix://")
 DEFAULT_MODEL = "minilm"
+DEFAULT_REDIS_PORT = 6379
 BUNDLED_MODEL_NAMES = (DEFAULT_MODEL, "all-minilm-l6-v2", "sentence-transformers/all-minilm-l6-v2")
 """The names of the bundled model, in lower case: the hub does not distinguish case either."""
 
@@ -69,6 +70,10 @@ class QueueSettings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info",
         description="Minimum level of logs: debug, info, warning or error.",
+    )
+    log_format: Literal["auto", "json", "text"] = Field(
+        default="auto",
+        description="Form of log lines: json, or text for people. auto: text on a terminal, otherwise json.",
     )
     tracing: Literal["off", "otlp"] = Field(
         default="off",
@@ -116,6 +121,18 @@ class QueueSettings(BaseSettings):
         if cert is not None:
             _check(Tls(ca, cert, value), "redis_tls_cert and redis_tls_key are not a certificate and its private key")
         return value
+
+    @property
+    def redis_address(self) -> str:
+        """Host and port of Redis, or the path of its socket, for logs; "" if the URL has none."""
+        parts = urlsplit(self.redis_url)
+        if parts.scheme == "unix":
+            return parts.path
+        try:
+            host, port = parts.hostname or "", parts.port or DEFAULT_REDIS_PORT
+        except ValueError:  # the port is no number
+            return ""
+        return f"[{host}]:{port}" if ":" in host else f"{host or 'localhost'}:{port}"
 
     @property
     def redis_tls(self) -> Tls:

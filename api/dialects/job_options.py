@@ -41,7 +41,8 @@ def parse_job_options(body: bytes, headers: Mapping[str, str], body_model: type[
     fields = parse_fields(body) if body.lstrip()[:1] == b"{" else {}
     for unknown in _unknown_fields(body_model, fields):
         name = unknown[:MAX_FIELD_CHARS]
-        raise InvalidRequestError(f"{name}: there is no such field, so a job cannot keep it: leave it out.", param=name)
+        message = f"{name}: there is no such field, so a job cannot keep it: leave it out."
+        raise InvalidRequestError(message, param=name, quoted=name)
     for (name, value), reason in REFUSED_VALUES.items():
         if fields.get(name) == value:
             raise InvalidRequestError(f"{name}: {reason}.", param=name)

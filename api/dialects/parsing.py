@@ -137,7 +137,9 @@ def invalid_body_error(error: ValidationError, hint: str = "") -> InvalidRequest
     if fault["type"] == "json_invalid":
         return InvalidRequestError(f"The body is not valid JSON: {fault['msg'].removeprefix('Invalid JSON: ')}.")
     field = ".".join(str(part) for part in fault["loc"])[:MAX_FIELD_CHARS]
-    return InvalidRequestError(f"{field or 'body'}: {fault['msg']}." + (hint if not field else ""), param=field or None)
+    message = f"{field or 'body'}: {fault['msg']}." + (hint if not field else "")
+    is_named_by_client = fault["type"] == "extra_forbidden"
+    return InvalidRequestError(message, param=field or None, quoted=field if is_named_by_client else "")
 
 
 def texts_of(text: str | None, texts: list[str] | None) -> list[str]:

@@ -154,7 +154,7 @@ class Monitor:
         # One loss changes the epoch several times: to none, to one that a gateway sets, to that of the new group.
         if now - self._loss_logged_at > POLL_INTERVAL_S:
             self._loss_logged_at = now
-            log.warning("the queue's data was lost or its group recreated: reconciling all requests")
+            log.warning("Redis lost the queue's data or its group was recreated: reconciling all requests")
         self._data_lost.clear()  # before the callback: the data may be lost again while that runs
         try:
             await self._callbacks.on_loss()

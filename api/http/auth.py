@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import logging
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -24,9 +25,10 @@ from shared import api_keys
 from shared.api_keys import ApiKey, Scope
 from shared.connection import RedisConnection
 from shared.errors import ForbiddenError, RedisUnreachableError, TooManyFailuresError, UnauthorizedError
+from shared.process.limited_log import LimitedLog
 from shared.process.listener import is_loopback
 
-log = structlog.get_logger()
+log, limited_log = structlog.get_logger(), LimitedLog()
 
 CACHE_TTL_S = 1.0
 MAX_CACHED_KEYS = 10_000
@@ -112,19 +114,22 @@ class ApiKeyAuthenticator:
             cached = await self._look_up(key_id)
         key = None if cached is None else cached.key
         if key is None or not _is_valid(key, secret):
-            self._reject(address, now)
+            self._reject(address, now, "" if key is None else key.key_id)
         if scope is not None and scope not in key.scopes:
-            raise ForbiddenError(f"This key lacks the scope {scope}: its scopes are {', '.join(key.scopes)}.")
+            message = f"This key lacks the scope {scope}: its scopes are {', '.join(key.scopes)}."
+            raise ForbiddenError(message, key_id=key.key_id)
         return key
 
-    def _reject(self, address: str, now: float) -> NoReturn:
+    def _reject(self, address: str, now: float, key_id: str) -> NoReturn:
         wait_s = self._failures.wait_s(address, now)
         if wait_s > 0:
             raise TooManyFailuresError(
-                "Too many wrong keys came from your address: wait, then try again.", retry_after_s=wait_s
+                "Too many wrong keys came from your address: wait, then try again.",
+                retry_after_s=wait_s,
+                key_id=key_id,
             )
         self._failures.record_failure(address, now)
-        raise UnauthorizedError("This key is unknown, was revoked, or has expired.")
+        raise UnauthorizedError("This key is unknown, was revoked, or has expired.", key_id=key_id)
 
     async def _look_up(self, key_id: str) -> _CachedKey | None:
         """Returns the cached key after a query to Redis, which all requests with this key share.
@@ -152,7 +157,9 @@ class ApiKeyAuthenticator:
         cached = self._cache.get(key_id)
         key, any_keys = await api_keys.find(self._connection, key_id)
         if key is None and not any_keys and cached is not None and cached.key is not None:
-            log.warning("all API keys are gone from Redis: cached keys stay valid for some minutes")
+            limited_log.write(
+                logging.WARNING, "all API keys are gone from Redis: cached keys stay valid for some minutes"
+            )
             if now - cached.confirmed <= MAX_STALE_S:
                 self._cache[key_id] = cached._replace(checked=now)
                 return

@@ -1,10 +1,9 @@
-"""Errors as responses: in the client's dialect, counted and logged."""
+"""Errors as responses: in the client's dialect, logged, and counted."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-import structlog
 from fastapi import Request, Response
 from starlette.requests import ClientDisconnect
 
@@ -15,11 +14,8 @@ from api.errors import headers_of
 from api.http.body import BodyUnreadError
 from api.http.lingering_close import LingeringCloseResponse
 from api.http.protocol import QUEUE
+from api.http.request_log import CLIENT_CLOSED_REQUEST, log_departure, log_error
 from shared.errors import InternalError, RedbatchError
-
-log = structlog.get_logger()
-
-CLIENT_CLOSED_REQUEST = 499
 
 
 async def answer_errors(
@@ -33,14 +29,17 @@ async def answer_errors(
     try:
         return await answer
     except RedbatchError as error:
-        return _refuse(request, dialect(), error, request_id)
+        # Frames in the traceback refer to the error: such a cycle would keep the body in memory for long.
+        return _refuse_counted(request, dialect(), error.with_traceback(None), request_id)
     except BodyUnreadError as unread:
-        return _refuse(request, dialect(), unread.error, request_id, LingeringCloseResponse)
+        refusal = unread.error.with_traceback(None)
+        return _refuse_counted(request, dialect(), refusal, request_id, LingeringCloseResponse)
     except ClientDisconnect:
+        log_departure(request.scope, request_id)
         return Response(status_code=CLIENT_CLOSED_REQUEST)
-    except Exception:
-        log.exception("request failed", request_id=request_id)
-        return _counted_error(request, dialect(), InternalError("Internal error: see the gateway's logs."), request_id)
+    except Exception as failure:  # noqa: BLE001 - its message may quote the client
+        internal = InternalError("Internal error: see the gateway's logs.")
+        return _refuse_counted(request, dialect(), internal, request_id, failure=failure)
 
 
 def error_response(
@@ -51,19 +50,28 @@ def error_response(
     return kind(body, status, {"x-request-id": request_id, **headers_of(error)}, JSON)
 
 
-def _counted_error(
-    request: Request, dialect: BaseDialect, error: RedbatchError, request_id: str, kind: type[Response] = Response
+def refuse(
+    request: Request,
+    dialect: BaseDialect,
+    error: RedbatchError,
+    request_id: str,
+    kind: type[Response] = Response,
+    failure: Exception | None = None,
 ) -> Response:
-    """Returns an error as `error_response` does, and counts it: for the routes whose requests are counted."""
-    metrics.ERRORS.labels(request.scope["state"].get(QUEUE, ""), error.code).inc()
-    return error_response(dialect, error, request_id, kind)
-
-
-def _refuse(
-    request: Request, dialect: BaseDialect, error: RedbatchError, request_id: str, kind: type[Response] = Response
-) -> Response:
-    # Frames in the traceback refer to the error: such a cycle would keep the body in memory for long.
-    error.__traceback__ = None
-    response = _counted_error(request, dialect, error, request_id, kind)
-    log.info("refused", request_id=request_id, code=error.code, status=response.status_code)
+    """Returns an error as `error_response` does, and logs it; `failure` is the exception that led to it, if any."""
+    response = error_response(dialect, error, request_id, kind)
+    log_error(request.scope, response.status_code, error, request_id, failure)
     return response
+
+
+def _refuse_counted(
+    request: Request,
+    dialect: BaseDialect,
+    error: RedbatchError,
+    request_id: str,
+    kind: type[Response] = Response,
+    failure: Exception | None = None,
+) -> Response:
+    """Returns and logs an error as `refuse` does, and counts it: for the routes whose requests are counted."""
+    metrics.ERRORS.labels(request.scope["state"].get(QUEUE, ""), error.code).inc()
+    return refuse(request, dialect, error, request_id, kind, failure)

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from api.http.client_connection import CLIENT, ClientConnection
+from shared.process.limited_log import LimitedLog
 
 BODY_COMPLETE, QUEUE = "body_complete", "queue"
 """Keys in the `state` of a request's scope: True if its body arrived with its head; the name of its queue, set once
 that is known.
 """
+
+limited_log = LimitedLog()
+
+ERRORS_ONLY = logging.getLogger("uvicorn.error.connection")
+"""uvicorn's logger of connections: any client can cause its warnings."""
+
+ERRORS_ONLY.setLevel(logging.ERROR)
 
 
 class GatewayProtocol(HttpToolsProtocol):
@@ -23,6 +32,7 @@ class GatewayProtocol(HttpToolsProtocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - uvicorn's parameters
         super().__init__(*args, **kwargs)
+        self.logger = ERRORS_ONLY
         self._client = ClientConnection()
         self._transport: CoalescingTransport | None = None
 
@@ -37,6 +47,12 @@ class GatewayProtocol(HttpToolsProtocol):
             self._transport.lose()
         super().connection_lost(exc)
         self._client.leave()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuses what is not HTTP, and logs it."""
+        details = {"message": msg, "client": self.client[0] if self.client else ""}
+        limited_log.write(logging.INFO, "request refused", lambda: details, status=400, code="invalid_http")
+        super().send_400_response(msg)
 
     def on_message_begin(self) -> None:
         """A request begins."""

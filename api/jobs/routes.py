@@ -21,6 +21,7 @@ from api.http.client_connection import client_address
 from api.http.error_responses import answer_errors
 from api.http.protocol import QUEUE
 from api.http.request_id import request_id_of
+from api.http.request_log import TENANT
 from api.jobs import creation, results
 from api.jobs.acceptance import accepted_response
 from api.jobs.operations import OPERATIONS
@@ -82,6 +83,7 @@ async def make(request: Request) -> Response:
         tenant = await state.authenticate(request.headers, client_address(request.scope), "jobs")
     except RedbatchError as error:
         raise BodyUnreadError(error) from None
+    request.scope["state"][TENANT] = tenant
     queue, job_id = await creation.create_job(request, state, tenant)
     return await accepted_response(queue, job_id, request_id_of(request.headers))
 
@@ -143,6 +145,7 @@ async def _find_job(request: Request) -> tuple[JobStore, Job, str]:
     """
     state: State = request.app.state.redbatch
     tenant = await state.authenticate(request.headers, client_address(request.scope), "jobs")
+    request.scope["state"][TENANT] = tenant
     public_id = request.path_params["id"]
     queue_name, job_id = split_public_id(public_id)
     queue = state.queues.of_name(queue_name)

@@ -7,10 +7,13 @@ import importlib
 import json
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import structlog
 
 from gpuworker.backends.base import InputRefusedError, Token
 from gpuworker.backends.function_methods import CollatedInputs, FunctionMethods, MethodsError, check_methods
@@ -20,6 +23,8 @@ from shared.messages import DEFAULT_OPTIONS, PREDICT, Input, Options
 
 if TYPE_CHECKING:
     from gpuworker.ipc.engine_options import EngineOptions
+
+log = structlog.get_logger()
 
 MAX_BATCH_TOKENS = 16_384
 _DIGITS = 16
@@ -115,23 +120,41 @@ def _create(model: Model, model_args: str) -> object:
     try:
         kind = getattr(importlib.import_module(module_name), class_name)
     except ModuleNotFoundError as error:
+        _log_traceback(model, error)
         hint = "install it, start Redbatch in its folder, or name that, absolute, in PYTHONPATH"
         raise ModelLoadError(f"model {model.name}: there is no module {error.name}: {hint}") from error
     except AttributeError as error:
+        _log_traceback(model, error)
         raise ModelLoadError(f"model {model.name}: {error}") from error
     except Exception as error:
+        _log_traceback(model, error)
         raise ModelLoadError(f"model {model.name} cannot be imported: {_one_line(error)}") from error
     if not isinstance(kind, type):
         raise ModelLoadError(f"model {model.name} is not a class: see gpuworker.functions")
     try:
         created: object = kind(**json.loads(model_args or "{}"))
     except Exception as error:
+        _log_traceback(model, error)
         raise ModelLoadError(f"model {model.name} cannot be constructed: {_one_line(error)}") from error
     try:
         check_methods(created)
     except MethodsError as error:
         raise ModelLoadError(f"model {model.name} {error}: see gpuworker.functions") from error
     return created
+
+
+def _log_traceback(model: Model, error: Exception) -> None:
+    """Logs where an exception comes from in the user's code, unless it was raised before that ran."""
+    frames = error.__traceback__
+    while frames is not None and _is_frame_of_import(frames.tb_frame.f_code.co_filename):
+        frames = frames.tb_next
+    if frames is not None or isinstance(error, SyntaxError):
+        text = "".join(traceback.format_exception(type(error), error, frames)).rstrip()
+        log.error("the class cannot be made", model=model.name, exception=text)
+
+
+def _is_frame_of_import(file_name: str) -> bool:
+    return file_name in (__file__, importlib.__file__) or file_name.startswith("<frozen importlib")
 
 
 def _one_line(error: Exception) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Iterable
 from dataclasses import replace
@@ -27,9 +28,10 @@ from shared.errors import DeadlineExceededError, InputFailedError, InternalError
 from shared.keys import BULK, INTERACTIVE, LANES
 from shared.messages import DEFAULT_OPTIONS, OPS, VERSION, Entry, Ref
 from shared.process.backoff import Backoff
+from shared.process.limited_log import LimitedLog
 from shared.process.tasks import wait_for_event
 
-log = structlog.get_logger()
+log, limited_log = structlog.get_logger(), LimitedLog()
 
 RETRY_MIN_S = 0.05
 RETRY_MAX_S = 1.0
@@ -100,7 +102,7 @@ class Claimer:
                 await self._join()
             except RedisUnreachableError as error:
                 self._must_recover = True
-                log.warning("cannot claim", reason=error.message)
+                limited_log.write(logging.WARNING, "cannot claim", reason=error.message)
                 await backoff.wait()
 
     @property

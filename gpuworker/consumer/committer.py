@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,8 +20,9 @@ from shared.consumer import CommitOptions, EntryAnswer
 from shared.errors import DeadlineExceededError, RedisUnreachableError
 from shared.messages import Body, Entry, Failure, Ref, Reply
 from shared.process.backoff import Backoff
+from shared.process.limited_log import LimitedLog
 
-log = structlog.get_logger()
+log, limited_log = structlog.get_logger(), LimitedLog()
 
 RETRY_MIN_S = 0.05
 RETRY_MAX_S = 1.0
@@ -105,7 +107,7 @@ class Committer:
                 await self._commit_pending()
                 backoff.reset()
             except RedisUnreachableError as error:
-                log.warning("cannot commit", reason=error.message)
+                limited_log.write(logging.WARNING, "cannot commit", reason=error.message)
                 self._wake.set()
                 await backoff.wait()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import socket
 import time
@@ -20,9 +21,10 @@ from gpuworker.settings import WorkerSettings
 from shared import consumer
 from shared.errors import RedisUnreachableError
 from shared.messages import DRAINING, FAILING, LOADING, READY, STANDBY, Heartbeat
+from shared.process.limited_log import LimitedLog
 from shared.process.tasks import wait_for_event
 
-log = structlog.get_logger()
+log, limited_log = structlog.get_logger(), LimitedLog()
 
 TICK_S = 1.0
 STUCK_S = 10.0
@@ -76,7 +78,7 @@ class HeartbeatSender:
                 await self._announce()
             except RedisUnreachableError as error:
                 self._redis_reachable = False
-                log.warning("no heartbeat", reason=error.message)
+                limited_log.write(logging.WARNING, "no heartbeat", reason=error.message)
             await wait_for_event(self._send_now, self._interval_s)
 
     async def _announce(self) -> None:
@@ -87,7 +89,7 @@ class HeartbeatSender:
             raise
         except Exception as error:  # noqa: BLE001 - Redis may forbid the key that all queues share
             if self._can_announce:
-                log.warning("cannot announce the queue", reason=str(error))
+                log.warning("Redis does not let this worker announce the queue", reason=str(error))
             self._can_announce = False
         else:
             self._can_announce = True

@@ -41,7 +41,7 @@ def main(arguments: list[str]) -> None:
     die_with_parent(signal.SIGKILL)
     control = socket.socket(fileno=int(arguments[0]))
     options = EngineOptions(**json.loads(arguments[1]))
-    configure_logging("engine", options.log_level)
+    configure_logging("engine", options.log_level, options.log_format)
     setproctitle(f"redbatch forkserver {options.model}")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the worker ends it, after its engine

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """The model, the device and its use, the limits of a batch and the log level, as in WorkerSettings.
+    """The model, the device and its use, the limits of a batch and its log, as in WorkerSettings.
 
     If the device depends on a lease, the worker names it when the engine starts.
     """
@@ -41,6 +41,7 @@ class EngineOptions:
     max_retries: int
     retry_backoff_ms: float
     log_level: str
+    log_format: Literal["auto", "json", "text"]
 
     @classmethod
     def from_settings(cls, settings: WorkerSettings) -> Self:

@@ -14,7 +14,6 @@
 - load_average: the load of the interactive lane, and the rate that it leaves for bulk.
 - bulk_limit: the limit of batches that contain bulk while interactive inputs arrive.
 - credits: how much a worker may claim.
-- log_limit: which of many equal events are logged.
 - retries: how an entry runs again whose run did not end, and which entries a worker keeps.
 - circuit: whether a model that fails may have more work.
 - hang_timeout: how long an engine may be silent.

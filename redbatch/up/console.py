@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
 import shlex
 from collections.abc import Sequence
 
@@ -13,11 +12,11 @@ from rich.status import Status
 from rich.text import Text
 
 from redbatch.tables import labelled_line
+from shared.process.log_text import format_event, printable
 
 COLORS = ("cyan", "green", "magenta", "yellow", "blue", "bright_cyan", "bright_green", "bright_magenta")
 NAME_WIDTH = 9
 PLAIN_PROGRESS_S = 10
-CONTROL = re.compile(r"\x1b\[[0-9;]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def format_log_line(text: str, *, brief: bool = False) -> str:
@@ -26,18 +25,9 @@ def format_log_line(text: str, *, brief: bool = False) -> str:
     `brief` omits time and level.
     """
     try:
-        event = json.loads(text)
-        message = event.pop("msg")
-    except (ValueError, KeyError, TypeError, AttributeError):
+        return format_event(json.loads(text), brief=brief)
+    except (ValueError, KeyError, TypeError):
         return text
-    time = str(event.pop("ts", ""))[11:19]
-    level = str(event.pop("level", ""))
-    event.pop("service", None)
-    trace = event.pop("exception", None)
-    rest = [f"{key}={value}" for key, value in event.items()]
-    parts = [] if brief else [time, f"{level:<7}"]
-    line = " ".join([*parts, str(message), *rest])
-    return f"{line}\n{trace}" if trace else line
 
 
 def curl_line(url: str, api_key: str = "", *, function: bool = False) -> str:
@@ -77,7 +67,7 @@ class ClusterConsole:
         prefix = f"{name:<{NAME_WIDTH}} | "
         if self._console.is_terminal:
             # Log lines may quote user input: control sequences in them must not reach the terminal.
-            text = CONTROL.sub("", format_log_line(text))
+            text = printable(format_log_line(text))
         for line in text.split("\n"):
             self._print(Text.assemble((prefix, color), line))
 

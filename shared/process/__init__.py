@@ -4,10 +4,13 @@
 - backoff: growing pauses between attempts.
 - gc_tuning: rare garbage collections.
 - listener: the listening socket, and the limit on open files.
-- logs: JSON lines on stdout.
+- limited_log, log_limit: lines that may come by the thousand, and which of them are written.
+- log_text: log lines for people.
+- logs: the log on stdout.
 - parent_death: ends a child when its parent dies.
 - settings: reads settings, and reports invalid ones.
 - tasks: waiting and cancelling in asyncio.
+- tracebacks: tracebacks without messages.
 - tracing: traces of requests, with OpenTelemetry.
 - version: the version of this installation.
 """

@@ -1,4 +1,4 @@
-"""Logs: one JSON object a line on stdout, from structlog and from the standard library alike.
+"""Logs on stdout, from structlog and from the standard library alike: a JSON object a line, or lines for a terminal.
 
 No caller passes a text or a vector to a logger. Tracebacks are plain, without the local variables that would hold them.
 """
@@ -10,15 +10,22 @@ import json
 import logging
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Literal
 
 import structlog
+
+from shared.process.log_text import format_event, printable
 
 if TYPE_CHECKING:
     from structlog.typing import EventDict, Processor, WrappedLogger
 
 STDOUT = 1
 LEADING_FIELDS = ("ts", "level", "msg", "service")
+FIELDS_ABOUT = ("event", "reason", "message", "exception")
+"""Fields that say what a line is about."""
+
+LogFormat = Literal["auto", "json", "text"]
 
 
 def write_line(line: str) -> None:
@@ -53,10 +60,16 @@ class StdoutHandler(logging.Handler):
             self.handleError(record)
 
 
-def configure_logging(service: str, level: str) -> None:
-    """Sends all logs of this process to stdout as JSON lines with ts (ISO, UTC), level, msg, service and the rest.
+def configure_logging(service: str, level: str, log_format: LogFormat = "auto", redis: str = "") -> None:
+    """Sends all logs of this process to stdout, with ts (ISO, UTC), level, msg, service and the rest.
 
-    `level` is debug, info, warning or error. A further call replaces the previous configuration.
+    A further call replaces the previous configuration.
+
+    Args:
+        service: the name of this process in each line.
+        level: debug, info, warning or error.
+        log_format: JSON lines, or text for people; auto: text if stdout is a terminal.
+        redis: host and port of Redis, for lines about it.
     """
 
     def name_service(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
@@ -70,11 +83,13 @@ def configure_logging(service: str, level: str) -> None:
         structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
         name_service,
     ]
+    is_text = log_format == "text" or (log_format == "auto" and os.isatty(STDOUT))
     finish: list[Processor] = [
         structlog.processors.format_exc_info,
+        *([partial(_name_redis, redis)] if redis else []),
         structlog.processors.EventRenamer("msg"),
         _order_fields,
-        structlog.processors.JSONRenderer(serializer=_dumps),
+        _to_text if is_text else structlog.processors.JSONRenderer(serializer=_dumps),
     ]
     threshold = logging.getLevelNamesMapping()[level.upper()]
     structlog.configure(
@@ -116,6 +131,17 @@ def _order_fields(_logger: WrappedLogger, _method: str, event: EventDict) -> Eve
     """Puts time, level, message and service at the start of the line, where people look for them."""
     first: EventDict = {key: event[key] for key in LEADING_FIELDS if key in event}
     return {**first, **event}
+
+
+def _name_redis(address: str, _logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Adds the address of Redis to a line about it."""
+    if any("Redis" in str(event.get(field, "")) for field in FIELDS_ABOUT):
+        event.setdefault("redis", address)
+    return event
+
+
+def _to_text(_logger: WrappedLogger, _method: str, event: EventDict) -> str:
+    return printable(format_event(event))
 
 
 def _dumps(event: EventDict, **_options: object) -> str:

@@ -326,6 +326,17 @@ async def test_a_model_that_cannot_be_loaded_ends_up(start: Start) -> None:
     assert list(up.folder.iterdir()) == []
 
 
+async def test_a_class_that_cannot_be_made_shows_its_traceback(start: Start, folder: Path) -> None:
+    """The log shows where the class raised; the last line is the reason, without a traceback."""
+    (folder / "broken.py").write_text("class Model:\n    def __init__(self): open('/nowhere/weights')\n")
+    up = start("--model", "broken:Model")
+    assert await up.wait_until_ended() == 1
+    *lines, last = up.output.splitlines()
+    assert re.search(r"the class cannot be made.*broken\.py.*, line 2, in __init__", "\n".join(lines), re.DOTALL)
+    assert last.startswith("redbatch: worker-1 cannot run: the model cannot be served reason=model broken:Model")
+    assert "/nowhere/weights" in last
+
+
 async def test_a_port_in_use_is_one_error_line(start: Start) -> None:
     """A port in use ends `up` with exit code 1 and one line that names --port, before any process is started."""
     with socket.create_server(("127.0.0.1", 0)) as other:

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -131,6 +132,8 @@ async def test_an_exception_is_logged_and_counted(cluster: GatewayCluster, messa
     assert (line["service"], line["level"], line["error"]) == ("engine", "error", "RuntimeError")
     assert re.search(r"function_models\.py\W.*preprocess_input", line["exception"])
     assert ("cannot read !preprocess" in worker.output) is (messages != "off")
+    [refused] = gateway.program.log_records("request failed")
+    assert (refused["code"], "message" in refused) == ("input_failed", False), "a message may quote the input"
 
 
 @pytest.mark.leaves_dead_letters
@@ -213,23 +216,37 @@ async def test_predictions_of_an_embedding_model_are_refused(cluster: GatewayClu
 
 
 @pytest.mark.parametrize(
-    ("name", "model_args", "message"),
+    ("name", "model_args", "message", "place"),
     [
-        ("nowhere_at_all:Model", "", "there is no module nowhere_at_all: install it"),
-        (f"{MODELS}:Missing", "", "has no attribute 'Missing'"),
-        (f"{MODELS}:Incomplete", "", "has no transform"),
-        (f"{MODELS}:FailingConstructor", "", "cannot be constructed: OSError: there are no weights"),
-        (f"{MODELS}:Outer", '{"size": 3}', "cannot be constructed: TypeError"),
+        ("nowhere_at_all:Model", "", "there is no module nowhere_at_all: install it", ""),
+        (f"{MODELS}:Missing", "", "has no attribute 'Missing'", ""),
+        (f"{MODELS}:Incomplete", "", "has no transform", ""),
+        (f"{MODELS}:Outer", '{"size": 3}', "cannot be constructed: TypeError", "TypeError: Outer"),
+        (f"{MODELS}:FailingConstructor", "", "constructed: OSError: there are no weights", "models.py.*, in __init__"),
+        ("broken:Model", "", "imported: ZeroDivisionError", "broken.py.*, line 2, in <module>"),
+        ("misspelt:Model", "", "imported: SyntaxError", "misspelt.py.*, line 1"),
+        ("incomplete:Model", "", "there is no module nowhere_at_all", "incomplete.py.*, line 1, in <module>"),
     ],
 )
 async def test_a_function_that_cannot_be_loaded_ends_the_worker(
-    cluster: GatewayCluster, name: str, model_args: str, message: str
+    cluster: GatewayCluster, tmp_path: Path, name: str, model_args: str, message: str, place: str
 ) -> None:
-    """The worker ends with exit code 2 and one line with the cause, without a traceback."""
-    program = await cluster.processes.start("worker", "gpuworker", cluster.env(model=name, model_args=model_args))
+    """The worker ends with exit code 2 and a line with the cause, after the traceback of what the class raised."""
+    (tmp_path / "broken.py").write_text("class Model: ...\n1 / 0\n")
+    (tmp_path / "misspelt.py").write_text("klass Model: ...\n")
+    (tmp_path / "incomplete.py").write_text("import nowhere_at_all\n")
+    environment = cluster.env(model=name, model_args=model_args)
+    environment["PYTHONPATH"] += f":{tmp_path}"
+    program = await cluster.processes.start("worker", "gpuworker", environment)
     assert await program.wait_until_ended(timeout_s=30) == 2
-    assert message in program.output
-    assert "Traceback" not in program.output
+    [cause] = program.log_records("the model cannot be served")
+    assert message in cause["reason"]
+    assert program.output.splitlines()[-1].count(message) == 1
+    traces = program.log_records("the class cannot be made")
+    assert [name] * bool(place) == [each["model"] for each in traces]
+    for each in traces:
+        assert re.search(place, each["exception"])
+        assert "gpuworker/" not in each["exception"], "only the user's frames"
 
 
 async def test_the_example_is_correct_and_runs_in_batches(cluster: GatewayCluster) -> None:

@@ -52,7 +52,7 @@ async def test_both_processes_export_their_spans(separate_cluster: GatewayCluste
     assert (send.trace_id, send.parent_span_id) == (served.trace_id, served.span_id)
     assert [(each.trace_id, each.span_id) for each in batch.links] == [(send.trace_id, send.span_id)]
     assert "be logged" not in gateway.program.output
-    [line] = gateway.program.log_records("refused")
+    [line] = gateway.program.log_records("request refused")
     assert (line["trace_id"], line["span_id"]) == (refused.trace_id.hex(), refused.span_id.hex())
 
 

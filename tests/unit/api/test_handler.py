@@ -13,6 +13,7 @@ from api.dialects.request import InferenceRequest
 from api.handler import serve
 from api.http.client_connection import CLIENT, ClientConnection
 from api.http.protocol import BODY_COMPLETE
+from api.http.request_log import limited_log
 from api.settings import GatewaySettings
 from api.state import State
 from shared.errors import DeadlineExceededError
@@ -68,3 +69,4 @@ async def test_a_refused_request_leaves_no_reference_cycle(body: bytes, status: 
         assert gc.collect() < REQUESTS
     finally:
         gc.enable()
+        limited_log.flush()

@@ -33,10 +33,14 @@ def test_a_key_has_a_tenant_and_its_quota() -> None:
     """A key without a tenant is a tenant itself; a key without a rate has the default rate."""
     quota = Quota(tokens_per_s=7.0, burst_tokens=9, weight=2.0)
     key, _ = new_key(("embed",), tenant="web", quota=quota)
-    assert tenant_from_key(key.key_id, key.tenant, key.quota, LIMITED) == Tenant("web", quota)
+    assert tenant_from_key(key.key_id, key.tenant, key.quota, LIMITED) == Tenant("web", quota, key.key_id)
     key, _ = new_key(("embed",), quota=Quota(daily_tokens=5))
-    assert tenant_from_key(key.key_id, key.tenant, key.quota, LIMITED) == Tenant(key.key_id, Quota(50.0, 500, 5))
-    assert tenant_from_key(key.key_id, key.tenant, key.quota, UNLIMITED) == Tenant(key.key_id, Quota(daily_tokens=5))
+    assert tenant_from_key(key.key_id, key.tenant, key.quota, LIMITED) == Tenant(
+        key.key_id, Quota(50.0, 500, 5), key.key_id
+    )
+    assert tenant_from_key(key.key_id, key.tenant, key.quota, UNLIMITED) == Tenant(
+        key.key_id, Quota(daily_tokens=5), key.key_id
+    )
 
 
 def test_a_share_is_by_weight_among_active_tenants() -> None:

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from shared import errors
-from shared.errors import InternalError, RedbatchError, error_from_code, error_tree
+from shared.errors import InternalError, InvalidRequestError, RedbatchError, error_from_code, error_tree
 
 TREE = error_tree()
 LEAVES = [cls for cls in TREE if not cls.__subclasses__()]
@@ -45,6 +45,14 @@ def test_every_code_is_known(cls: type[RedbatchError]) -> None:
 def test_an_unknown_code_is_an_internal_error(code: str) -> None:
     """A code that this gateway does not know, as from a later worker, becomes InternalError."""
     assert type(error_from_code(code, "")) is InternalError
+
+
+def test_logs_leave_out_what_a_message_quotes() -> None:
+    """What comes from the client, as a field's name; all of a worker's message, which may quote an input."""
+    quoting = InvalidRequestError("x y: there is no such field.", quoted="x y")
+    assert (quoting.message, quoting.log_message) == ("x y: there is no such field.", "…: there is no such field.")
+    assert InvalidRequestError("texts is empty.").log_message == "texts is empty."
+    assert error_from_code("input_failed", "cannot read a text").log_message == ""
 
 
 def test_codes_are_plain_words() -> None:

@@ -30,4 +30,5 @@ OPTIONS = EngineOptions(
     max_retries=3,
     retry_backoff_ms=1,
     log_level="warning",
+    log_format="auto",
 )

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
+import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -81,6 +84,70 @@ def test_values_without_a_json_form_do_not_break_the_line(capfd: pytest.CaptureF
     structlog.get_logger().info("odd", value={1, 2}, raw=b"x")
     (line,) = logged(capfd)
     assert line["value"] == "{1, 2}"
+
+
+def run_with_terminal(program: str) -> str:
+    """Runs a program whose stdout is a terminal, and returns its output."""
+    master, terminal = os.openpty()
+    subprocess.run([sys.executable, "-P", "-c", program], stdout=terminal, timeout=30, check=True)
+    os.close(terminal)
+    output = b""
+    with contextlib.suppress(OSError):  # the end of a terminal
+        while data := os.read(master, 65_536):
+            output += data
+    os.close(master)
+    return output.decode().replace("\r\n", "\n")
+
+
+PROGRAM = (
+    "import structlog; from shared.process.logs import configure_logging\n"
+    "configure_logging('worker', 'info'{})\n"
+    "structlog.get_logger().warning('late\\x1b[2J', left_s=0.5)"
+)
+
+
+def test_on_a_terminal_lines_are_for_people() -> None:
+    """Time, level, message and fields, as `redbatch up` shows them, without control sequences; json is possible too."""
+    line = run_with_terminal(PROGRAM.format(""))
+    assert re.fullmatch(r"\d\d:\d\d:\d\d warning late left_s=0.5\n", line)
+    assert json.loads(run_with_terminal(PROGRAM.format(", 'json'")))["left_s"] == 0.5
+
+
+def test_text_is_possible_without_a_terminal(capfd: pytest.CaptureFixture[str]) -> None:
+    """A traceback follows its line; lines of libraries have the same form."""
+    configure_logging("worker", "info", "text")
+    try:
+        int("x")
+    except ValueError:
+        structlog.get_logger().exception("failed", part="disk")
+    logging.getLogger("any").warning("port %d", 80)
+    first, *trace, last = capfd.readouterr().out.splitlines()
+    assert first[8:] == " error   failed part=disk"
+    assert (trace[0], trace[-1]) == (
+        "Traceback (most recent call last):",
+        "ValueError: invalid literal for int() with base 10: 'x'",
+    )
+    assert last[8:] == " warning port 80"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"event": "Redis answers again"},
+        {"event": "cannot claim", "reason": "Redis did not answer (TimeoutError): try again."},
+        {"event": "request failed", "message": "Redis is out of reach: try again."},
+        {"event": "submit failed", "exception": "Traceback: RedisUnreachableError"},
+    ],
+    ids=["message", "reason", "answer", "exception"],
+)
+def test_lines_about_redis_say_where_it_is(fields: dict[str, str], capfd: pytest.CaptureFixture[str]) -> None:
+    """Other lines do not."""
+    configure_logging("worker", "info", "json", "redis.example:6380")
+    structlog.get_logger().warning(**fields)
+    structlog.get_logger().warning("the engine died")
+    first, second = logged(capfd)
+    assert first["redis"] == "redis.example:6380"
+    assert "redis" not in second
 
 
 def test_a_closed_log_does_not_stop_the_process(tmp_path: Path) -> None:

@@ -1,0 +1,316 @@
+"""The log lines of requests: who sent what to which route, how it ended, and nothing that the client wrote."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import Any
+
+import httpx
+import pytest
+
+from shared import api_keys
+from shared.api_keys import Scope, new_key
+from shared.connection import QueueConnections
+from shared.settings import QueueSettings
+from tests import plain_http
+from tests.integration.gateway.gateway_cluster import GatewayCluster, GatewayProcess, exchange_bytes, log_lines
+from tests.processes import Program
+from tests.servers import Server
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.redis, pytest.mark.timeout(90)]
+
+MARK = "zqxjv-marker"
+OUTCOMES = ("request refused", "request failed", "request served", "client left")
+
+
+def request_lines(gateway: GatewayProcess) -> list[dict[str, Any]]:
+    """Returns the log lines about requests; those of probes, which the tests send too, are left out."""
+    lines = [line for line in log_lines(gateway.program) if line["msg"] in OUTCOMES]
+    return [line for line in lines if line.get("route") not in ("/livez", "/readyz")]
+
+
+async def create_key(redis_url: str, tenant: str, *scopes: Scope, lifetime_s: float | None = None) -> str:
+    """Creates an API key and returns it."""
+    queue = QueueConnections(QueueSettings(redis_url=redis_url), "any", "test")
+    key, key_with_secret = new_key(scopes, tenant=tenant, lifetime_s=lifetime_s)
+    await api_keys.add(queue.connection("keys"), key)
+    await queue.close()
+    return key_with_secret
+
+
+def call(gateway: GatewayProcess, method: str, path: str, key: str = "", body: object = None) -> httpx.Response:
+    """Sends a request with an API key, or without."""
+    headers = {"authorization": f"Bearer {key}"} if key else {}
+    return httpx.request(method, f"{gateway.url}{path}", json=body, headers=headers, timeout=30, trust_env=False)
+
+
+async def test_a_refused_request_is_one_line_that_says_who_and_why(
+    isolated_cluster: GatewayCluster, own_redis: Server
+) -> None:
+    """Route, method, status, code, message, model, tenant, key, address and time; what is unknown is left out."""
+    key = await create_key(own_redis.url, "team-a", "embed")
+    old = await create_key(own_redis.url, "team-a", "embed", lifetime_s=-1)
+    gateway, _ = await asyncio.gather(isolated_cluster.start_gateway(auth="on"), isolated_cluster.start_worker())
+    await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
+    requests = {
+        ("POST", "/embed", key, ()): {
+            "route": "/embed",
+            "status": 400,
+            "code": "invalid_request",
+            "key_id": key.partition(".")[0],
+            "tenant": "team-a",
+            "message": "texts is empty: send at least one text.",
+        },
+        ("POST", "/embed", "", ("a",)): {
+            "route": "/embed",
+            "status": 401,
+            "code": "invalid_api_key",
+            "message": "Send an API key: Authorization: Bearer <key>, or x-api-key: <key>.",
+        },
+        ("POST", "/batch_embed", f"{MARK}.{MARK}", ("a",)): {
+            "route": "/batch_embed",
+            "status": 401,
+            "code": "invalid_api_key",
+            "message": "This key is unknown, was revoked, or has expired.",
+        },
+        ("POST", "/v1/embeddings", old, ("a",)): {
+            "route": "/v1/embeddings",
+            "status": 401,
+            "code": "invalid_api_key",
+            "key_id": old.partition(".")[0],
+            "message": "This key is unknown, was revoked, or has expired.",
+        },
+        ("POST", "/jobs", key, ("a",)): {
+            "route": "/jobs",
+            "status": 403,
+            "code": "forbidden",
+            "key_id": key.partition(".")[0],
+            "tenant": "team-a",
+            "message": "This key lacks the scope jobs: its scopes are embed.",
+        },
+        ("GET", f"/jobs/{MARK}", "", None): {
+            "route": "/jobs/{id}",
+            "status": 401,
+            "code": "invalid_api_key",
+            "message": "Send an API key: Authorization: Bearer <key>, or x-api-key: <key>.",
+        },
+        ("GET", f"/{MARK}", key, None): {
+            "status": 404,
+            "code": "not_found",
+            "key_id": key.partition(".")[0],
+            "tenant": "team-a",
+            "message": "…: see /docs for all routes.",
+        },
+        ("DELETE", "/embed", key, None): {
+            "route": "/embed",
+            "status": 405,
+            "code": "method_not_allowed",
+            "key_id": key.partition(".")[0],
+            "tenant": "team-a",
+            "message": "…: see /docs for all routes.",
+        },
+    }
+    for method, path, api_key, texts in requests:
+        call(gateway, method, path, api_key, None if texts is None else {"texts": texts})
+    lines = request_lines(gateway)
+    assert len(lines) == len(requests)
+    for line, (request, expected) in zip(lines, requests.items(), strict=True):
+        varying = {name: line.pop(name) for name in ("ts", "request_id", "took_ms")}
+        assert varying["took_ms"] >= 0
+        common = {"level": "info", "msg": "request refused", "service": "gateway", "client": "127.0.0.1"}
+        assert line == {**common, "method": request[0], **expected}
+    assert MARK not in gateway.program.output
+
+
+async def test_a_failed_request_is_an_error_with_its_model(cluster: GatewayCluster, fake_heartbeat: None) -> None:
+    """A status of 500 or more is the cluster's fault."""
+    gateway = await cluster.start_gateway()
+    assert gateway.embed({"text": "a"}, x_timeout_ms="100", x_tenant="team-a", x_request_id="r-1").status_code == 504
+    [line] = request_lines(gateway)
+    expected = {
+        "level": "error",
+        "msg": "request failed",
+        "status": 504,
+        "code": "deadline_exceeded",
+        "route": "/embed",
+    }
+    expected |= {"model": cluster.queue, "tenant": "team-a", "request_id": "r-1", "client": "127.0.0.1"}
+    assert expected.items() <= line.items()
+    assert line["took_ms"] >= 100
+
+
+@pytest.mark.parametrize(
+    ("trusted", "address"),
+    [("127.0.0.0/8", "203.0.113.7"), (None, "127.0.0.1"), ("198.51.100.0/24", "127.0.0.1")],
+    ids=["trusted", "no proxy trusted", "another proxy trusted"],
+)
+async def test_the_address_is_the_client_s_behind_a_trusted_proxy(
+    cluster: GatewayCluster, trusted: str | None, address: str
+) -> None:
+    """Otherwise it is that of the connection: a client may not choose it."""
+    gateway = await cluster.start_gateway(trusted_proxies=trusted)
+    gateway.embed({"texts": []}, x_forwarded_for="203.0.113.7")
+    gateway.embed({"text": 1, "texts": []}, x_forwarded_for=MARK)
+    assert request_lines(gateway)[0]["client"] == address
+    assert MARK not in gateway.program.output
+
+
+async def test_equal_refusals_are_counted(cluster: GatewayCluster) -> None:
+    """The first is a line at once; one more says how many followed, whatever their texts, ids and addresses."""
+    gateway = await cluster.start_gateway()
+    for number in range(50):
+        gateway.embed({"texts": []}, x_request_id=f"r-{number}")
+        gateway.embed({"texts": [number]}, x_tenant=f"tenant-{number}")
+    [first] = request_lines(gateway)
+    assert (first["request_id"], "repeated" in first) == ("r-0", False)
+    await wait_until(lambda: len(request_lines(gateway)) > 1, "the others are counted", timeout_s=20)
+    count = request_lines(gateway)[1]
+    assert (count["repeated"], count["code"], count["route"], count["msg"]) == (
+        *(99, "invalid_request", "/embed"),
+        "request refused",
+    )
+    assert 0 < count["in_s"] < 20
+
+
+async def test_the_access_log_has_one_line_for_each_request(cluster: GatewayCluster) -> None:
+    """Served and refused ones, none of them left out; and a refused one has all that it has without."""
+    gateway, _ = await asyncio.gather(cluster.start_gateway(access_log=True), cluster.start_worker())
+    await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
+    for number in range(3):
+        assert gateway.embed({"texts": [MARK]}, x_request_id=f"r-{number}", x_tenant="team-a").status_code == 200
+        assert gateway.embed({"texts": []}, x_request_id=f"r-{number}").status_code == 400
+    job = plain_http.post(f"{gateway.url}/jobs", json={"texts": ["a"]}).json()
+    assert plain_http.get(f"{gateway.url}/jobs/{job['id']}?wait=10").status_code == 200
+    assert plain_http.get(f"{gateway.url}/v1/models?{MARK}").status_code == 200
+    lines = request_lines(gateway)
+    served = {"level": "info", "msg": "request served", "route": "/embed", "method": "POST", "status": 200}
+    served |= {"model": cluster.queue, "tenant": "team-a", "client": "127.0.0.1"}
+    refused = {"msg": "request refused", "status": 400, "code": "invalid_request", "route": "/embed"}
+    refused |= {"message": "texts is empty: send at least one text."}
+    for number in range(3):
+        assert {**served, "request_id": f"r-{number}"}.items() <= lines[2 * number].items()
+        assert {**refused, "request_id": f"r-{number}"}.items() <= lines[2 * number + 1].items()
+    assert [(line["method"], line.get("route"), line["status"]) for line in lines[6:]] == [
+        *(("POST", "/jobs", 202), ("GET", "/jobs/{id}", 200), ("GET", "/v1/models", 200)),
+    ]
+    assert all(line["took_ms"] >= 0 for line in lines)
+    assert MARK not in gateway.program.output
+
+
+async def test_without_it_served_requests_and_probes_write_nothing(served: GatewayProcess) -> None:
+    """No line for what went well, nor for health."""
+    before = served.program.output
+    assert served.embed({"text": "a"}).status_code == 200
+    for path in ("/health", "/ping", "/v1/models", "/readyz"):
+        assert plain_http.get(f"{served.url}{path}").status_code == 200
+    assert served.program.output == before
+
+
+@pytest.mark.parametrize("access_log", [False, True])
+async def test_no_line_has_what_a_client_wrote(cluster: GatewayCluster, access_log: bool) -> None:
+    """Wherever it stands: in a text, a field's name, a model's name, a path, a query or a header."""
+    gateway, _ = await asyncio.gather(
+        cluster.start_gateway(log_level="debug", access_log=access_log, trusted_proxies="127.0.0.0/8"),
+        cluster.start_worker(),
+    )
+    await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
+    bodies: dict[str, list[dict[str, Any]]] = {
+        "/embed": [
+            {MARK: 1, "text": "a"},
+            {"text": {MARK: 1}},
+            {"text": "a", "model": MARK},
+            {"text": "a", "prompt_name": MARK},
+        ],
+        "/v1/embeddings": [
+            {"input": MARK, "model": MARK},
+            {"input": "a", "encoding_format": MARK},
+            {"input": {MARK: MARK}},
+        ],
+        "/predict": [{"input": MARK}, {"inputs": MARK}, {"input": {"npy": MARK}}],
+        "/jobs": [
+            {MARK: 1, "texts": ["a"]},
+            {"texts": [MARK], "priority": MARK},
+            {"texts": [1, MARK]},
+            {"input": MARK},
+        ],
+        "/embed_all": [{"inputs": {MARK: MARK}}, {"inputs": "a", "prompt_name": MARK}],
+        "/similarity": [{"inputs": {"source_sentence": MARK}}],
+        f"/{MARK}": [{}],
+        f"/jobs/{MARK}": [{}],
+    }
+    names = ("x-priority", "x-timeout-ms", "idempotency-key", "x-model", "prefer", "content-type", "x-forwarded-for")
+    headers: list[dict[str, str]] = [{name: f"{MARK} {MARK}"} for name in (*names, "x-tenant", "x-request-id")]
+    for path, values in bodies.items():
+        for value in values:
+            for each in [*headers, {}, {"prefer": "respond-async"}]:
+                plain_http.post(f"{gateway.url}{path}?{MARK}", json=value, headers=each, timeout=30)
+    for path in (f"/v1/models/{MARK}", f"/jobs/{MARK}", f"/jobs?wait={MARK}", f"/info?{MARK}"):
+        plain_http.get(f"{gateway.url}{path}", headers={"x-model": MARK})
+    assert len(request_lines(gateway)) > 5
+    assert all(MARK not in program.output for program in cluster.processes._all)
+
+
+async def test_what_is_not_http_and_clients_that_leave_are_lines_too(served: GatewayProcess) -> None:
+    """With an address. A flood of the former is one line; uvicorn's own warnings are silent."""
+    for _ in range(5):
+        assert exchange_bytes(served.port, f"{MARK}\r\n\r\n".encode()).startswith(b"HTTP/1.1 400 ")
+    [line] = [line for line in request_lines(served) if line["code"] == "invalid_http"]
+    assert (line["client"], line["message"]) == ("127.0.0.1", "Invalid HTTP request received.")
+    assert "uvicorn" not in served.program.output
+    with socket.create_connection(("127.0.0.1", served.port)) as connection:
+        connection.sendall(
+            b"POST /embed HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{"
+        )
+    await wait_until(lambda: bool(served.program.log_records("client left")), "the departure is logged")
+    line = served.program.log_records("client left")[0]
+    assert (line["status"], line["level"], line["route"], line["client"]) == (499, "info", "/embed", "127.0.0.1")
+
+
+async def test_lines_about_redis_name_its_address(isolated_cluster: GatewayCluster, own_redis: Server) -> None:
+    """In both processes, and in refused requests; repeated lines are counted."""
+    gateway, worker = await asyncio.gather(
+        isolated_cluster.start_gateway(redis_grace_s=0), isolated_cluster.start_worker()
+    )
+    await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
+    own_redis.stop()
+    await wait_until(lambda: gateway.missing() == ["redis"], "the gateway sees that Redis is gone")
+    await wait_until(lambda: bool(worker.log_records("no heartbeat")), "the worker too")
+    assert gateway.embed({"text": "a"}, x_timeout_ms="300").status_code == 503
+    await wait_until(
+        lambda: any("repeated" in each for each in worker.log_records("cannot claim")),
+        "repeats are counted",
+        timeout_s=20,
+    )
+    address = f"127.0.0.1:{own_redis.port}"
+    for program, messages in (
+        (gateway.program, {"gateway starts", "Redis is out of reach", "request failed"}),
+        (worker, {"worker starts", "no heartbeat", "cannot claim"}),
+    ):
+        lines = log_lines(program)
+        assert messages <= {line["msg"] for line in lines}
+        assert all(line["redis"] == address for line in lines if "Redis" in str(line) or line["msg"] in messages)
+    assert sum("repeated" not in each for each in worker.log_records("cannot claim")) <= 4, "one of each reason"
+    own_redis.start()
+    await wait_until(lambda: gateway.missing() == [], "the gateway serves again", timeout_s=20)
+    assert gateway.program.log_records("Redis answers again")[0]["redis"] == address
+
+
+async def test_lines_about_redis_have_no_password(cluster: GatewayCluster) -> None:
+    """Nor a user."""
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    url = f"redis://{MARK}:{MARK}@127.0.0.1:{port}/0"
+    programs: list[Program] = [
+        await cluster.processes.start(name, module, cluster.env(redis_url=url, model="null", log_level="debug"))
+        for name, module in (("gateway", "api"), ("worker", "gpuworker"))
+    ]
+    for program in programs:
+        await wait_until(
+            lambda program=program: any("Redis" in each.get("reason", "") for each in log_lines(program)),  # type: ignore[misc]
+            "Redis is missed",
+            timeout_s=30,
+        )
+        assert f"127.0.0.1:{port}" in program.output
+        assert MARK not in program.output

@@ -1,0 +1,118 @@
+"""The logs of `redbatch gateway` and `redbatch worker` on a terminal, and elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from tests import plain_http
+from tests.users import as_user
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.redis, pytest.mark.timeout(60)]
+
+LINE = re.compile(r"\d\d:\d\d:\d\d (info   |warning) \S")
+COMMANDS = {"gateway": ("--port", "0"), "worker": ("--model", "null")}
+MESSAGES = {
+    "gateway": ["gateway starts", "gateway drains", "gateway stopped"],
+    "worker": ["worker starts", "engine ready", "worker drains", "worker drained"],
+}
+
+
+class Terminal:
+    """A terminal, and a command that runs in it."""
+
+    def __init__(self, *arguments: str, **variables: str) -> None:
+        self._master, terminal = os.openpty()
+        os.set_blocking(self._master, False)
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("REDBATCH_")}
+        self.process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "redbatch", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=terminal,
+            stderr=terminal,
+            env=environment | variables,
+            start_new_session=True,
+        )
+        os.close(terminal)
+        self._output = b""
+
+    @property
+    def output(self) -> str:
+        """What the command has written so far."""
+        with contextlib.suppress(OSError):  # nothing at present, or the command has ended
+            while data := os.read(self._master, 65_536):
+                self._output += data
+        return self._output.decode().replace("\r\n", "\n")
+
+    async def stop(self) -> None:
+        """Ends the command as Ctrl-C does, and reads the rest of its output."""
+        self.process.terminate()
+        await wait_until(lambda: bool(self.output) and self.process.poll() is not None, "it has ended", timeout_s=20)
+        assert self.process.returncode == 0
+        assert self.output
+
+    def close(self) -> None:
+        """Ends what still runs."""
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        os.close(self._master)
+
+
+def answers(port: int) -> bool:
+    """Whether a port is served."""
+    try:
+        return plain_http.get(f"http://127.0.0.1:{port}/livez").status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+@pytest.fixture(params=COMMANDS)
+def command(request: pytest.FixtureRequest) -> str:
+    """The command."""
+    return str(request.param)
+
+
+@pytest.fixture(params=[{}, {"REDBATCH_LOG_FORMAT": "json"}], ids=["auto", "json"])
+def terminal(
+    request: pytest.FixtureRequest, command: str, redis_url: str, queue_name: str
+) -> Iterator[tuple[Terminal, bool]]:
+    """The command on a terminal, and whether its lines are to be JSON."""
+    options = ("--admin-port", "0", "--queue", queue_name, "--drain-delay-s", "0")[: 6 if command == "gateway" else 4]
+    url = as_user(redis_url, command)
+    terminal = Terminal(command, "--redis-url", url, *COMMANDS[command], *options, **request.param)
+    yield terminal, bool(request.param)
+    terminal.close()
+
+
+async def test_lines_on_a_terminal_are_for_people_unless_set(
+    command: str, terminal: tuple[Terminal, bool], queue_name: str
+) -> None:
+    """Each message is there once, in Redbatch's words: nothing of uvicorn, nothing twice."""
+    running, is_json = terminal
+    ready = MESSAGES[command][-3]
+    await wait_until(lambda: ready in running.output, lambda: f"it is ready:\n{running.output}", timeout_s=30)
+    port = re.search(r'admin_port"?[=:](\d+)' if command == "worker" else r'\bport"?[=:](\d+)', running.output)
+    assert port is not None
+    await wait_until(lambda: answers(int(port[1])), "it serves")
+    await running.stop()
+    lines = running.output.splitlines()
+    if is_json:
+        messages = [json.loads(line)["msg"] for line in lines]
+    else:
+        assert [line for line in lines if not LINE.match(line)] == []
+        messages = [line[17:] for line in lines]
+    assert [sum(each.startswith(message) for each in messages) for message in MESSAGES[command]] == [1] * len(
+        MESSAGES[command]
+    )
+    assert len(lines) == len(set(lines))
+    assert not re.search("uvicorn|server process|application", running.output, re.IGNORECASE)
