@@ -55,6 +55,8 @@ class RequestOptions(BaseModel):
 class EmbedBody(RequestOptions):
     """Body of POST /embed: `text` for one vector, or `texts` for several."""
 
+    model_config = ConfigDict(json_schema_extra={"examples": [{"text": "Hello, world"}, {"texts": ["one", "two"]}]})
+
     text: str | None = Field(default=None, description="One text.", examples=["Hello, world"])
     # fail_fast: a body of a million numbers would make a million errors, and block all other requests for seconds
     texts: list[str] | None = Field(default=None, description="Several texts.", fail_fast=True)
@@ -62,6 +64,8 @@ class EmbedBody(RequestOptions):
 
 class BatchBody(RequestOptions):
     """Body of POST /batch_embed."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"texts": ["one", "two"]}]})
 
     texts: list[str] = Field(description="Several texts.", min_length=1, fail_fast=True)
 

@@ -53,7 +53,11 @@ def _query(name: str, maximum: int, description: str) -> Schema:
     return {"name": name, "in": "query", "schema": schema, "description": description}
 
 
-_LINE = {"type": "string", "description": 'A text, {"text": ...} or {"input": ...} on each line.'}
+_LINE = {
+    "type": "string",
+    "description": 'A text, {"text": ...} or {"input": ...} on each line.',
+    "examples": ['{"text": "one"}\n{"text": "two"}\n'],
+}
 _JOB_BODY = request_of(body_schema(JobBody))
 _JOB_BODY["requestBody"]["content"] |= {kind: {"schema": _LINE} for kind in NDJSON_TYPES}
 _JOB_BODY["parameters"] = [

@@ -23,7 +23,9 @@ INPUT_FIELDS = ("input", "inputs")
 class JobBody(BaseModel):
     """Body of POST /jobs, unless its content type is one of lines."""
 
-    model_config = ConfigDict(strict=True, extra="forbid")
+    model_config = ConfigDict(
+        strict=True, extra="forbid", json_schema_extra={"examples": [{"texts": ["one", "two"]}, {"inputs": [7, 8]}]}
+    )
 
     text: str | None = Field(default=None, description="One text.", examples=["Hello, world"])
     texts: list[str] | None = Field(default=None, description="Several texts.", fail_fast=True)
