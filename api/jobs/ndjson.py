@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import orjson
 
+from api.dialects.strict_body import unknown_field_error
+from api.dialects.text_options import TEXT_OPTIONS
 from api.jobs.inputs import JobInput, check_text, check_value
 from shared.errors import InvalidRequestError, TooLargeError
 from shared.messages import EMBED, PREDICT
@@ -15,10 +17,13 @@ MAX_FRAMING_BYTES = 4_096
 """Maximum bytes of a line beside its input."""
 
 
+LINE_FIELDS = ("text", "input")
+
+
 class NdjsonReader:
     """Parses lines: each a text (a string, or an object with a field `text`), or each an object with a field `input`.
 
-    `input` is any JSON value, for a function. Empty lines are skipped.
+    `input` is any JSON value, for a function. An object has no other field. Empty lines are skipped.
 
     Args:
         max_inputs: maximum number of inputs.
@@ -44,8 +49,8 @@ class NdjsonReader:
         """Returns the inputs, or their errors, of the lines that this piece completes.
 
         Raises:
-            InvalidRequestError: a line holds no input, or one of another kind than the lines before; the message names
-                the line.
+            InvalidRequestError: a line holds no input, one of another kind than the lines before, or an unknown field;
+                the message names the line.
             TooLargeError: there are too many inputs, or a line is longer than any valid one.
         """
         *lines, self._rest = (self._rest + piece).split(b"\n")
@@ -72,6 +77,8 @@ class NdjsonReader:
         self.inputs += 1
         if self.inputs > self._max_inputs:
             raise TooLargeError(f"There are over {self._max_inputs} inputs: split them into several jobs.")
+        if isinstance(value, dict):
+            self._check_fields(value)
         if isinstance(value, dict) and "input" in value and "text" not in value:
             self._check_kind(PREDICT)
             return check_value(value["input"], self._max_input_bytes)
@@ -80,6 +87,15 @@ class NdjsonReader:
             raise InvalidRequestError(f'Line {self._line}: send "...", {{"text": "..."}} or {{"input": ...}}.')
         self._check_kind(EMBED)
         return check_text(text, self._max_chars)
+
+    def _check_fields(self, value: dict[str, object]) -> None:
+        for name in value:
+            if name in TEXT_OPTIONS:
+                message = f"{name} is for the whole job: send it in the query, as POST /jobs?{name}=..."
+                raise InvalidRequestError(f"Line {self._line}: {message}", param=name)
+            if name not in LINE_FIELDS:
+                error = unknown_field_error(name, LINE_FIELDS)
+                raise InvalidRequestError(f"Line {self._line}: {error.message}", param=error.param)
 
     def _check_kind(self, op: str) -> None:
         self.op = self.op or op
