@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError
 
@@ -99,7 +99,9 @@ class Native(BaseDialect):
     def encode_result(self, request: InferenceRequest, result: InferenceResult) -> bytes:
         """Returns the body of an answer with vectors."""
         rows = rows_of(result)
-        answer = {"embedding": rows[0]} if request.single else {"embeddings": rows}
+        answer: dict[str, Any] = {"embedding": rows[0]} if request.single else {"embeddings": rows}
+        if result.truncated:
+            answer["truncated"] = result.truncated
         return dump_json(answer | {"errors": encode_failures(result.parts)} if request.partial else answer)
 
 

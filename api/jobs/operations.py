@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from api.dialects.operations import IDEMPOTENCY, Operation, Schema, body_schema, error_answers, request_of
-from api.dialects.response_models import AcceptedJob, InputFailure, JobLinks, Vector
+from api.dialects.response_models import AcceptedJob, InputFailure, JobLinks, Truncated, Vector
 from api.dialects.text_options import TextOptions
 from api.jobs.schema import NDJSON_TYPES, JobBody
 
@@ -36,6 +36,7 @@ class JobResultPage(BaseModel):
     offset: int
     embeddings: list[Vector | list[Vector] | None] = Field(default_factory=list)
     outputs: list[Any] = Field(default_factory=list)
+    truncated: Truncated
     errors: list[InputFailure]
     next_url: str | None
 

@@ -52,8 +52,18 @@ class Committer:
         )
         self._wake.set()
 
-    def fail(self, in_flight_entry: InFlightEntry, code: str, message: str, *, dead: bool = False) -> None:
+    def fail(
+        self,
+        in_flight_entry: InFlightEntry,
+        code: str,
+        message: str,
+        *,
+        dead: bool = False,
+        input_index: int | None = None,
+    ) -> None:
         """Commits an error soon; with `dead`, the entry is kept among the dead letters.
+
+        If one of its inputs is known to be at fault, `input_index` is the index of that input in the entry.
 
         For a job, only those inputs are to fail that cannot run: an entry of several inputs is split into entries of
         one input each instead, unless its deadline has passed.
@@ -67,7 +77,7 @@ class Committer:
             self._wake.set()
             return
         metrics.FAILURES.labels(code).inc()
-        reply = Failure(entry.request_id, entry.position, entry.ref.n, code, message)
+        reply = Failure(entry.request_id, entry.position, entry.ref.n, code, message, input_index)
         self.answer(in_flight_entry, reply, f"{code}: {message}" if dead else "")
 
     def hand_back(self, entries: Sequence[Entry]) -> None:

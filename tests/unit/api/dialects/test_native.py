@@ -321,6 +321,17 @@ def test_an_answer_lists_each_failed_input() -> None:
     assert answer == {"embedding": None, "errors": [{"index": 0, "code": "too_large", "message": "cut it"}]}
 
 
+def test_an_answer_lists_the_inputs_that_were_cut() -> None:
+    """Their indices are in `truncated`, which is absent if nothing was cut."""
+    part = Vectors("r", 0, 2, 1, bytes(8))
+    many, one = InferenceRequest(("a", "b"), 1_000), InferenceRequest(("a",), 1_000, single=True)
+    cut = json.loads(Native().encode_result(many, InferenceResult([part], truncated=[1])))
+    assert cut == {"embeddings": [[0.0], [0.0]], "truncated": [1]}
+    assert "truncated" not in json.loads(Native().encode_result(many, InferenceResult([part])))
+    alone = InferenceResult([part._replace(n=1, data=bytes(4))], truncated=[0])
+    assert json.loads(Native().encode_result(one, alone)) == {"embedding": [0.0], "truncated": [0]}
+
+
 def test_a_batch_takes_only_texts() -> None:
     """POST /batch_embed refuses a single `text`, which belongs to /embed, and TEI's `inputs`."""
     batch = NativeBatch()

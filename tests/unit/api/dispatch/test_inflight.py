@@ -9,7 +9,7 @@ import pytest
 
 from api.dialects.request import InferenceRequest
 from api.dispatch.inflight import InFlight
-from shared.errors import DeadlineExceededError, InputFailedError, InternalError
+from shared.errors import DeadlineExceededError, InputFailedError, InternalError, InvalidRequestError
 from shared.messages import DECODE, EMBED, EMBED_ALL, TOKENIZE, Failure, NewEntry, Ref, Reply, Values, Vectors
 
 ID = "a" * 32
@@ -72,6 +72,16 @@ async def test_one_failed_entry_fails_the_request() -> None:
     assert request.accept(Failure(ID, 2, 2, "input_failed", "Input 2 failed."))
     assert not request.accept(vectors(2))
     with pytest.raises(InputFailedError, match=r"Input 2 failed\."):
+        await request.answer
+
+
+@pytest.mark.parametrize(("indices", "named"), [((), 3), ((5, 6, 7, 9), 9)])
+async def test_an_error_names_the_input_at_fault(indices: tuple[int, ...], named: int) -> None:
+    """By its index in the client's request, of which the inputs in flight may be a part."""
+    entries = [NewEntry(0, 2, 10, b""), NewEntry(2, 2, 10, b"")]
+    request = InFlight(ID, entries, 0.0, WHOLE._replace(indices=indices))
+    assert request.accept(Failure(ID, 2, 2, "invalid_request", "too long", 1))
+    with pytest.raises(InvalidRequestError, match=f"^Input {named}: too long$"):
         await request.answer
 
 
