@@ -19,6 +19,7 @@ class Job(JobLinks):
     n: int
     done: int
     failed: int
+    truncated_inputs: int
     revisions: list[str]
     created_at: float | None
     started_at: float | None

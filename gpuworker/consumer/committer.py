@@ -16,7 +16,7 @@ from shared.codec import encode_body, encode_reply
 from shared.connection import RedisConnection
 from shared.consumer import CommitOptions, EntryAnswer
 from shared.errors import DeadlineExceededError, RedisUnreachableError
-from shared.messages import Body, Entry, Failure, Ref, Reply
+from shared.messages import Body, Entry, Failure, Ref, Reply, Vectors
 from shared.process.backoff import Backoff
 
 log = structlog.get_logger()
@@ -47,9 +47,9 @@ class Committer:
     def answer(self, in_flight_entry: InFlightEntry, reply: Reply, died_of: str = "") -> None:
         """Commits a reply soon. Until then the entry stays in flight, so that it is renewed."""
         in_flight_entry.answered = True
-        self._pending.append(
-            EntryAnswer(in_flight_entry.entry, encode_reply(reply), died_of, isinstance(reply, Failure))
-        )
+        num_truncated = len(reply.truncated) if isinstance(reply, Vectors) else 0
+        encoded, is_failure = encode_reply(reply), isinstance(reply, Failure)
+        self._pending.append(EntryAnswer(in_flight_entry.entry, encoded, died_of, is_failure, num_truncated))
         self._wake.set()
 
     def fail(

@@ -98,7 +98,9 @@ def check_jobs(gateway: GatewayProcess) -> None:
     texts[2] = texts[40] = texts[41] = LONG
     for answer in (client.post({"texts": texts}), post(gateway, "/embed", {"texts": texts}, prefer="respond-async")):
         new_job = answer.json()
-        assert client.wait_until_ended(new_job)["status"] == "done"
+        job = client.wait_until_ended(new_job)
+        assert (job["status"], job["truncated_inputs"]) == ("done", 3)
+        assert client.get(new_job["result_url"], accept="application/x-npy").headers[COUNT] == "3"
         pages = {query: client.get(new_job["result_url"] + query).json() for query in ("", "?offset=41&limit=5")}
         assert [page["truncated"] for page in pages.values()] == [[2, 40, 41], [41]]
         assert "truncated" not in client.get(new_job["result_url"] + "?offset=50").json()
