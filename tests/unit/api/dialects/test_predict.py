@@ -85,7 +85,7 @@ def test_other_bodies_are_refused(body: object) -> None:
         ("prompt_name", "^prompt_name: a function has no such option"),
         ("truncate", "^truncate: a function has no such option"),
         ("dimensions", "^dimensions: a function has no such option"),
-        ("inputz", "^inputz: there is no such field; did you mean inputs\\?"),
+        ("inputss", "^inputss: there is no such field; did you mean inputs\\?"),
         ("time_out_ms", "^time_out_ms: .*did you mean timeout_ms"),
         ("texts", "^texts: there is no such field; the fields are .*input"),
     ],
