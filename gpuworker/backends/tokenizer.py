@@ -122,7 +122,7 @@ class ModelTokenizer:
 
     def _tokenized_text(self, encoded: Encoding) -> TokenizedInput:
         ids = encoded.ids
-        # `overflowing` copies what was cut off, so only a text of the maximum length is asked for it.
+        # `overflowing` copies what was cut off, so it is read for texts of the maximum length only.
         return TokenizedInput(ids, len(ids) == self.max_tokens and len(encoded.overflowing) > 0)
 
     def _cut_ids(self, data: bytes, cut: str) -> TokenizedInput:
