@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
@@ -29,7 +29,7 @@ class JobClient:
         return plain_http.post(f"{self.url}/jobs", json=body, headers=named, timeout=30)
 
     def post_lines(
-        self, lines: Sequence[object] | Iterator[bytes], *, query: dict[str, object] | None = None, **headers: str
+        self, lines: Sequence[object] | Iterator[bytes], *, query: Mapping[str, object] | None = None, **headers: str
     ) -> httpx.Response:
         """Posts a job as NDJSON, from values or from chunks of bytes, with options in the query."""
         named = self._headers | NDJSON | {name.replace("_", "-"): value for name, value in headers.items()}
