@@ -9,7 +9,7 @@ from pydantic import Field
 from api.dialects.strict_body import StrictBody
 from shared.codec import MAX_DIM, MAX_PROMPT_NAME
 from shared.errors import InvalidRequestError
-from shared.messages import Options
+from shared.messages import DEFAULT_OPTIONS, Options
 
 
 class TextOptions(StrictBody):
@@ -34,11 +34,14 @@ class TextOptions(StrictBody):
     @property
     def options(self) -> Options:
         """The options of the engine."""
+        if self.model_fields_set.isdisjoint(_NAMES):  # a tenth of the time of parsing a short text
+            return DEFAULT_OPTIONS
         side = self.truncation_direction or "right"
         return Options(self.prompt_name, self.normalize, self.dimensions, "no" if self.truncate is False else side)
 
 
 TEXT_OPTIONS = tuple(TextOptions.model_fields)
+_NAMES = frozenset(TEXT_OPTIONS)
 
 
 def function_option_error(name: str) -> InvalidRequestError:
