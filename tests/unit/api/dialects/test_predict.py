@@ -79,6 +79,24 @@ def test_other_bodies_are_refused(body: object) -> None:
         parse(body)
 
 
+@pytest.mark.parametrize(
+    ("field", "message"),
+    [
+        ("prompt_name", "^prompt_name: a function has no such option"),
+        ("truncate", "^truncate: a function has no such option"),
+        ("dimensions", "^dimensions: a function has no such option"),
+        ("inputss", "^inputss: there is no such field; did you mean inputs\\?"),
+        ("time_out_ms", "^time_out_ms: .*did you mean timeout_ms"),
+        ("texts", "^texts: there is no such field; the fields are .*input"),
+    ],
+)
+def test_an_option_of_texts_or_an_unknown_field_is_refused(field: str, message: str) -> None:
+    """The message names the field, whatever its value is."""
+    for value in (1, None):
+        with pytest.raises(InvalidRequestError, match=message):
+            parse({"input": 1, field: value})
+
+
 def test_too_many_or_too_long_inputs_are_refused() -> None:
     """Inputs have the same limits as texts; their length is that of their JSON."""
     with pytest.raises(TooLargeError, match="9 inputs are over the limit of 8"):
