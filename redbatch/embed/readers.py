@@ -103,7 +103,9 @@ def _parquet_rows(path: Path, column: str) -> Iterator[InputRow]:
     try:
         import pyarrow.parquet as pq
     except ImportError:
-        raise UnreadableFileError("reading .parquet needs pyarrow: pip install pyarrow") from None
+        raise UnreadableFileError(
+            "reading .parquet needs pyarrow: pip install -e '.[parquet]' in the checkout"
+        ) from None
     file = pq.ParquetFile(path)
     if column not in file.schema_arrow.names:
         columns = ", ".join(file.schema_arrow.names)

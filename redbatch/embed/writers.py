@@ -77,5 +77,7 @@ def _import_pyarrow() -> tuple[Any, Any]:
         import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError:
-        raise UnwritableFileError("writing .parquet needs pyarrow: pip install pyarrow") from None
+        raise UnwritableFileError(
+            "writing .parquet needs pyarrow: pip install -e '.[parquet]' in the checkout"
+        ) from None
     return pa, pq
