@@ -1,7 +1,7 @@
 # Read before each block of a document. The functions do what a reader does by hand: fill in the id of a job or a key, run
 # a server in another terminal, end a command with Ctrl-C. A failed request fails its command.
 #
-# Set from outside: STATE, a folder for the blocks of one document; PORT and REDIS_URL of the running cluster;
+# Set from outside: STATE, a folder for the blocks of one document; PORT and CLUSTER_REDIS of the running cluster;
 # SERVER_PORT and ADMIN_PORT of a server that the block starts.
 set -euo pipefail
 shopt -s nullglob
@@ -35,7 +35,7 @@ redbatch() {
     set -- "${FILLED[@]}"
     case "$*" in
     'up'* | 'gateway '* | 'worker '*) serve "$@" ;;
-    *' --watch'*) until_ctrl_c redbatch "$@" ;;
+    *' --watch'* | 'tune '*) until_ctrl_c redbatch "$@" ;;
     'embed '*) command redbatch "$@" --url "http://127.0.0.1:$PORT" ;;
     'jobs cancel '*) command redbatch "$@" 2>&1 | tee "$STATE/answer" || grep 'already ended' "$STATE/answer" ;;
     'keys create'*)
@@ -51,7 +51,7 @@ serve() {
     if [ "$1" = up ]; then
         TMPDIR=$STATE/temporary REDBATCH_PORT=$SERVER_PORT command redbatch "$@" >"$log" 2>&1 &
     else
-        REDBATCH_REDIS_URL=$REDIS_URL REDBATCH_PORT=$SERVER_PORT REDBATCH_ADMIN_PORT=$ADMIN_PORT \
+        REDBATCH_REDIS_URL=$CLUSTER_REDIS REDBATCH_PORT=$SERVER_PORT REDBATCH_ADMIN_PORT=$ADMIN_PORT \
             command redbatch "$@" >"$log" 2>&1 &
     fi
     servers+=($!)
@@ -69,12 +69,14 @@ until_ctrl_c() {
 
 python() {
     case "$*" in
-    *consume_results.py*) until_ctrl_c python "$@" ;;
+    *consume_results.py*)
+        if grep -q '"--redis"' "$1"; then set -- "$@" --redis "$CLUSTER_REDIS"; fi
+        until_ctrl_c python "$@" ;;
     *) command python "$@" ;;
     esac
 }
 
 redis-cli() {
-    if [ "$1" = -u ]; then command redis-cli "$@"; else command redis-cli -u "$REDIS_URL" "$@"; fi | tee "$STATE/answer"
+    if [ "$1" = -u ]; then command redis-cli "$@"; else command redis-cli -u "$CLUSTER_REDIS" "$@"; fi | tee "$STATE/answer"
     ! grep -E '^(\(error\)|ERR|WRONGTYPE|NOGROUP) ?' "$STATE/answer"
 }
