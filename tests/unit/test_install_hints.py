@@ -52,5 +52,5 @@ def test_hints_name_an_extra_and_the_checkout() -> None:
     assert len(in_messages) > 10
     assert all(editable and rest.startswith(" in the checkout") for editable, _, rest in in_messages), in_messages
     named = {extra for found in hints.values() for _, extras, _ in found for extra in extras.split(",")}
-    assert {"gateway", "local", "onnx", "openvino", "parquet", "tracing"} <= named | {"gateway"}
+    assert {"bench", "local", "onnx", "openvino", "parquet", "tracing"} <= named
     assert named - {"{process}"} <= EXTRAS.keys()
