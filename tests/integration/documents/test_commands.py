@@ -125,7 +125,8 @@ async def test_the_commands_of_the_documents_run(tmp_path: Path) -> None:
     failures: list[str] = []
     async with Processes(tmp_path) as processes:
         environment = activated() | {"TMPDIR": str(temporary)}
-        up = await processes.start("up", "redbatch up --port 0", environment, is_ready)
+        up = await processes.start("up", "redbatch up --port 0", environment)
+        await processes.wait_until_ready(up, is_ready, timeout_s=2 * BLOCK_S)  # it loads the real model
         await serve_squares(processes, place_of(tmp_path / "squares", up, temporary))
         for document in DOCUMENTS:
             place = place_of(tmp_path / document.stem, up, temporary)
