@@ -19,7 +19,7 @@ from shared.errors import InvalidRequestError
 
 if TYPE_CHECKING:
     from api.dialects.request import InferenceResult
-    from api.settings import RequestLimits
+    from api.settings_groups import RequestLimits
 
 TEI = Embed("/embed")
 HINT = ' Send {"text": "..."} or {"texts": ["..."]}.'

@@ -27,7 +27,7 @@ from shared.messages import Options
 
 if TYPE_CHECKING:
     from api.dialects.request import InferenceResult
-    from api.settings import RequestLimits
+    from api.settings_groups import RequestLimits
 
 
 class EmbeddingsBody(BaseModel):

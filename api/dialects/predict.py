@@ -23,7 +23,7 @@ from shared.messages import BYTES, NPY, PREDICT, Input, Values
 
 if TYPE_CHECKING:
     from api.dialects.request import InferenceResult
-    from api.settings import RequestLimits
+    from api.settings_groups import RequestLimits
 
 NULL = orjson.Fragment(b"null")
 

@@ -15,7 +15,7 @@ import structlog
 from api import metrics
 from api.dialects.request import InferenceRequest, InferenceResult
 from api.dispatch.dispatcher import Dispatcher
-from api.settings import CacheSettings
+from api.settings_groups import CacheSettings
 from shared import cache
 from shared.cache import CacheBound, CachedVector, cache_key
 from shared.connection import RedisConnection

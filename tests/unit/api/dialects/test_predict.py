@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from api.dialects.predict import Predict
 from api.dialects.request import InferenceRequest, InferenceResult
-from api.settings import GatewaySettings, RequestLimits
+from api.settings import GatewaySettings
+from api.settings_groups import RequestLimits
 from shared.codec import encode_binary
 from shared.errors import InvalidRequestError, RequestError, TooLargeError
 from shared.keys import BULK
