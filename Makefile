@@ -1,15 +1,16 @@
 # Redbatch: targets for development. `make` without a target lists them; .ci/run calls the same ones.
-# Most targets create the environment in .venv on first use, and update it when a lock file has changed.
+# Most targets create the environment in .venv on first use, and update it when a lock file has changed: `make run`
+# installs what running needs, the others what tests and checks need too. After that, neither installs anything again.
 
 PYTHON ?= python3.11
 BIN := .venv/bin
 READY := .venv/.ready
-MAKING := .venv/.making
-LOCKED := requirements/dev.lock requirements/torch.txt
+READY_RUN := .venv/.ready-run
 PIP_TOOLS := pip-tools==7.6.2
 
 # If PYTHON is given, only that one is tried; the default has an alternative.
 CANDIDATES := $(if $(filter file,$(origin PYTHON)),$(PYTHON) python3,$(PYTHON))
+ACTIVATE := To put redbatch and redis-cli on the PATH of a terminal: source .venv/bin/activate
 PIP := $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check --no-input
 
 # The tests run in one process more than there are cores, at most four, because they wait for other processes for a third
@@ -25,12 +26,13 @@ help: ## List the targets (this page)
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
 	@printf '\nThe first use creates the environment in .venv, which takes a few minutes; later uses reuse it.\n'
 	@printf 'ARGS passes arguments to the command:     make run ARGS="--workers 2"    make test ARGS="-k batching -x"\n'
-	@printf 'Another Python (3.11 or newer):           make setup PYTHON=/path/to/python3\n'
+	@printf 'Another Python (3.11 or newer):           make run PYTHON=/path/to/python3\n'
 
-setup: $(READY) ## Create the environment, and nothing else
-	@echo 'The environment in .venv is ready.'
+setup: $(READY) ## Create the environment for tests and checks, and nothing else
+	@echo 'The environment in .venv is ready. $(ACTIVATE)'
 
-run: $(READY) ## Start a complete cluster in this terminal (Ctrl-C stops it)
+run: $(READY_RUN) ## Start a complete cluster in this terminal (Ctrl-C stops it)
+	@echo '$(ACTIVATE)'
 	@exec $(BIN)/redbatch up $(ARGS)
 
 test: $(READY) ## Run all tests, with the Redis 6.2 of the environment
@@ -130,50 +132,13 @@ clean: ## Remove the environment and the files that tools create
 	@rm -rf .venv .bench .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .infinity_cache .coverage .coverage.* htmlcov dist
 	@find . -name .git -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +
 
-# The stamp contains the folder of the environment. The scripts in .venv/bin contain it too, so a moved copy is created
-# again, and so is an environment whose Python no longer exists.
-ifneq ($(shell test -x $(BIN)/python && cat $(READY) 2>/dev/null),$(CURDIR))
-$(READY): FORCE
+# FORCE: the environment was moved, or its Python no longer exists.
+ifneq ($(shell test -x $(BIN)/python && cat $(READY_RUN) 2>/dev/null),$(CURDIR))
+$(READY_RUN): FORCE
 endif
 
-# $(MAKING) exists while the steps run. If it exists without a running make (which holds the lock), the environment is
-# incomplete and is removed. A step that fails by itself removes $(MAKING): pip undoes an unfinished installation, so the
-# next make continues from there.
-$(READY): $(LOCKED)
-	@set -eu; interrupted=; trap 'interrupted=yes' INT TERM HUP; \
-	exec 9<Makefile; \
-	if command -v flock >/dev/null && ! flock -n 9; then \
-	    echo 'Waiting for another make that creates or updates the environment ...'; flock 9; fi; \
-	if [ -x $(BIN)/python ] && [ "$$(cat $@ 2>/dev/null)" = '$(CURDIR)' ]; then \
-	    stale=$$(find $(LOCKED) -newer $@); [ -n "$$stale" ] || exit 0; \
-	    echo "Updating the environment in .venv ($$(echo $$stale) changed) ..."; \
-	else \
-	    if [ -e $@ ] || [ -e $(MAKING) ]; then echo 'Removing the unusable environment in .venv ...'; rm -rf .venv; fi; \
-	    echo 'Creating the environment in .venv (first time: a few minutes) ...'; \
-	fi; \
-	mkdir -p .venv; : >$(MAKING); rm -f $@; \
-	export PIP_ROOT_USER_ACTION=ignore; \
-	{ \
-	    if ! $(BIN)/python -c 'import sys, pip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
-	        for python in $(CANDIDATES) ''; do \
-	            if "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then break; fi; \
-	        done && \
-	        if [ -z "$$python" ]; then \
-	            echo 'Redbatch needs Python 3.11 or newer; tried: $(CANDIDATES).' >&2; \
-	            echo 'Choose one with: make setup PYTHON=/path/to/python3' >&2; false; \
-	        fi && \
-	        echo "  Python: $$python ($$("$$python" -c 'import platform; print(platform.python_version())'))" && \
-	        rm -rf .venv && mkdir .venv && : >$(MAKING) && "$$python" -m venv .venv; \
-	    fi && \
-	    echo "  PyTorch: $$(cat requirements/torch.txt) (the largest download)" && \
-	    $(PIP) install -r requirements/torch.txt && \
-	    echo '  All other packages, as locked in requirements/dev.lock' && \
-	    $(PIP) install --no-deps --require-hashes -r requirements/dev.lock && \
-	    echo '  Redbatch itself, in place' && \
-	    $(PIP) install --no-deps -e . && \
-	    [ -z "$$interrupted" ]; \
-	} || { \
-	    if [ -z "$$interrupted" ]; then rm -f $(MAKING); echo 'The environment is incomplete: see the error above.' >&2; fi; \
-	    exit 1; \
-	}; \
-	printf '%s\n' '$(CURDIR)' >$@; rm -f $(MAKING)
+$(READY_RUN): requirements/torch.txt requirements/local.lock
+	@PYTHONS='$(CANDIDATES)' exec requirements/install.sh
+
+$(READY): requirements/dev.lock $(READY_RUN)
+	@PYTHONS='$(CANDIDATES)' exec requirements/install.sh dev

@@ -17,7 +17,7 @@ from api.dialects.base import BaseDialect
 from api.dialects.headers import media_type_of, prefers_async
 from api.dialects.job_options import JobOptions, parse_job_options
 from api.dialects.operations import JSON
-from api.dialects.request import PREFER_HEADER
+from api.dialects.request import PREFER_HEADER, TRUNCATED_HEADER
 from api.http.body import LARGE_BODY_BYTES, BodyLimits, BodyUnreadError, read_body
 from api.http.client_connection import CLIENT, ClientConnection, client_address
 from api.http.error_responses import answer_errors
@@ -146,6 +146,8 @@ async def _answer(exchange: Exchange) -> Response:
         client.unwatch()
     headers = exchange.dialect.headers(state, request, result, time.monotonic() - exchange.start)
     headers["x-request-id"] = exchange.request_id
+    if result.truncated:
+        headers[TRUNCATED_HEADER] = str(len(result.truncated))
     return Response(exchange.dialect.encode_result(request, result), 200, headers, JSON)
 
 

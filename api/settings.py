@@ -1,91 +1,25 @@
-"""Settings of a gateway: flat for flags and environment variables, in groups for the code that uses them."""
+"""Settings of a gateway: flat, for flags and environment variables."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
+from api.settings_groups import (
+    CacheSettings,
+    Durability,
+    JobSettings,
+    QueueLimits,
+    RequestLimits,
+    ResultsPayload,
+    TenantSettings,
+)
 from shared.codec import MAX_INPUT_BYTES
-from shared.messages import NO_RESULTS, PREDICT
 from shared.option_words import Takes
 from shared.settings import DEFAULT_MODEL, Host, QueueName, QueueSettings, queue_slug
-
-Durability = Literal["none", "aof", "replicas"]
-ResultsPayload = Literal["auto", "inline", "none"]
-
-
-@dataclass(frozen=True, slots=True)
-class RequestLimits:
-    """Bounds of one request: inputs, the length of an input, bytes of a body, and its default time.
-
-    A text is bounded in characters, an input of a function in bytes.
-    """
-
-    max_inputs: int
-    max_input_chars: int
-    max_input_bytes: int
-    max_body_bytes: int
-    max_v1_body_bytes: int
-    max_predict_body_bytes: int
-    body_timeout_s: float
-    timeout_ms: int
-    timeout_per_input_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class QueueLimits:
-    """Bounds of the whole queue, waiting and running: `max_tokens` are estimated, `max_bytes` those of functions."""
-
-    max_inputs: int
-    max_tokens: int
-    max_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class TenantSettings:
-    """Default rate limit of a tenant. `tokens_per_s` 0: no limit; `burst_tokens` 0: derived from the rate."""
-
-    tokens_per_s: float
-    burst_tokens: int
-
-
-@dataclass(frozen=True, slots=True)
-class CacheSettings:
-    """The cache of vectors in Redis. `max_bytes` 0: no cache."""
-
-    max_bytes: int
-    ttl_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class JobSettings:
-    """Bounds and durability of jobs.
-
-    `max_owed_inputs` bounds the inputs of all jobs that have no result yet, and `max_memory_ratio` the fraction of its
-    maxmemory that Redis may use. `results_payload` and `max_inline_bytes` say what the results stream carries.
-    """
-
-    timeout_s: float
-    ttl_s: float
-    max_inputs: int
-    max_body_bytes: int
-    max_owed_inputs: int
-    inputs_per_entry: int
-    max_memory_ratio: float
-    durability: Durability
-    durable_s: float
-    results_payload: ResultsPayload
-    max_inline_bytes: int
-
-    def inline_bytes(self, op: str) -> int:
-        """Returns the maximum bytes of a job's results in the results stream: see JobSpec.max_inline_bytes."""
-        if self.results_payload == "none":
-            return NO_RESULTS
-        return self.max_inline_bytes if self.results_payload == "inline" or op == PREDICT else 0
 
 
 def parse_networks(text: str) -> list[IPv4Network | IPv6Network]:

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from api.http.auth import ApiKeyAuthenticator
 from api.http.body import BodyBudget
 from api.queues import Queues, ServedQueue
-from api.settings import GatewaySettings, JobSettings, RequestLimits, TenantSettings
+from api.settings import GatewaySettings
+from api.settings_groups import JobSettings, RequestLimits, TenantSettings
 from api.tenants import Tenant, tenant_from_header, tenant_from_key
 from shared.api_keys import Scope
 from shared.errors import ModelNotFoundError, NoWorkerError

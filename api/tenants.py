@@ -14,7 +14,7 @@ from shared.errors import InvalidRequestError
 from shared.tenants import NO_QUOTA, TENANT, ActiveTenants, Limits, Quota
 
 if TYPE_CHECKING:
-    from api.settings import TenantSettings
+    from api.settings_groups import TenantSettings
 
 TENANT_HEADER = "x-tenant"
 INTERACTIVE_SHARE = 0.8

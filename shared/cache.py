@@ -16,7 +16,11 @@ from shared.script_arguments import CacheRow
 
 DIGEST_BYTES = 20
 
-_HEAD = struct.Struct("<QI")
+_HEAD = struct.Struct("<QII")
+"""Of a stored vector: when it was stored, its tokens, and 1 if its input was truncated."""
+
+_FORMAT = 2
+"""Part of each key: vectors that older gateways stored have other keys, as these do not say what was truncated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,17 +32,21 @@ class CacheBound:
 
 
 class CachedVector(NamedTuple):
-    """A vector (little-endian float32), when it was stored (Redis' clock, ms), and the tokens of its input."""
+    """A vector (little-endian float32), and when it was stored (Redis' clock, ms).
+
+    Of its input: the number of tokens, and whether it was cut to the model's maximum length.
+    """
 
     at_ms: int
     tokens: int
     data: bytes
+    truncated: bool = False
 
 
 def cache_key(revision: str, options: Options, value: Input) -> bytes:
     """Returns the key of an input's vector in the cache. Raises UnicodeEncodeError: it holds a lone surrogate."""
     kind, data = (b"ids", value) if isinstance(value, bytes) else (b"text", value.encode())
-    head = repr((revision, *options)).encode()
+    head = repr((_FORMAT, revision, *options)).encode()
     return hashlib.blake2b(b"\0".join((head, kind, data)), digest_size=DIGEST_BYTES).digest()
 
 
@@ -56,7 +64,7 @@ async def store(
     """Stores vectors by name."""
     args: list[Argument] = [bound.max_bytes, bound.ttl_ms]
     for name, value in values.items():
-        args += CacheRow(name, _HEAD.pack(value.at_ms, value.tokens) + value.data)
+        args += CacheRow(name, _HEAD.pack(value.at_ms, value.tokens, value.truncated) + value.data)
     await connection.run(scripts.CACHE_STORE, keys.cache, args)
 
 
@@ -64,5 +72,5 @@ def _parse_vector(raw: bytes | None, since_ms: int) -> CachedVector | None:
     """Parses a vector from Redis, which is untrusted: anything else counts as not found."""
     if raw is None or len(raw) <= _HEAD.size or (len(raw) - _HEAD.size) % 4:
         return None
-    at_ms, tokens = _HEAD.unpack_from(raw)
-    return CachedVector(at_ms, tokens, raw[_HEAD.size :]) if at_ms >= since_ms else None
+    at_ms, tokens, truncated = _HEAD.unpack_from(raw)
+    return CachedVector(at_ms, tokens, raw[_HEAD.size :], bool(truncated)) if at_ms >= since_ms else None

@@ -205,6 +205,8 @@ def encode_reply(reply: Reply) -> bytes:
     head: dict[str, object] = {"v": VERSION, "id": reply.request_id, "pos": reply.position, "n": reply.n}
     if isinstance(reply, Failure):
         head |= {"code": reply.code, "message": reply.message}
+        if reply.input_index is not None:
+            head["input"] = reply.input_index
     else:
         timing = reply.timing
         head |= {
@@ -221,6 +223,8 @@ def encode_reply(reply: Reply) -> bytes:
             head |= {"dim": reply.dim, "revision": reply.revision, "data": reply.data}
             if reply.counts:
                 head["counts"] = reply.counts
+            if reply.truncated:
+                head["truncated"] = reply.truncated
     packed: bytes = msgpack.packb(head)
     return packed
 
@@ -238,7 +242,8 @@ def decode_reply(data: bytes) -> Reply:
     position = _integer(value, "pos", 0, 2**31)
     n = _integer(value, "n", 1, MAX_INPUTS)
     if "code" in value:
-        return Failure(request_id, position, n, _field(value, "code", str), _field(value, "message", str))
+        index = _integer(value, "input", 0, n - 1) if "input" in value else None
+        return Failure(request_id, position, n, _field(value, "code", str), _field(value, "message", str), index)
     batch = _integer(value, "batch", 0, 2**31)
     tokenize_ms = _finite_float(value, "tokenize_ms") if "tokenize_ms" in value else 0.0
     timing = Timing(_finite_float(value, "queue_ms"), _finite_float(value, "inference_ms"), batch, tokenize_ms)
@@ -252,7 +257,8 @@ def decode_reply(data: bytes) -> Reply:
     number = sum(counts) if counts else n
     if len(vectors) != number * dim * 4:
         raise CodecError(f"{len(vectors)} bytes are not {number} vectors of {dim} float32")
-    return Vectors(request_id, position, n, dim, vectors, timing, tokens, counts, revision)
+    truncated = _indices(value, "truncated", n) if "truncated" in value else ()
+    return Vectors(request_id, position, n, dim, vectors, timing, tokens, counts, revision, truncated)
 
 
 def _values(value: dict[str, Any], n: int) -> tuple[bytes, ...]:
@@ -270,6 +276,13 @@ def _integers(value: dict[str, Any], name: str, n: int) -> tuple[int, ...]:
         if type(each) is not int or each < 0:
             raise CodecError(f"field {name!r} is not a list of numbers")
     return tuple(counts)
+
+
+def _indices(value: dict[str, Any], name: str, n: int) -> tuple[int, ...]:
+    indices = value[name]
+    if type(indices) is not list or not all(type(each) is int and 0 <= each < n for each in indices):
+        raise CodecError(f"field {name!r} is not a list of indices below {n}")
+    return tuple(indices)
 
 
 def parse_entry(lane: int, raw: tuple[bytes, list[bytes]], attempts: int = 0) -> Entry | Ref:

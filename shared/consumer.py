@@ -104,12 +104,16 @@ class RenewResult:
 
 
 class EntryAnswer(NamedTuple):
-    """An encoded reply to an entry: an error if it `failed`. With `died_of`, the entry is also a dead letter."""
+    """An encoded reply to an entry: an error if it `failed`. With `died_of`, the entry is also a dead letter.
+
+    `num_truncated` of its inputs were cut to the model's maximum length.
+    """
 
     entry: Entry
     reply: bytes
     died_of: str = ""
     failed: bool = False
+    num_truncated: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +209,7 @@ async def commit(
             answer.died_of,
             job_position,
             entry.ref.n if answer.failed else 0,
+            answer.num_truncated,
         )
     _, won = await connection.run(scripts.COMMIT, names, args)
     return [bool(flag) for flag in won]

@@ -99,7 +99,7 @@ class Job:
 
     `n` inputs are `done`, `failed`, or waiting; `per_entry` of them are answered together, unless one of these fails.
     `revisions` are the revisions of the model that computed its results: several, if the model changed meanwhile. `op`
-    is the operation on each input, of messages.OPS.
+    is the operation on each input, of messages.OPS. `truncated` inputs were cut to the model's maximum length.
     """
 
     job_id: str
@@ -117,6 +117,7 @@ class Job:
     finished_ms: int | None = None
     revisions: tuple[str, ...] = ()
     op: str = EMBED
+    truncated: int = 0
 
     @property
     def ended(self) -> bool:
@@ -286,8 +287,8 @@ def _job(job_id: str, fields: Mapping[bytes, bytes]) -> Job | None:
             int(fields[name])
             for name in (b"lane", b"n", b"done", b"failed", b"per_entry", b"created_ms", b"expires_ms", b"ttl_ms")
         )
-        started_ms, finished_ms = (
-            int(fields[name]) if name in fields else None for name in (b"started_ms", b"finished_ms")
+        started_ms, finished_ms, truncated = (
+            int(fields[name]) if name in fields else None for name in (b"started_ms", b"finished_ms", b"truncated")
         )
     except (KeyError, ValueError):
         return None
@@ -310,4 +311,5 @@ def _job(job_id: str, fields: Mapping[bytes, bytes]) -> Job | None:
         finished_ms,
         tuple(fields.get(b"revisions", b"").decode("utf-8", "replace").split()),
         fields.get(b"op", EMBED.encode()).decode("ascii", "replace"),  # a job of an earlier version has none
+        truncated or 0,
     )

@@ -214,7 +214,7 @@ KEY_DOCS = (
         "hash",
         "both",
         _AFTER_END,
-        "the job: status, `op`, `n`, `done`, `failed`, owner, times",
+        "the job: status, `op`, `n`, `done`, `failed`, `truncated`, owner, times",
         "jobs",
     ),
     KeyDoc((f"{_Q}:job:<id>:in",), "hash", "gateways", _UNTIL_END, "its inputs without a result, by position", "jobs"),

@@ -124,7 +124,8 @@ class Vectors(NamedTuple):
 
     There is one vector for each of its n inputs, or the number that `counts` holds for each. `tokens` holds the number
     of tokens that the model read of each input, including special tokens and excluding truncated ones. `revision` names
-    the model and everything that its vectors depend on.
+    the model and everything that its vectors depend on. `truncated` holds the indices, in the entry, of the inputs that
+    were cut to the model's maximum length.
     """
 
     request_id: str
@@ -136,6 +137,7 @@ class Vectors(NamedTuple):
     tokens: tuple[int, ...] = ()
     counts: tuple[int, ...] = ()
     revision: str = ""
+    truncated: tuple[int, ...] = ()
 
 
 class Values(NamedTuple):
@@ -150,13 +152,17 @@ class Values(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """The answer to an entry that failed: an error code of shared.errors and a message for the client."""
+    """The answer to an entry that failed: an error code of shared.errors and a message for the client.
+
+    If one of its inputs is known to be at fault, `input_index` is the index of that input in the entry.
+    """
 
     request_id: str
     position: int
     n: int
     code: str
     message: str
+    input_index: int | None = None
 
 
 Result = Vectors | Values

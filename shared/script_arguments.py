@@ -118,6 +118,7 @@ class CommitRow(NamedTuple):
     died_of: str = ""
     job_position: int | str = ""
     num_failed: int = 0
+    num_truncated: int = 0
 
 
 class RenewArguments(NamedTuple):

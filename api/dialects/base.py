@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from api.dialects.request import InferenceRequest, InferenceResult
-    from api.settings import RequestLimits
+    from api.settings_groups import RequestLimits
 
 
 class DeviceInfo(Protocol):

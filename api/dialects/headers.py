@@ -12,7 +12,7 @@ from shared.keys import INTERACTIVE, LANES
 
 if TYPE_CHECKING:
     from api.dialects.request import InferenceResult
-    from api.settings import RequestLimits
+    from api.settings_groups import RequestLimits
 
 MAX_DIGITS = 10
 _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*+"?')

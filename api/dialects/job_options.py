@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel
 
 from api.dialects.headers import header_timeout_ms, parse_lane
-from api.dialects.parsing import MAX_FIELD_CHARS, parse_fields
+from api.dialects.parsing import parse_fields
 from api.dialects.request import PRIORITY_HEADER
+from api.dialects.strict_body import unknown_field_error
 from shared.errors import InvalidRequestError
 from shared.keys import BULK
 
@@ -39,10 +40,8 @@ def parse_job_options(body: bytes, headers: Mapping[str, str], body_model: type[
             it.
     """
     fields = parse_fields(body) if body.lstrip()[:1] == b"{" else {}
-    for unknown in _unknown_fields(body_model, fields):
-        name = unknown[:MAX_FIELD_CHARS]
-        message = f"{name}: there is no such field, so a job cannot keep it: leave it out."
-        raise InvalidRequestError(message, param=name, quoted=name)
+    for name, known in _unknown_fields(body_model, fields):
+        raise unknown_field_error(name, known)
     for (name, value), reason in REFUSED_VALUES.items():
         if fields.get(name) == value:
             raise InvalidRequestError(f"{name}: {reason}.", param=name)
@@ -50,10 +49,13 @@ def parse_job_options(body: bytes, headers: Mapping[str, str], body_model: type[
     return JobOptions(lane, fields.get("timeout_ms") or header_timeout_ms(headers))
 
 
-def _unknown_fields(model: type[BaseModel], values: Mapping[str, Any]) -> Iterator[str]:
+def _unknown_fields(
+    model: type[BaseModel], values: Mapping[str, Any], prefix: str = ""
+) -> Iterator[tuple[str, list[str]]]:
+    """Yields each unknown field, by its path, and the known ones in its place."""
     for name, value in values.items():
         field = model.model_fields.get(name)
         if field is None:
-            yield name
+            yield prefix + name, [prefix + each for each in model.model_fields]
         elif isinstance(value, dict) and isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            yield from (f"{name}.{each}" for each in _unknown_fields(field.annotation, value))
+            yield from _unknown_fields(field.annotation, value, f"{prefix}{name}.")

@@ -3,30 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from api.dialects.base import BaseDialect
 from api.dialects.headers import parse_lane, resolve_timeout_ms
 from api.dialects.parsing import check_inputs, invalid_body_error, texts_of
 from api.dialects.request import MAX_MODEL, MAX_TIMEOUT_MS, MODEL_HEADER, PRIORITY_HEADER, InferenceRequest
+from api.dialects.strict_body import StrictBody
 from api.dialects.tei import Embed, is_tei
+from api.dialects.text_options import TextOptions
 from api.dialects.vectors import dump_json, encode_failures, rows_of
 from shared.errors import InvalidRequestError
 
 if TYPE_CHECKING:
     from api.dialects.request import InferenceResult
-    from api.settings import RequestLimits
+    from api.settings_groups import RequestLimits
 
 TEI = Embed("/embed")
 HINT = ' Send {"text": "..."} or {"texts": ["..."]}.'
 
 
-class RequestOptions(BaseModel):
+class RequestOptions(StrictBody):
     """The options that the bodies of /embed, /batch_embed and /predict share."""
-
-    model_config = ConfigDict(strict=True, extra="ignore")
 
     timeout_ms: int | None = Field(
         default=None,
@@ -52,7 +52,7 @@ class RequestOptions(BaseModel):
     )
 
 
-class EmbedBody(RequestOptions):
+class EmbedBody(RequestOptions, TextOptions):
     """Body of POST /embed: `text` for one vector, or `texts` for several."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"text": "Hello, world"}, {"texts": ["one", "two"]}]})
@@ -62,7 +62,7 @@ class EmbedBody(RequestOptions):
     texts: list[str] | None = Field(default=None, description="Several texts.", fail_fast=True)
 
 
-class BatchBody(RequestOptions):
+class BatchBody(RequestOptions, TextOptions):
     """Body of POST /batch_embed."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"texts": ["one", "two"]}]})
@@ -86,12 +86,14 @@ class Native(BaseDialect):
             fields = EmbedBody.model_validate_json(body)
         except ValidationError as error:
             raise invalid_body_error(error, HINT) from None
+        fields.check_fields()
         inputs, single = tuple(texts_of(fields.text, fields.texts)), fields.text is not None
         partial = fields.on_error == "null"
         return InferenceRequest(
             inputs,
             resolve_timeout_ms(fields.timeout_ms, headers, len(inputs), limits),
             parse_lane(fields.priority or headers.get(PRIORITY_HEADER)),
+            fields.options,
             partial=partial,
             input_errors=check_inputs(inputs, limits, "text" if single else "texts[{}]", partial=partial),
             single=single,
@@ -101,7 +103,9 @@ class Native(BaseDialect):
     def encode_result(self, request: InferenceRequest, result: InferenceResult) -> bytes:
         """Returns the body of an answer with vectors."""
         rows = rows_of(result)
-        answer = {"embedding": rows[0]} if request.single else {"embeddings": rows}
+        answer: dict[str, Any] = {"embedding": rows[0]} if request.single else {"embeddings": rows}
+        if result.truncated:
+            answer["truncated"] = result.truncated
         return dump_json(answer | {"errors": encode_failures(result.parts)} if request.partial else answer)
 
 

@@ -22,12 +22,12 @@ from api.dialects.request import MAX_MODEL, MAX_TIMEOUT_MS, PRIORITY_HEADER, Inf
 from api.dialects.vectors import dump_json, encode_failures, rows_of
 from api.errors import status_of
 from shared.codec import MAX_DIM, MAX_PROMPT_NAME
-from shared.errors import OverloadedError, RedbatchError, RequestError
+from shared.errors import InvalidRequestError, OverloadedError, RedbatchError, RequestError, TooLargeError
 from shared.messages import Options
 
 if TYPE_CHECKING:
     from api.dialects.request import InferenceResult
-    from api.settings import RequestLimits
+    from api.settings_groups import RequestLimits
 
 
 class EmbeddingsBody(BaseModel):
@@ -73,7 +73,10 @@ class OpenAI(BaseDialect):
         """Returns the request in a body; raises as `BaseDialect.parse` does."""
         values = parse_fields(body)
         partial = values.get("on_error") == "null"
-        inputs = parse_inputs(values.pop("input", None), limits.max_inputs, "input", partial=partial)
+        try:
+            inputs = parse_inputs(values.pop("input", None), limits.max_inputs, "input", partial=partial)
+        except TooLargeError as error:  # too many inputs, for which OpenAI answers 400
+            raise InvalidRequestError(f"input: {error.message}", param="input") from None
         try:
             fields = EmbeddingsBody.model_validate(values)
         except ValidationError as error:

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from api.dialects.native import BatchBody, EmbedBody
 from api.dialects.openai import EmbeddingsBody
 from api.dialects.predict import BINARY_TYPES, PredictBody
-from api.dialects.request import MAX_TIMEOUT_MS
+from api.dialects.request import MAX_TIMEOUT_MS, TRUNCATED_HEADER
 from api.dialects.response_models import (
     AcceptedJob,
     EmbedAnswer,
@@ -108,12 +108,18 @@ def _answers(
     model: object, description: str, statuses: Sequence[int] = _STATUSES, error: object = ErrorAnswer
 ) -> Answers:
     return {
-        200: {"description": description, "model": model},
+        200: {"description": description, "model": model, "headers": _ANSWER_HEADERS},
         202: {"description": "With Prefer: respond-async: accepted as a job", "model": AcceptedJob},
         **error_answers(statuses, {} if error is TeiErrorAnswer else {422: _KEY_REUSED}, error),
     }
 
 
+_ANSWER_HEADERS: Schema = {
+    TRUNCATED_HEADER: {
+        "schema": {"type": "integer", "minimum": 1},
+        "description": "Number of inputs that were truncated to the model's maximum length; absent if there are none.",
+    }
+}
 IDEMPOTENCY = {
     "name": "Idempotency-Key",
     "in": "header",

@@ -17,7 +17,7 @@ from shared.messages import Input
 if TYPE_CHECKING:
     from pydantic import ValidationError
 
-    from api.settings import RequestLimits
+    from api.settings_groups import RequestLimits
 
 MAX_PARTS = 500_000
 """Maximum number of lists, objects, fields, texts and numbers in a body.

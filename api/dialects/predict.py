@@ -14,6 +14,8 @@ from api.dialects.headers import media_type_of, parse_lane, resolve_timeout_ms
 from api.dialects.native import RequestOptions
 from api.dialects.parsing import invalid_body_error, parse_object, too_many_inputs_error
 from api.dialects.request import MODEL_HEADER, PRIORITY_HEADER, InferenceRequest
+from api.dialects.strict_body import unknown_field_error
+from api.dialects.text_options import TEXT_OPTIONS, function_option_error
 from api.dialects.vectors import dump_json, encode_failures
 from shared.codec import encode_binary, input_size
 from shared.errors import InvalidRequestError, RequestError, TooLargeError
@@ -21,7 +23,7 @@ from shared.messages import BYTES, NPY, PREDICT, Input, Values
 
 if TYPE_CHECKING:
     from api.dialects.request import InferenceResult
-    from api.settings import RequestLimits
+    from api.settings_groups import RequestLimits
 
 NULL = orjson.Fragment(b"null")
 
@@ -66,6 +68,9 @@ class Predict(BaseDialect):
             options = RequestOptions.model_validate(fields)
         except ValidationError as error:
             raise invalid_body_error(error) from None
+        for name in options.model_extra or ():
+            is_text_option = name in TEXT_OPTIONS
+            raise function_option_error(name) if is_text_option else unknown_field_error(name, PredictBody.model_fields)
         partial = options.on_error == "null"
         inputs, errors = _encode_inputs(values, limits, "input" if single else "inputs[{}]", partial=partial)
         return InferenceRequest(

@@ -17,6 +17,9 @@ from shared.messages import DEFAULT_OPTIONS, EMBED, Input, Options, Reply
 
 MAX_TIMEOUT_MS = 300_000
 TIMEOUT_HEADER, PRIORITY_HEADER, MODEL_HEADER, PREFER_HEADER = "x-timeout-ms", "x-priority", "x-model", "prefer"
+TRUNCATED_HEADER = "x-truncated-inputs"
+"""Header of an answer: the number of inputs that were cut to the model's maximum length, if there are any."""
+
 MAX_MODEL = 256
 """Maximum length of a model's name, in characters."""
 
@@ -29,7 +32,8 @@ class InferenceRequest(NamedTuple):
     `op` is one of messages.OPS, and `lane` an index of keys.LANES. If `partial`, the answer may lack the inputs that
     fail; `input_errors` are those of inputs that are invalid, so that no worker need try them, by index. `single` and
     `base64` set the form of the vectors in the answer. `model` is the client's name for the model, if it names one.
-    `tenant` is the API client that the request counts for.
+    `tenant` is the API client that the request counts for. If these are only some inputs of the client's request,
+    `indices` are their indices in it; an error names an input by these.
     """
 
     inputs: tuple[Input, ...]
@@ -43,12 +47,14 @@ class InferenceRequest(NamedTuple):
     base64: bool = False
     model: str | None = None
     tenant: Tenant = ANONYMOUS
+    indices: Sequence[int] = ()
 
 
 class InferenceResult(NamedTuple):
     """The result of a request: a reply for each entry, in order, and the means of the entries' times (ms).
 
-    `tokens` counts the tokens that the model has read. A failed entry of a `partial` request has no times.
+    `tokens` counts the tokens that the model has read. A failed entry of a `partial` request has no times. `truncated`
+    are the indices of the inputs that were cut to the model's maximum length, in order.
     """
 
     parts: Sequence[Reply]
@@ -57,3 +63,4 @@ class InferenceResult(NamedTuple):
     batch_size: int = 0
     tokens: int = 0
     tokenize_ms: float = 0.0
+    truncated: Sequence[int] = ()

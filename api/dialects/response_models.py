@@ -10,6 +10,15 @@ Vector = list[float]
 Base64Vector = Annotated[str, WithJsonSchema({"type": "string", "format": "byte"})]
 
 
+Truncated = Annotated[
+    list[int],
+    Field(
+        default_factory=list,
+        description="Indices of the inputs that were truncated to the model's maximum length; only if there are any.",
+    ),
+]
+
+
 class InputFailure(BaseModel):
     """An input that failed."""
 
@@ -26,12 +35,14 @@ class EmbedAnswer(_PartialAnswer):
     """Answer to one `text`."""
 
     embedding: Vector | None
+    truncated: Truncated
 
 
 class EmbedManyAnswer(_PartialAnswer):
     """Answer to `texts`."""
 
     embeddings: list[Vector | None]
+    truncated: Truncated
 
 
 class PredictAnswer(_PartialAnswer):

@@ -42,7 +42,7 @@ from shared.messages import DECODE, EMBED, EMBED_ALL, TOKENIZE, Options, Values,
 if TYPE_CHECKING:
     from api.dialects.base import DeviceInfo
     from api.dialects.request import InferenceResult
-    from api.settings import RequestLimits
+    from api.settings_groups import RequestLimits
 
 B = TypeVar("B", bound=BaseModel)
 ERROR_TYPES: dict[type[RedbatchError], tuple[int, str]] = {

@@ -26,7 +26,7 @@ from api.settings import GatewaySettings
 from shared.connection import QueueConnections
 from shared.errors import DeadlineExceededError, TooLargeError
 from shared.keys import INTERACTIVE
-from shared.messages import EMBED, Failure, NewEntry, Reply
+from shared.messages import EMBED, Failure, NewEntry, Reply, Vectors
 from shared.process.tasks import cancel_and_wait
 from shared.producer import MAX_BULK_SHARE, QueueBound
 
@@ -280,6 +280,7 @@ def _build_result(replies: Sequence[Reply], failures: Sequence[Failure]) -> Infe
     number = len(results)
     queue_ms = inference_ms = tokenize_ms = 0.0
     batch_size = tokens = 0
+    truncated: list[int] = []
     for each in results:
         timing = each.timing
         queue_ms += timing.queue_ms
@@ -287,4 +288,7 @@ def _build_result(replies: Sequence[Reply], failures: Sequence[Failure]) -> Infe
         tokenize_ms += timing.tokenize_ms
         batch_size = max(batch_size, timing.batch_size)
         tokens += sum(each.tokens)
-    return InferenceResult(replies, queue_ms / number, inference_ms / number, batch_size, tokens, tokenize_ms / number)
+        if isinstance(each, Vectors):
+            truncated += [each.position + index for index in each.truncated]
+    means = queue_ms / number, inference_ms / number
+    return InferenceResult(replies, *means, batch_size, tokens, tokenize_ms / number, sorted(truncated))

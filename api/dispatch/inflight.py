@@ -49,7 +49,7 @@ class InFlight:
         self.new_entries = {entry.position: entry for entry in new_entries}
         self.deadline = deadline
         self.lane, self.tenant = request.lane, request.tenant
-        self._op, self._partial = request.op, request.partial
+        self._op, self._partial, self._indices = request.op, request.partial, request.indices
         self._on_mixed_revisions = on_mixed_revisions
         self.revision = ""
         self.traceparent = ""
@@ -106,7 +106,7 @@ class InFlight:
         if self.done or not fits or reply.position in self._replies:
             return False
         if isinstance(reply, Failure) and not self._partial:
-            self.fail(error_from_code(reply.code, reply.message))
+            self.fail(error_from_code(reply.code, self._message_of(reply)))
             return True
         self._replies[reply.position] = reply
         if isinstance(reply, Values):
@@ -176,6 +176,13 @@ class InFlight:
         """
         if not self.answer.cancel() and not self.answer.cancelled():
             self.answer.exception()
+
+    def _message_of(self, failure: Failure) -> str:
+        """Returns the message for a client, which names the input at fault if that is known."""
+        if failure.input_index is None:
+            return failure.message
+        index = failure.position + failure.input_index
+        return f"Input {self._indices[index] if self._indices else index}: {failure.message}"
 
     def _matches_op(self, reply: Reply) -> bool:
         """Whether a reply is of the kind that the operation of the request returns."""

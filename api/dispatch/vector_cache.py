@@ -15,7 +15,7 @@ import structlog
 from api import metrics
 from api.dialects.request import InferenceRequest, InferenceResult
 from api.dispatch.dispatcher import Dispatcher
-from api.settings import CacheSettings
+from api.settings_groups import CacheSettings
 from shared import cache
 from shared.cache import CacheBound, CachedVector, cache_key
 from shared.connection import RedisConnection
@@ -67,8 +67,8 @@ class VectorCache:
         except TimeoutError:
             return [None] * len(cache_keys)
 
-    def store(self, vectors: Mapping[bytes, tuple[int, bytes]]) -> None:
-        """Stores vectors soon, each with the number of its tokens."""
+    def store(self, vectors: Mapping[bytes, tuple[int, bytes, bool]]) -> None:
+        """Stores vectors soon, each with the number of its tokens, and whether its input was truncated."""
         if len(self._pending) < MAX_PENDING_VECTORS:
             self._pending |= {key: CachedVector(self._now_ms, *vector) for key, vector in vectors.items()}
             self._wake.set()
@@ -174,12 +174,13 @@ class CachingDispatcher:
         return revision or None
 
     def _store_vectors(self, result: InferenceResult, revision: str, cache_keys: Sequence[bytes]) -> None:
-        vectors: dict[bytes, tuple[int, bytes]] = {}
+        vectors: dict[bytes, tuple[int, bytes, bool]] = {}
         for part in result.parts:
             if isinstance(part, Vectors) and part.revision == revision and len(part.tokens) == part.n:
                 size = 4 * part.dim
                 for i, tokens in enumerate(part.tokens):
-                    vectors[cache_keys[part.position + i]] = tokens, part.data[i * size : (i + 1) * size]
+                    vector = part.data[i * size : (i + 1) * size]
+                    vectors[cache_keys[part.position + i]] = tokens, vector, i in part.truncated
         self._vector_cache.store(vectors)
 
 
@@ -193,7 +194,7 @@ def create_caching_dispatcher(settings: CacheSettings, dispatcher: Dispatcher) -
 
 
 def _select_inputs(request: InferenceRequest, misses: Sequence[int]) -> InferenceRequest:
-    return request._replace(inputs=tuple(request.inputs[i] for i in misses))
+    return request._replace(inputs=tuple(request.inputs[i] for i in misses), indices=tuple(misses))
 
 
 def _merge_results(cache_results: CacheResults, result: InferenceResult, misses: Sequence[int]) -> InferenceResult:
@@ -214,4 +215,6 @@ def _merge_results(cache_results: CacheResults, result: InferenceResult, misses:
                 for i in range(part.n)
             ]
     parts.sort(key=lambda part: part.position)
-    return result._replace(parts=parts, tokens=result.tokens + tokens)
+    cached = [i for i, each in enumerate(cache_results) if each is not None and each.truncated]
+    truncated = sorted([*cached, *(misses[i] for i in result.truncated)])
+    return result._replace(parts=parts, tokens=result.tokens + tokens, truncated=truncated)

@@ -15,12 +15,13 @@ from starlette.requests import ClientDisconnect
 from api.dialects.headers import media_type_of, parse_lane
 from api.dialects.parsing import too_many_inputs_error
 from api.dialects.request import MODEL_HEADER, PRIORITY_HEADER
+from api.dialects.text_options import TextOptions, function_option_error
 from api.dispatch.size_limits import input_limit
 from api.http.body import LARGE_BODY_BYTES, BodyLimits, BodyUnreadError, Reservation, read_body
 from api.http.protocol import QUEUE
 from api.jobs.inputs import JobInput, check_text, check_value
 from api.jobs.ndjson import NdjsonReader
-from api.jobs.schema import NDJSON_TYPES, JobBody, parse_job_body
+from api.jobs.schema import NDJSON_TYPES, JobBody, check_no_query, parse_job_body, parse_query
 from api.jobs.upload import JobRequest, JobUpload
 from shared.errors import (
     BodyTimeoutError,
@@ -62,9 +63,12 @@ async def create_job(request: Request, state: State, tenant: Tenant) -> tuple[Se
     headers = {name.lower(): value for name, value in request.headers.items()}
     try:
         idempotency_key = parse_idempotency_key(headers)
+        is_lines = media_type_of(headers) in NDJSON_TYPES
+        if not is_lines:
+            check_no_query(request.query_params)
     except InvalidRequestError as error:
         raise BodyUnreadError(error) from None
-    if media_type_of(headers) in NDJSON_TYPES:
+    if is_lines:
         return await _create_from_lines(request, state, headers, tenant, idempotency_key)
     body = await _parse_body(request, state, headers)
     values = body.values()
@@ -101,12 +105,13 @@ async def _create_from_lines(
     state.uploads += 1
     held = Reservation(state.body_budget)
     try:
-        lane = parse_lane(headers.get(PRIORITY_HEADER), BULK)
+        lane, fields = parse_lane(headers.get(PRIORITY_HEADER), BULK), parse_query(request.query_params)
         queue = find_queue(request, state, headers.get(MODEL_HEADER))
         limits = queue.dispatcher.monitor.limits(tenant, state.jobs.timeout_s)
-        upload = JobUpload(queue.job_store, state.jobs, JobRequest(tenant.name, lane, idempotency_key, limits))
+        job_request = JobRequest(tenant.name, lane, idempotency_key, limits, options=fields.options)
+        upload = JobUpload(queue.job_store, state.jobs, job_request)
         reader = _reader_of(queue, state)
-        chunks = _with_op(_read_lines(request, headers, reader, state, held), reader, upload, queue)
+        chunks = _with_op(_read_lines(request, headers, reader, state, held), reader, upload, queue, fields)
         return queue, await upload_and_create(upload, chunks, queue)
     except RedbatchError as error:
         raise BodyUnreadError(error) from None
@@ -168,13 +173,22 @@ async def _in_chunks(values: list[Any], check: Callable[[Any], JobInput]) -> Asy
 
 
 async def _with_op(
-    chunks: AsyncIterator[list[JobInput]], reader: NdjsonReader, upload: JobUpload, queue: ServedQueue
+    chunks: AsyncIterator[list[JobInput]],
+    reader: NdjsonReader,
+    upload: JobUpload,
+    queue: ServedQueue,
+    fields: TextOptions,
 ) -> AsyncIterator[list[JobInput]]:
-    """Yields the inputs of lines; the first line says what the job's operation is. Raises what `check_op` raises."""
+    """Yields the inputs of lines; the first line says what the job's operation is.
+
+    Raises InvalidRequestError: the queue does not offer the operation, or it is a function's and there are `fields`.
+    """
     is_checked = False
     async for chunk in chunks:
         if reader.op is not None and not is_checked:
             queue.check_op(reader.op)
+            for name in fields.model_fields_set if reader.op == PREDICT else ():
+                raise function_option_error(name)
             upload.op = reader.op
             is_checked = True
         yield chunk

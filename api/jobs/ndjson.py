@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import orjson
 
 from api.dialects.parsing import check_parts
+from api.dialects.strict_body import unknown_field_error
+from api.dialects.text_options import TEXT_OPTIONS
 from api.jobs.inputs import JobInput, check_text, check_value
 from shared.errors import InvalidRequestError, TooLargeError
 from shared.messages import EMBED, PREDICT
@@ -25,10 +27,13 @@ MAX_FRAMING_BYTES = 4_096
 """Maximum bytes of a line beside its input."""
 
 
+LINE_FIELDS = ("text", "input")
+
+
 class NdjsonReader:
     """Parses lines: each a text (a string, or an object with a field `text`), or each an object with a field `input`.
 
-    `input` is any JSON value, for a function. Empty lines are skipped.
+    `input` is any JSON value, for a function. An object has no other field. Empty lines are skipped.
 
     Args:
         max_inputs: maximum number of inputs.
@@ -66,8 +71,8 @@ class NdjsonReader:
         """Returns the inputs, or their errors, of the lines that this piece completes.
 
         Raises:
-            InvalidRequestError: a line holds no input, or one of another kind than the lines before; the message names
-                the line.
+            InvalidRequestError: a line holds no input, one of another kind than the lines before, or an unknown field;
+                the message names the line.
             TooLargeError: there are too many inputs, or a line is longer than any valid one.
         """
         end, *others = piece.split(b"\n")
@@ -100,6 +105,8 @@ class NdjsonReader:
         self.inputs += 1
         if self.inputs > self._max_inputs:
             raise TooLargeError(f"There are over {self._max_inputs} inputs: split them into several jobs.")
+        if isinstance(value, dict):
+            self._check_fields(value)
         if isinstance(value, dict) and "input" in value and "text" not in value:
             self._check_kind(PREDICT)
             return check_value(value["input"], self._input_limit)
@@ -119,6 +126,15 @@ class NdjsonReader:
             limit = self._input_limit
             bound = f"an input has at most {limit.max_bytes} bytes: send less, or raise the setting {limit.setting}."
         raise TooLargeError(f"Line {self._line + 1} is too long: {bound}")
+
+    def _check_fields(self, value: dict[str, object]) -> None:
+        for name in value:
+            if name in TEXT_OPTIONS:
+                message = f"{name} is for the whole job: send it in the query, as POST /jobs?{name}=..."
+                raise InvalidRequestError(f"Line {self._line}: {message}", param=name)
+            if name not in LINE_FIELDS:
+                error = unknown_field_error(name, LINE_FIELDS)
+                raise InvalidRequestError(f"Line {self._line}: {error.message}", param=error.param)
 
     def _check_kind(self, op: str) -> None:
         self.op = self.op or op

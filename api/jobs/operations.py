@@ -7,7 +7,8 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from api.dialects.operations import IDEMPOTENCY, Operation, Schema, body_schema, error_answers, request_of
-from api.dialects.response_models import AcceptedJob, InputFailure, JobLinks, Vector
+from api.dialects.response_models import AcceptedJob, InputFailure, JobLinks, Truncated, Vector
+from api.dialects.text_options import TextOptions
 from api.jobs.schema import NDJSON_TYPES, JobBody
 
 
@@ -18,6 +19,7 @@ class Job(JobLinks):
     n: int
     done: int
     failed: int
+    truncated_inputs: int
     revisions: list[str]
     created_at: float | None
     started_at: float | None
@@ -35,6 +37,7 @@ class JobResultPage(BaseModel):
     offset: int
     embeddings: list[Vector | list[Vector] | None] = Field(default_factory=list)
     outputs: list[Any] = Field(default_factory=list)
+    truncated: Truncated
     errors: list[InputFailure]
     next_url: str | None
 
@@ -53,6 +56,20 @@ def _query(name: str, maximum: int, description: str) -> Schema:
     return {"name": name, "in": "query", "schema": schema, "description": description}
 
 
+def _line_options() -> list[Schema]:
+    """Returns the options of texts as parameters of the query, where lines have no place for them."""
+    schemas = TextOptions.model_json_schema()["properties"]
+    return [
+        {
+            "name": name,
+            "in": "query",
+            "schema": next(each for each in schema.get("anyOf", [schema]) if each != {"type": "null"}),
+            "description": f"Only with a body of lines. {schema['description']}",
+        }
+        for name, schema in schemas.items()
+    ]
+
+
 _LINE = {
     "type": "string",
     "description": 'A text, {"text": ...} or {"input": ...} on each line.',
@@ -63,6 +80,7 @@ _JOB_BODY["requestBody"]["content"] |= {kind: {"schema": _LINE} for kind in NDJS
 _JOB_BODY["parameters"] = [
     *(each for each in _JOB_BODY["parameters"] if each["name"] not in ("X-Timeout-Ms", "Prefer", "Idempotency-Key")),
     IDEMPOTENCY,
+    *_line_options(),
 ]
 _JOB_STATUSES = (400, 401, 403, 404, 429, 500, 503)
 _JOB_ERRORS = error_answers(_JOB_STATUSES, {404: "The job does not exist, or belongs to another tenant"})

@@ -51,6 +51,7 @@ def job_document(public_id: str, job: Job, failures: Sequence[Failure]) -> dict[
         "n": job.n,
         "done": job.done,
         "failed": job.failed,
+        "truncated_inputs": job.truncated,
         "revisions": list(job.revisions),
         "created_at": _seconds(job.created_ms),
         "started_at": _seconds(job.started_ms),

@@ -47,6 +47,7 @@ class JobRows:
     Attributes:
         rows: the result of each input: a vector, the vectors of its tokens, or JSON; None if the input failed.
         errors: those of the failed inputs.
+        truncated: indices, in the job, of the inputs that were cut to the model's maximum length.
 
     Raises:
         JobNotFoundError: a result is missing although the job has not expired: Redis no longer keeps it.
@@ -55,11 +56,15 @@ class JobRows:
     def __init__(self, replies: Sequence[Reply], start: int, stop: int, *, expired: bool) -> None:
         self.rows: list[Row | None] = [None] * (stop - start)
         self.errors: list[dict[str, object]] = []
+        self.truncated: list[int] = []
         for reply in replies:
             if isinstance(reply, Failure):
                 self.errors += [each for each in errors_of(reply) if start <= int(str(each["index"])) < stop]
                 continue
             rows = _rows_of(reply)
+            if isinstance(reply, Vectors):
+                indices = [reply.position + each for each in reply.truncated]
+                self.truncated += [each for each in indices if start <= each < stop]
             for at in range(max(start, reply.position), min(stop, reply.position + reply.n)):
                 self.rows[at - start] = rows[at - reply.position]
         failed_indexes = {each["index"] for each in self.errors}
@@ -95,7 +100,8 @@ async def json_page(job_store: JobStore, job: Job, public_id: str, offset: int, 
     next_url = result_url(public_id, stop, limit) if stop < job.n else None
     name = "embeddings" if job.op in (EMBED, EMBED_ALL) else "outputs"
     document = {"id": public_id, "n": job.n, "offset": offset, name: rows.rows}
-    return dump_json(document | {"errors": rows.errors, "next_url": next_url})
+    truncated = {"truncated": rows.truncated} if rows.truncated else {}
+    return dump_json(document | truncated | {"errors": rows.errors, "next_url": next_url})
 
 
 async def _read_page(job_store: JobStore, job: Job, offset: int, stop: int) -> tuple[list[Reply], int]:

@@ -15,6 +15,7 @@ from fastapi.responses import StreamingResponse
 from api import metrics
 from api.dialects.native import Native
 from api.dialects.operations import JSON, TAG_JOBS
+from api.dialects.request import TRUNCATED_HEADER
 from api.dialects.vectors import npy_header
 from api.http.body import BodyUnreadError
 from api.http.client_connection import client_address
@@ -132,6 +133,8 @@ async def result(request: Request) -> Response:
         dim = await results.dim_of(job_store, job)
         size = len(npy_header(stop - offset, dim)) + (stop - offset) * dim * 4
         headers = {"content-length": str(size), "x-failed-inputs": str(job.failed)}
+        if job.truncated:
+            headers[TRUNCATED_HEADER] = str(job.truncated)
         return StreamingResponse(results.iter_npy(job_store, job, dim, offset, stop), 200, headers, results.NPY)
     limit = max(1, int(_query_number(request, "limit", results.MAX_PAGE_INPUTS, results.MAX_PAGE_INPUTS)))
     return Response(await results.json_page(job_store, job, public_id, offset, limit), media_type=JSON)

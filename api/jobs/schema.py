@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 
 from api.dialects.parsing import invalid_body_error, parse_object, texts_of
 from api.dialects.request import MAX_MODEL
-from shared.codec import MAX_DIM, MAX_PROMPT_NAME
+from api.dialects.strict_body import shown_name
+from api.dialects.text_options import TEXT_OPTIONS, TextOptions, function_option_error
 from shared.errors import InvalidRequestError
-from shared.messages import Options
 
 NDJSON_TYPES = ("application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines")
 """Content types of a body of lines; any other body is one JSON document."""
 
 HINT = ' Send {"texts": ["...", ...]}, or {"inputs": [...]} for a function.'
-TEXT_OPTIONS = ("prompt_name", "normalize", "dimensions", "truncate", "truncation_direction")
 INPUT_FIELDS = ("input", "inputs")
 
 
-class JobBody(BaseModel):
-    """Body of POST /jobs, unless its content type is one of lines."""
+class JobBody(TextOptions):
+    """Body of POST /jobs, unless its content type is one of lines. The inputs of a function have no options."""
 
-    model_config = ConfigDict(
-        strict=True, extra="forbid", json_schema_extra={"examples": [{"texts": ["one", "two"]}, {"inputs": [7, 8]}]}
-    )
+    model_config = ConfigDict(json_schema_extra={"examples": [{"texts": ["one", "two"]}, {"inputs": [7, 8]}]})
 
     text: str | None = Field(default=None, description="One text.", examples=["Hello, world"])
     texts: list[str] | None = Field(default=None, description="Several texts.", fail_fast=True)
@@ -37,32 +35,11 @@ class JobBody(BaseModel):
     model: str | None = Field(
         default=None, max_length=MAX_MODEL, description="As on /embed; overrides the header X-Model."
     )
-    prompt_name: str | None = Field(
-        default=None, max_length=MAX_PROMPT_NAME, description="For texts: one of the model's prompts, as query."
-    )
-    normalize: bool | None = Field(
-        default=None, description="For texts: whether to normalize vectors to length 1; by default as the model does."
-    )
-    dimensions: int | None = Field(
-        default=None, ge=1, le=MAX_DIM, description="For texts: truncate vectors to this many dimensions."
-    )
-    truncate: bool = Field(
-        default=True, description="For texts: whether to truncate a text that is too long for the model."
-    )
-    truncation_direction: Literal["left", "right"] = Field(
-        default="right", description="For texts: side from which to truncate."
-    )
 
     @property
     def is_for_function(self) -> bool:
         """Whether the body holds inputs of a function, not texts."""
         return not self.model_fields_set.isdisjoint(INPUT_FIELDS)
-
-    @property
-    def options(self) -> Options:
-        """How texts become vectors."""
-        truncate = self.truncation_direction if self.truncate else "no"
-        return Options(self.prompt_name, self.normalize, self.dimensions, truncate)
 
     def values(self) -> list[Any]:
         """Returns the inputs of a function, or the texts. Raises InvalidRequestError: there are none, or both."""
@@ -73,7 +50,7 @@ class JobBody(BaseModel):
             raise InvalidRequestError("Send text, texts, input or inputs: one of them.")
         for name in TEXT_OPTIONS:
             if name in given:
-                raise InvalidRequestError(f"{name}: a function has no such option: leave it out.", param=name)
+                raise function_option_error(name)
         if "input" in given:
             return [self.input]
         if not self.inputs:
@@ -89,6 +66,29 @@ def parse_job_body(body: bytes) -> JobBody:
         TooLargeError: the body holds too many parts (see `parse_object`).
     """
     try:
-        return JobBody.model_validate(parse_object(body))
+        fields = JobBody.model_validate(parse_object(body))
     except ValidationError as error:
         raise invalid_body_error(error, HINT) from None
+    fields.check_fields()
+    return fields
+
+
+def parse_query(query: Mapping[str, str]) -> TextOptions:
+    """Returns the options of texts in lines, from the query of the request.
+
+    Raises:
+        InvalidRequestError: a parameter is unknown, or malformed.
+    """
+    try:
+        fields = TextOptions.model_validate_strings(dict(query))
+    except ValidationError as error:
+        raise invalid_body_error(error) from None
+    fields.check_fields()
+    return fields
+
+
+def check_no_query(query: Mapping[str, str]) -> None:
+    """Raises InvalidRequestError: a request has parameters in its query although its body is a JSON document."""
+    for name in query:
+        shown = shown_name(name)
+        raise InvalidRequestError(f"{shown or 'query'}: send options in the body, not in the query.", param=shown)

@@ -30,7 +30,7 @@ from shared.messages import DEFAULT_OPTIONS, EMBED, PREDICT, Body, Failure, Inpu
 
 if TYPE_CHECKING:
     from api.jobs.store import JobStore
-    from api.settings import JobSettings
+    from api.settings_groups import JobSettings
     from shared.messages import Heartbeat
     from shared.tenants import Limits
 

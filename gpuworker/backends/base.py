@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     Outputs: TypeAlias = Vector | Sequence[Vector] | Sequence[bytes]
     """Of an input, and of a batch. An array holds one vector, several, or one for each input."""
 
-__all__ = ["Backend", "Encoded", "InputRefusedError", "ModelOutputError", "Token"]
+__all__ = ["Backend", "Encoded", "InputRefusedError", "InputTooLongError", "ModelOutputError", "Token"]
 
 TEXT_OPS = frozenset(messages.TEXT_OPS)
 """The operations of models of texts."""
@@ -29,6 +29,14 @@ class ModelOutputError(ValueError):
 
     The client gets the message, so it holds nothing of an input.
     """
+
+
+class InputTooLongError(InputRefusedError):
+    """An input is longer than the model's maximum and must not be cut; `index` is its place in the call."""
+
+    def __init__(self, message: str, index: int) -> None:
+        super().__init__(message)
+        self.index = index
 
 
 class Token(TypedDict):
@@ -51,6 +59,10 @@ class Encoded(Protocol):
     @property
     def tokens(self) -> int:
         """Its length, in tokens."""
+
+    @property
+    def truncated(self) -> bool:
+        """Whether it was cut to the model's maximum length; False if the backend cannot say."""
 
 
 class Backend(Protocol):
@@ -98,8 +110,8 @@ class Backend(Protocol):
         """Returns each input as the model reads it, cut to the model's maximum length.
 
         Raises:
-            InputRefusedError: there is no such prompt or token, or an input is longer than the maximum and must not be
-                cut.
+            InputRefusedError: there is no such prompt or token.
+            InputTooLongError: an input is longer than the maximum and must not be cut.
         """
 
     def collate(self, inputs: Sequence[Any]) -> Any:  # noqa: ANN401 - only the backend reads it

@@ -37,6 +37,11 @@ class PreprocessedInput:
     value: Any
     tokens: int = 1
 
+    @property
+    def truncated(self) -> bool:
+        """False: Redbatch cuts no input of a function."""
+        return False
+
 
 class FunctionBackend:
     """Calls the methods of an object of the user's class.

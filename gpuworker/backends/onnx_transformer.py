@@ -107,7 +107,7 @@ def _make(transformer: torch.nn.Module, input_names: Sequence[str], folder: Path
         partial_folder.rename(folder)
     except ImportError as error:
         raise ModelLoadError(
-            f"the model's graph is exported with {error.name}: pip install 'redbatch[onnx]'"
+            f"the model's graph is exported with {error.name}: pip install -e '.[onnx]' in the checkout"
         ) from error
     except OSError:
         raise

@@ -44,7 +44,7 @@ def load_onnx(path: Path, cores: Cores, dtype: str) -> Session:
     try:
         import onnxruntime  # noqa: PLC0415 - an extra
     except ImportError as error:
-        raise ModelLoadError("--backend onnx is an extra: pip install 'redbatch[onnx]'") from error
+        raise ModelLoadError("--backend onnx is an extra: pip install -e '.[onnx]' in the checkout") from error
     if dtype != "float32":
         raise ModelLoadError("--backend onnx computes in float32: for another --dtype use torch or openvino")
     options = onnxruntime.SessionOptions()
@@ -76,7 +76,7 @@ def load_openvino(path: Path, cores: Cores, dtype: str) -> Session:
     try:
         import openvino  # noqa: PLC0415 - an extra
     except ImportError as error:
-        raise ModelLoadError("--backend openvino is an extra: pip install 'redbatch[openvino]'") from error
+        raise ModelLoadError("--backend openvino is an extra: pip install -e '.[openvino]' in the checkout") from error
     if dtype not in PRECISIONS:
         raise ModelLoadError(f"--backend openvino computes in float32 or bfloat16, not in {dtype}")
     settings: dict[str, Any] = {

@@ -58,6 +58,11 @@ class UntokenizedInput:
         """Its approximate length: English text has about four characters a token."""
         return max(1, len(self.text) // CHARS_PER_TOKEN)
 
+    @property
+    def truncated(self) -> bool:
+        """False: `encode` cuts a text without saying so."""
+        return False
+
 
 class SentenceBackend:
     """A sentence-transformers model on one device.

@@ -32,6 +32,11 @@ class DigestInput:
     digest: bytes
     tokens: int = 1
 
+    @property
+    def truncated(self) -> bool:
+        """False: this model takes inputs of any length."""
+        return False
+
 
 class SimulatedBackend:
     """A vector is the SHA-256 of the UTF-8 text: its 32 bytes, each divided by 255 as float32, repeated 12 times.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from gpuworker.backends.base import InputRefusedError, Token
+from gpuworker.backends.base import InputRefusedError, InputTooLongError, Token
 from shared.codec import decode_ids
 from shared.messages import DEFAULT_OPTIONS, Input, Options
 
@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TokenizedInput:
-    """An input as token ids."""
+    """An input as token ids; `truncated`: without those beyond the model's maximum."""
 
     ids: list[int]
+    truncated: bool = False
 
     @property
     def tokens(self) -> int:
@@ -64,21 +65,24 @@ class ModelTokenizer:
         """Returns the tokens of each input. Token ids include special tokens: they are only cut.
 
         Raises:
-            InputRefusedError: there is no such prompt or token, a prompt is named for token ids, or an input is too
-                long and must not be cut.
+            InputRefusedError: there is no such prompt or token, or a prompt is named for token ids.
+            InputTooLongError: an input is too long and must not be cut.
         """
         prompt = self._prompt(options.prompt_name)
         tokenizer = self._by_cut[options.truncate]
         texts = [prompt + each for each in inputs if isinstance(each, str)]
         encoded = iter(tokenizer.encode_batch_fast(texts))
         if len(texts) == len(inputs):
-            tokenized = [TokenizedInput(each.ids) for each in encoded]
+            tokenized = [self._tokenized_text(each) for each in encoded]
         elif options.prompt_name is not None:
             raise InputRefusedError("prompt_name goes before texts, not before token ids.")
         else:
-            cut = options.truncate
-            ids = (self._ids(each, cut) if isinstance(each, bytes) else next(encoded).ids for each in inputs)
-            tokenized = [TokenizedInput(each) for each in ids]
+            tokenized = [
+                self._cut_ids(each, options.truncate)
+                if isinstance(each, bytes)
+                else self._tokenized_text(next(encoded))
+                for each in inputs
+            ]
         if options.truncate == "no":
             self._check_length(tokenized)
         return tokenized
@@ -102,7 +106,7 @@ class ModelTokenizer:
         Raises:
             InputRefusedError: there is no such token, or an input holds no ids.
         """
-        ids = [self._ids(each, "no") for each in inputs if isinstance(each, bytes)]
+        ids = [self._ids(each) for each in inputs if isinstance(each, bytes)]
         if len(ids) < len(inputs):
             raise InputRefusedError("Send token ids to see their text.")
         texts: list[str] = self._by_cut["no"].decode_batch(ids, skip_special_tokens=not options.special_tokens)
@@ -116,13 +120,22 @@ class ModelTokenizer:
             raise InputRefusedError(f"prompt_name: this model has no such prompt; it has {known}.")
         return self._prompts[name]
 
-    def _ids(self, data: bytes, cut: str) -> list[int]:
+    def _tokenized_text(self, encoded: Encoding) -> TokenizedInput:
+        ids = encoded.ids
+        # `overflowing` copies what was cut off, so it is read for texts of the maximum length only.
+        return TokenizedInput(ids, len(ids) == self.max_tokens and len(encoded.overflowing) > 0)
+
+    def _cut_ids(self, data: bytes, cut: str) -> TokenizedInput:
+        ids = self._ids(data)
+        if self.max_tokens is None or cut == "no" or len(ids) <= self.max_tokens:
+            return TokenizedInput(ids)
+        return TokenizedInput(ids[-self.max_tokens :] if cut == "left" else ids[: self.max_tokens], truncated=True)
+
+    def _ids(self, data: bytes) -> list[int]:
         ids = decode_ids(data)
         if max(ids) >= self._vocabulary:
             raise InputRefusedError(f"Token ids of this model are below {self._vocabulary}.")
-        if self.max_tokens is None or cut == "no":
-            return ids
-        return ids[-self.max_tokens :] if cut == "left" else ids[: self.max_tokens]
+        return ids
 
     def pad(self, sequences: list[list[int]], length: int | None = None) -> dict[str, Any]:
         """Returns sequences as tensors by name, padded to this length, or to that of the longest sequence."""
@@ -132,9 +145,12 @@ class ModelTokenizer:
         return dict(batch)
 
     def _check_length(self, tokenized: Sequence[TokenizedInput]) -> None:
-        longest = max((each.tokens for each in tokenized), default=0)
-        if self.max_tokens is not None and longest > self.max_tokens:
-            raise InputRefusedError(f"An input has {longest} tokens, and this model takes {self.max_tokens}: cut it.")
+        for index, each in enumerate(tokenized):
+            if self.max_tokens is not None and each.tokens > self.max_tokens:
+                message = (
+                    f"{each.tokens} tokens, and this model takes {self.max_tokens}: shorten it, or allow truncate."
+                )
+                raise InputTooLongError(message, index)
 
 
 def _tokens(encoded: Encoding, text: str) -> list[Token]:

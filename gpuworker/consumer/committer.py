@@ -18,7 +18,7 @@ from shared.codec import encode_body, encode_reply
 from shared.connection import RedisConnection
 from shared.consumer import CommitOptions, EntryAnswer
 from shared.errors import DeadlineExceededError, RedisUnreachableError
-from shared.messages import Body, Entry, Failure, Ref, Reply
+from shared.messages import Body, Entry, Failure, Ref, Reply, Vectors
 from shared.process.backoff import Backoff
 from shared.process.limited_log import LimitedLog
 
@@ -50,9 +50,10 @@ class Committer:
     def answer(self, in_flight_entry: InFlightEntry, reply: Reply, died_of: str = "") -> None:
         """Commits a reply soon. Until then the entry stays in flight, so that it is renewed."""
         in_flight_entry.answered = True
-        is_failure = isinstance(reply, Failure)
+        encoded, is_failure = encode_reply(reply), isinstance(reply, Failure)
+        num_truncated = len(reply.truncated) if isinstance(reply, Vectors) else 0
         self._record(in_flight_entry.entry, is_failure=is_failure)
-        self._pending.append(EntryAnswer(in_flight_entry.entry, encode_reply(reply), died_of, is_failure))
+        self._pending.append(EntryAnswer(in_flight_entry.entry, encoded, died_of, is_failure, num_truncated))
         self._wake.set()
 
     def _record(self, entry: Entry, *, is_failure: bool) -> None:
@@ -63,8 +64,18 @@ class Committer:
             submitted = state.clock.to_monotonic(int(entry.ref.entry_id.split(b"-")[0]))
             state.activity.record_answer(now, 1000 * (now - submitted), is_first=entry.position == 0)
 
-    def fail(self, in_flight_entry: InFlightEntry, code: str, message: str, *, dead: bool = False) -> None:
+    def fail(
+        self,
+        in_flight_entry: InFlightEntry,
+        code: str,
+        message: str,
+        *,
+        dead: bool = False,
+        input_index: int | None = None,
+    ) -> None:
         """Commits an error soon; with `dead`, the entry is kept among the dead letters.
+
+        If one of its inputs is known to be at fault, `input_index` is the index of that input in the entry.
 
         For a job, only those inputs are to fail that cannot run: an entry of several inputs is split into entries of
         one input each instead, unless its deadline has passed.
@@ -78,7 +89,7 @@ class Committer:
             self._wake.set()
             return
         metrics.FAILURES.labels(code).inc()
-        reply = Failure(entry.request_id, entry.position, entry.ref.n, code, message)
+        reply = Failure(entry.request_id, entry.position, entry.ref.n, code, message, input_index)
         self.answer(in_flight_entry, reply, f"{code}: {message}" if dead else "")
 
     def hand_back(self, entries: Sequence[Entry]) -> None:

@@ -37,7 +37,9 @@ class ResultHandler:
         for failure in completed.failures:
             in_flight_entry = self._worker_state.in_flight.get(failure.key)
             if in_flight_entry is not None and not in_flight_entry.answered:
-                self._committer.fail(in_flight_entry, failure.code, failure.message, dead=failure.dead)
+                self._committer.fail(
+                    in_flight_entry, failure.code, failure.message, dead=failure.dead, input_index=failure.input_index
+                )
         if not completed.more:
             self._count_errors(completed)
             cost, self._answered_cost = self._answered_cost, 0
@@ -68,8 +70,8 @@ class ResultHandler:
         request_id, position, n, tokens = entry.request_id, entry.position, entry.ref.n, tuple(done.tokens)
         if not done.dim:
             return Values(request_id, position, n, framing.unpack_values(data), timing, tokens)
-        counts = tuple(done.counts)
-        return Vectors(request_id, position, n, done.dim, data, timing, tokens, counts, self._worker_state.revision)
+        counts, truncated, revision = tuple(done.counts), tuple(done.truncated), self._worker_state.revision
+        return Vectors(request_id, position, n, done.dim, data, timing, tokens, counts, revision, truncated)
 
     def _count_errors(self, completed: BatchCompleted) -> None:
         for error_type in completed.errors:

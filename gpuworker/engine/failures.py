@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gpuworker.backends.base import InputRefusedError, ModelOutputError
+from gpuworker.backends.base import InputRefusedError, InputTooLongError, ModelOutputError
 from gpuworker.engine.work import EntryTask
 from gpuworker.ipc.messages import EntryFailure
 from shared.errors import DeadlineExceededError, InputFailedError, InvalidRequestError
@@ -20,17 +20,19 @@ class ModelFailure(NamedTuple):
         message: for the client.
         is_out_of_memory: whether there was no memory for the run.
         is_transient: whether the class says that another attempt may succeed.
+        input_index: index, in its entry, of the input at fault; None if it is not known.
     """
 
     code: str
     message: str
     is_out_of_memory: bool
     is_transient: bool
+    input_index: int | None = None
 
     def of(self, task: EntryTask, *, num_retries: int = 0, dead: bool = False) -> EntryFailure:
         """Returns how it fails an entry, after this number of retries; with `dead`, the entry becomes a dead letter."""
         retried = f" It was tried again {num_retries} time{'s' * (num_retries > 1)}." if num_retries else ""
-        return EntryFailure(task.key, self.code, self.message + retried, dead)
+        return EntryFailure(task.key, self.code, self.message + retried, dead, self.input_index)
 
 
 def model_failure(
@@ -41,7 +43,10 @@ def model_failure(
     The messages of the exceptions that are made for clients are always shown.
     """
     if isinstance(error, InputRefusedError):
-        return ModelFailure(InvalidRequestError.code, str(error), is_out_of_memory=False, is_transient=False)
+        index = error.index if isinstance(error, InputTooLongError) else None
+        return ModelFailure(
+            InvalidRequestError.code, str(error), is_out_of_memory=False, is_transient=False, input_index=index
+        )
     if isinstance(error, ModelOutputError):
         message = f"The model failed on this input: {error}."
         return ModelFailure(InputFailedError.code, message, is_out_of_memory=False, is_transient=False)

@@ -90,6 +90,14 @@ def _encode_entry(task: EntryTask) -> tuple[EntryResult, bytes]:
         payload = vectors[0].tobytes() if len(vectors) == 1 else b"".join([each.tobytes() for each in vectors])
     started_at = task.started_at or 0.0  # it is set: a completed entry has started
     result = EntryResult(
-        task.key, len(payload), dim, counts, task.tokens, task.tokenize_s, task.tokenized_at, started_at
+        task.key,
+        len(payload),
+        dim,
+        counts,
+        task.tokens,
+        task.tokenize_s,
+        task.tokenized_at,
+        started_at,
+        task.truncated,
     )
     return result, payload

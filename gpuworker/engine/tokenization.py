@@ -128,6 +128,7 @@ def _tokenize(backend: Backend, tasks: Sequence[EntryTask]) -> list[InputItem]:
         for task in group:
             own = list(islice(following, len(task.inputs)))
             task.tokens, task.tokenize_s, task.tokenized_at = [each.tokens for each in own], now - began, now
+            task.truncated = [index for index, each in enumerate(own) if each.truncated]
             number, tokens = len(own), sum(task.tokens)
             for index, each in enumerate(own):
                 waiting = WaitingInput(

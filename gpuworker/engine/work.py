@@ -25,6 +25,7 @@ class EntryTask:
     Attributes:
         tokenizer_key: the operation, and the options that a tokenizer heeds.
         tokens: of each input, the number of tokens that the model reads.
+        truncated: indices of the inputs that were cut to the model's maximum length.
         tokenize_s: how long the tokenizer call took that read these inputs, and perhaps others.
         tokenized_at: when that call ended (monotonic clock).
         outputs: of each input, what the model returned for it.
@@ -46,6 +47,7 @@ class EntryTask:
     op: str = EMBED
     tokenizer_key: tuple[str, str | None, str] = field(init=False)
     tokens: list[int] = field(default_factory=list)
+    truncated: Sequence[int] = ()
     tokenize_s: float = 0.0
     tokenized_at: float = 0.0
     outputs: list[Output | None] = field(default_factory=list)

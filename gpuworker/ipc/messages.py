@@ -48,7 +48,7 @@ class EntryResult(NamedTuple):
     The payload holds vectors of `dim` float32 numbers; if `dim` is 0, a msgpack list of JSON values. `counts` has the
     number of vectors of each input, and is empty unless an input may have several. `tokens` has the number of tokens of
     each input. The tokenizer call that read the inputs took `tokenize_s` and ended at `tokenized_at`; the first batch
-    of the entry began at `started_at`.
+    of the entry began at `started_at`. `truncated` has the indices of the inputs that were cut.
     """
 
     key: str
@@ -59,15 +59,20 @@ class EntryResult(NamedTuple):
     tokenize_s: float
     tokenized_at: float
     started_at: float
+    truncated: Sequence[int] = ()
 
 
 class EntryFailure(NamedTuple):
-    """An entry that gets an error: a code of shared.errors and a message for the client; and if it is a dead letter."""
+    """An entry that gets an error: a code of shared.errors and a message for the client; and if it is a dead letter.
+
+    If one of its inputs is at fault, `input_index` is the index of that input in the entry.
+    """
 
     key: str
     code: str
     message: str
     dead: bool = False
+    input_index: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

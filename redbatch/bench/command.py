@@ -28,7 +28,7 @@ def bench(overrides: Mapping[str, str], url: str, headers: Sequence[str], *, che
     settings = read_settings(BenchSettings, overrides)
     missing = missing_module("httptools", *(["matplotlib"] if settings.plot else []))
     if missing is not None:
-        return report_misuse(f"{missing} is not installed; install it with: pip install 'redbatch[bench]'")
+        return report_misuse(f"{missing} is not installed; install it with: pip install -e '.[bench]' in the checkout")
     from redbatch.bench.run import CannotConnectError, RunSpec, run
 
     try:

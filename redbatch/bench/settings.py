@@ -63,7 +63,7 @@ Exit code: 0 even if some requests failed; 1 if no request got a good
 answer, --check found a wrong one, the server cannot be reached or a file
 cannot be written; 2 for invalid arguments.
 
-Installation: pip install 'redbatch\[bench]'.
+Installation: pip install -e '.\[bench]' in the checkout.
 """
 
 

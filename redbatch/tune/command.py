@@ -35,7 +35,7 @@ def tune(overrides: Mapping[str, str], p95_ms: float) -> int:
     worker = read_settings(WorkerSettings, worker_settings)
     missing = missing_module("httptools")
     if missing is not None:
-        return report_misuse(f"{missing} is not installed; install it with: pip install 'redbatch[bench]'")
+        return report_misuse(f"{missing} is not installed; install it with: pip install -e '.[bench]' in the checkout")
     try:
         parse_model(worker.model, worker.model_revision)
         check_file(option_of("out"), settings.out)

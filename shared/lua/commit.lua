@@ -30,6 +30,7 @@
 --   died_of              error for the dead letter; "": this entry is no dead letter
 --   job_position         position in its job; "": the entry belongs to no job
 --   num_failed           inputs that failed
+--   num_truncated        inputs that were cut to the model's maximum length
 --
 -- Manual changes to a job must not keep other requests from their answers, so an error in a job is ignored.
 -- Returns {now_ms, {1 or 0 for each entry}}: whether this commit was the one that counted.
@@ -39,7 +40,7 @@
 -- the push too; one XACK for all entries of a lane takes a third of the time of one for each.
 local group, num_lanes, grace_ms, bell_ttl_ms, worker, max_dead_letters, max_dead_body_bytes, job_prefix, max_results,
       revision, num_entries = unpack(ARGV, 1, 11)
-local FIRST_LANE, FIRST_ROW, ROW_SIZE = 6, 12, 14
+local FIRST_LANE, FIRST_ROW, ROW_SIZE = 6, 12, 15
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local jobs = {open = KEYS[3], owed = KEYS[4], results = KEYS[5], prefix = job_prefix, max_results = max_results,
@@ -79,7 +80,7 @@ end
 for e = 1, tonumber(num_entries) do
   local at = FIRST_ROW + ROW_SIZE * (e - 1)
   local lane, entry_id, n, cost, counted_bytes, deadline_ms, request_id, reply_key, bell_key, reply, attempts, died_of,
-        job_position, num_failed = unpack(ARGV, at, at + 13)
+        job_position, num_failed, num_truncated = unpack(ARGV, at, at + 14)
   local lane_key = KEYS[FIRST_LANE + lane]
   local won = 0
   local letter = died_of ~= '' and dead_letter(lane_key, entry_id, attempts, died_of)
@@ -90,7 +91,8 @@ for e = 1, tonumber(num_entries) do
     end
     count_entry(lane, n, cost, counted_bytes)
     if job_position ~= '' then
-      pcall(store_reply, jobs, request_id, entry_id, job_position, tonumber(n), cost, tonumber(num_failed), reply, now)
+      local counts = {failed = tonumber(num_failed), truncated = tonumber(num_truncated)}
+      pcall(store_reply, jobs, request_id, entry_id, job_position, tonumber(n), cost, counts, reply, now)
     elseif reply_key ~= '0' then
       local key = KEYS[tonumber(reply_key)]
       redis.call('RPUSH', key, reply)

@@ -21,8 +21,9 @@ local function end_job(jobs, id, status, now)
   end
 end
 
--- Stores the reply to an entry of a job. An entry that no longer belongs to the job changes nothing.
-local function store_reply(jobs, id, entry, position, n, cost, num_failed, reply, now)
+-- Stores the reply to an entry of a job. Of its n inputs, `counts.failed` failed, and `counts.truncated` were cut to the
+-- model's maximum length. An entry that no longer belongs to the job changes nothing.
+local function store_reply(jobs, id, entry, position, n, cost, counts, reply, now)
   local key = jobs.prefix .. id
   local status, revisions = unpack(redis.call('HMGET', key, 'status', 'revisions'))
   if not status or redis.call('HGET', key .. ':fed', position) ~= entry then
@@ -35,13 +36,16 @@ local function store_reply(jobs, id, entry, position, n, cost, num_failed, reply
   redis.call('HINCRBY', jobs.owed, 'inputs', -n)
   redis.call('HINCRBY', jobs.owed, 'entries', -1)
   redis.call('HINCRBY', jobs.owed, 'tokens', -cost)
-  if num_failed > 0 then
-    redis.call('HINCRBY', key, 'failed', num_failed)
+  if counts.failed > 0 then
+    redis.call('HINCRBY', key, 'failed', counts.failed)
     redis.call('RPUSH', key .. ':failed', position)
   end
-  redis.call('HINCRBY', key, 'done', n - num_failed)
+  if counts.truncated > 0 then
+    redis.call('HINCRBY', key, 'truncated', counts.truncated)
+  end
+  redis.call('HINCRBY', key, 'done', n - counts.failed)
   local is_listed = string.find(' ' .. (revisions or '') .. ' ', ' ' .. jobs.revision .. ' ', 1, true)
-  if num_failed < n and jobs.revision ~= '' and not is_listed then
+  if counts.failed < n and jobs.revision ~= '' and not is_listed then
     redis.call('HSET', key, 'revisions', revisions and revisions .. ' ' .. jobs.revision or jobs.revision)
   end
   if status == 'queued' then

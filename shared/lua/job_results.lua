@@ -61,8 +61,8 @@ local function read_replies(out, max_bytes)
 end
 
 -- Returns the results of n inputs as fields: `outputs` as a JSON array with null for failed inputs, or `embeddings` as
--- float32 in rows of `dim`, with NaN for these; and `errors` as a JSON array. Returns nil if they take more than
--- max_bytes, or if some are missing.
+-- float32 in rows of `dim`, with NaN for these; `errors` as a JSON array; and `truncated`, a JSON array, if inputs were
+-- truncated. Returns nil if they take more than max_bytes, or if some are missing.
 local function inline_results(out, op, n, max_bytes)
   local replies = read_replies(out, max_bytes)
   if not replies then
@@ -73,7 +73,7 @@ local function inline_results(out, op, n, max_bytes)
     dim = reply.dim or dim
   end
   local failed_row = op == 'embed' and string.rep('\0\0\192\127', dim) or 'null'  -- NaN, little-endian
-  local rows, errors, num_rows, bytes = {}, {}, 0, 0
+  local rows, errors, truncated, num_rows, bytes = {}, {}, {}, 0, 0
   for _, reply in ipairs(replies) do
     num_rows = num_rows + reply.n
     for i = 0, reply.code and reply.n - 1 or -1 do
@@ -87,13 +87,21 @@ local function inline_results(out, op, n, max_bytes)
     for _, value in ipairs(reply.values or {reply.data}) do
       rows[#rows + 1] = value
     end
+    for _, index in ipairs(reply.truncated or {}) do
+      truncated[#truncated + 1] = reply.pos + index
+    end
   end
   if num_rows ~= n then
     return nil
   end
   errors = '[' .. table.concat(errors, ',') .. ']'
   if op == 'embed' then
-    return {'embeddings', table.concat(rows), 'dim', dim, 'errors', errors}
+    local fields = {'embeddings', table.concat(rows), 'dim', dim, 'errors', errors}
+    if #truncated > 0 then
+      fields[#fields + 1] = 'truncated'
+      fields[#fields + 1] = '[' .. table.concat(truncated, ',') .. ']'
+    end
+    return fields
   end
   return {'outputs', '[' .. table.concat(rows, ',') .. ']', 'errors', errors}
 end

@@ -25,7 +25,7 @@ STOP_S = 3.0
 
 MISSING = (
     f"{flag_of('tracing')} ({variable_of('tracing')}): otlp needs OpenTelemetry, and {{}} is not installed: "
-    "pip install 'redbatch[tracing]'"
+    "pip install -e '.[tracing]' in the checkout"
 )
 
 

@@ -128,11 +128,12 @@ def test_a_request_may_use_the_models_name(served: GatewayProcess) -> None:
     [
         ({"input": ""}, "input", "none of them empty"),
         ({"input": ["a", ""]}, "input", "none of them empty"),
+        ({"input": ["a"] * 2_049}, "input", "2049 inputs are over the limit of 2048"),
         ({"dimensions": 0}, "dimensions", "greater than or equal to 1"),
         ({"dimensions": 385}, None, "have 384, not 385"),
         ({"extra_body": {"prompt_name": "query"}}, None, "no prompts"),
     ],
-    ids=str,
+    ids=lambda value: str(value)[:40],
 )
 def test_unsupported_options_are_a_bad_request(
     served: GatewayProcess, fields: dict[str, Any], param: str | None, message: str

@@ -113,3 +113,21 @@ async def test_a_key_of_scope_jobs_is_enough(
     assert done.returncode == 0, done.stderr
     assert np.load(out)[0].astype("<f4").tobytes() == null_vector("a")
     assert key not in done.stderr + done.stdout
+
+
+async def test_requests_have_the_options_too(
+    cluster: GatewayCluster, connection: RedisConnection, tmp_path: Path
+) -> None:
+    """With a key of scope embed, the options reach the model as they do in jobs."""
+    key = await create_key(connection, "embed")
+    gateway, _ = await asyncio.gather(cluster.start_gateway(auth="on"), cluster.start_worker())
+    await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
+    source, out = tmp_path / "a.txt", tmp_path / "v.npy"
+    source.write_text("a\nb\n")
+    done = await embed(gateway, source, out, "--key", key, "--dimensions", "8", "--normalize")
+    assert done.returncode == 0, done.stderr
+    assert np.load(out).shape == (2, 8)
+    assert np.allclose(np.linalg.norm(np.load(out), axis=1), 1)
+    done = await embed(gateway, source, tmp_path / "p.npy", "--key", key, "--prompt-name", "query")
+    assert done.returncode == 1
+    assert all("no prompts" in str(each["error"]) for each in errors_of(tmp_path / "p.npy"))

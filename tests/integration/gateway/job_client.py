@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
@@ -28,13 +28,16 @@ class JobClient:
         named = self._headers | {name.replace("_", "-"): value for name, value in headers.items()}
         return plain_http.post(f"{self.url}/jobs", json=body, headers=named, timeout=30)
 
-    def post_lines(self, lines: Sequence[object] | Iterator[bytes], **headers: str) -> httpx.Response:
-        """Posts a job as NDJSON, from values or from chunks of bytes."""
+    def post_lines(
+        self, lines: Sequence[object] | Iterator[bytes], *, query: Mapping[str, object] | None = None, **headers: str
+    ) -> httpx.Response:
+        """Posts a job as NDJSON, from values or from chunks of bytes, with options in the query."""
         named = self._headers | NDJSON | {name.replace("_", "-"): value for name, value in headers.items()}
         content = (
             lines if isinstance(lines, Iterator) else b"".join(json.dumps(each).encode() + b"\n" for each in lines)
         )
-        return plain_http.post(f"{self.url}/jobs", content=content, headers=named, timeout=60)
+        url = f"{self.url}/jobs" + (f"?{urlencode(query)}" if query else "")
+        return plain_http.post(url, content=content, headers=named, timeout=60)
 
     def get(self, path: str, **headers: str) -> httpx.Response:
         """Sends a GET request."""

@@ -164,6 +164,8 @@ async def test_what_a_queue_cannot_do_is_refused_before_it_is_accepted(cluster: 
     for refused in (client.post({"texts": ["a"]}), client.post_lines(["a"])):
         assert refused.status_code == 400
         assert "does not offer embed. It offers: predict." in error_of(refused)["message"]
+    refused = client.post_lines([{"input": 1}], query={"normalize": "true"})
+    assert (refused.status_code, "normalize: a function has no such option" in refused.text) == (400, True)
 
 
 @pytest.mark.parametrize(

@@ -59,9 +59,7 @@ def test_one_text_is_a_job(served: GatewayProcess) -> None:
 def test_a_job_may_be_sent_as_lines(served: GatewayProcess) -> None:
     """A job may be sent as NDJSON, in chunks that are cut anywhere; pages of its results can be selected."""
     client, texts = JobClient(served), [f"line {i} \u00e9\u4e16" for i in range(3_000)]
-    body = b"".join(
-        json.dumps(text if i % 2 else {"text": text, "id": i}).encode() + b"\n" for i, text in enumerate(texts)
-    )
+    body = b"".join(json.dumps(text if i % 2 else {"text": text}).encode() + b"\n" for i, text in enumerate(texts))
     new_job = client.job_of(client.post_lines(body[at : at + 777] for at in range(0, len(body), 777)))
     assert client.wait_until_ended(new_job)["done"] == 3_000
     assert client.vectors(new_job) == list(map(null_vector, texts))
@@ -95,6 +93,8 @@ def test_results_may_be_read_as_a_numpy_file(served: GatewayProcess) -> None:
         ({"texts": "a"}, 400, "texts"),
         ({"text": "a", "priority": "soon"}, 400, "priority"),
         ({"text": "a", "model": "none"}, 404, "no such model"),
+        ({"text": "a", "prompt": "b"}, 400, "did you mean prompt_name?"),
+        ({"text": "a", "dimensions": 0}, 400, "dimensions"),
     ],
 )
 def test_an_invalid_job_is_refused(served: GatewayProcess, body: object, status: int, message: str) -> None:

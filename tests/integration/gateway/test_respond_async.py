@@ -121,7 +121,7 @@ async def test_token_operations_become_jobs(cluster: GatewayCluster) -> None:
 @pytest.mark.parametrize(
     ("route", "body", "name"),
     [
-        ("/embed", {"text": "a", "normalize": False}, "normalize"),
+        ("/embed", {"text": "a", "normalise": False}, "did you mean normalize?"),
         ("/embed", {"text": "a", "on_error": "fail"}, "on_error"),
         ("/embed", {"inputs": "a", "priority": "bulk"}, "priority"),
         ("/predict", {"input": 1, "dimensions": 3}, "dimensions"),

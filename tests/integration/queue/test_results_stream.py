@@ -98,6 +98,19 @@ async def test_vectors_are_inline(job_client: JobClient, worker: Worker) -> None
     assert (none["embeddings"], none["dim"]) == (b"", b"0")
 
 
+async def test_inputs_that_were_cut_are_listed(job_client: JobClient, worker: Worker) -> None:
+    """`truncated` has their indices in the job; it is absent if there are none."""
+
+    def cut(entry: Entry) -> Reply:
+        reply = vectors_of(entry)
+        assert isinstance(reply, Vectors)
+        return reply._replace(truncated=(0, 3), revision="r", tokens=(1,) * entry.ref.n)
+
+    fields = await end(job_client, worker, failure_of, cut, vectors_of, cut, max_inline_bytes=65_536)
+    assert json.loads(fields["truncated"]) == [4, 7, 12, 15]
+    assert "truncated" not in await end(job_client, worker, vectors_of, max_inline_bytes=65_536)
+
+
 async def test_values_of_any_length_are_inline(job_client: JobClient, worker: Worker) -> None:
     """Short and long values, and entries of few and many inputs, come back unchanged."""
     lengths = [0, 31, 32, 255, 256, 65_535, 65_536]

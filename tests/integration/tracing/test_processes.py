@@ -118,7 +118,7 @@ async def test_tracing_without_its_packages_ends_the_process(
     assert await program.wait_until_ended() == 2
     [line] = program.output.splitlines()
     assert line.startswith("redbatch: --tracing (REDBATCH_TRACING)")
-    assert line.endswith("pip install 'redbatch[tracing]'")
+    assert line.endswith("pip install -e '.[tracing]' in the checkout")
 
 
 async def test_without_tracing_no_traceparent_is_stored(

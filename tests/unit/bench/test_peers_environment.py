@@ -17,8 +17,9 @@ NAMES = {"port": "8123", "minilm": "/models/minilm", "folder": "/tmp/files"}  # 
 
 
 def locked(package: str) -> str:
-    """Returns the version of a package in requirements/dev.lock."""
-    found = re.search(rf"^{package}==(\S+)", (ROOT / "requirements" / "dev.lock").read_text(), re.MULTILINE)
+    """Returns the version of a package in the environment of the tests."""
+    text = "".join((ROOT / "requirements" / f"{name}.lock").read_text() for name in ("local", "dev"))
+    found = re.search(rf"^{package}==(\S+)", text, re.MULTILINE)
     assert found is not None
     return found[1]
 

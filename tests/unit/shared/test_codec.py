@@ -62,8 +62,16 @@ PREDICT_BODIES = st.builds(
 IDS = st.text("0123456789abcdef", min_size=1, max_size=32)
 POSITIONS = st.integers(0, 2**31)
 DURATIONS = st.floats(0, 1e9) | st.integers(0, 10**9)
-FAILURES = st.builds(
-    Failure, request_id=IDS, position=POSITIONS, n=st.integers(1, 1_024), code=st.text(), message=st.text()
+FAILURES = st.integers(1, 1_024).flatmap(
+    lambda n: st.builds(
+        Failure,
+        request_id=IDS,
+        position=POSITIONS,
+        n=st.just(n),
+        code=st.text(),
+        message=st.text(),
+        input_index=st.none() | st.integers(0, n - 1),
+    )
 )
 
 
@@ -84,7 +92,9 @@ def vectors(draw: st.DrawFn) -> Vectors:
     counts = draw(st.just(()) | st.lists(st.integers(0, 4), min_size=n, max_size=n).map(tuple))
     size = (sum(counts) if counts else n) * dim * 4
     data = draw(st.binary(min_size=size, max_size=size))
-    return Vectors(draw(IDS), draw(POSITIONS), n, dim, data, draw(TIMINGS), draw(tokens_of(n)), counts, draw(IDS))
+    truncated = draw(st.lists(st.integers(0, n - 1), unique=True).map(tuple))
+    timing, tokens = draw(TIMINGS), draw(tokens_of(n))
+    return Vectors(draw(IDS), draw(POSITIONS), n, dim, data, timing, tokens, counts, draw(IDS), truncated)
 
 
 @st.composite
@@ -108,12 +118,13 @@ REPLY: dict[str, Any] = {
     "tokens": [7, 0],
     "tokenize_ms": 0.5,
     "revision": "abc",
+    "truncated": [1],
 }
 EACH_TOKEN: dict[str, Any] = REPLY | {"counts": [2, 0]}
-VALUES: dict[str, Any] = {name: value for name, value in REPLY.items() if name not in ("dim", "data")} | {
+VALUES: dict[str, Any] = {name: value for name, value in REPLY.items() if name not in ("dim", "data", "truncated")} | {
     "values": [b'"a"', b'"b"']
 }
-FAILURE: dict[str, Any] = {"v": 1, "id": "abc", "pos": 0, "n": 2, "code": "internal", "message": "no"}
+FAILURE: dict[str, Any] = {"v": 1, "id": "abc", "pos": 0, "n": 2, "code": "internal", "message": "no", "input": 1}
 BODY: dict[str, Any] = {"op": EMBED, "inputs": ["a"], "options": {}}
 
 
@@ -127,6 +138,21 @@ def test_a_body_comes_back_as_it_went_in(body: Body) -> None:
 def test_a_reply_comes_back_as_it_went_in(reply: Vectors | Values | Failure) -> None:
     """Vectors with their timing, values and failures are decoded to themselves."""
     assert decode_reply(encode_reply(reply)) == reply
+
+
+@given(vectors() | values() | FAILURES)
+def test_a_reply_may_have_fields_of_a_later_version(reply: Vectors | Values | Failure) -> None:
+    """Workers are upgraded before gateways: a gateway reads the replies of a newer worker, without what is new."""
+    later = msgpack.packb(msgpack.unpackb(encode_reply(reply)) | {"later": [1, "x"]})
+    assert decode_reply(later) == reply
+
+
+@given(vectors())
+def test_a_reply_in_which_nothing_was_cut_is_as_before(reply: Vectors) -> None:
+    """The field is there only if it says something; a map of up to 15 fields is all that job_results.lua reads."""
+    fields = msgpack.unpackb(encode_reply(reply))
+    assert ("truncated" in fields) == bool(reply.truncated)
+    assert len(fields) <= 15
 
 
 @given(TOKEN_IDS)
@@ -243,9 +269,11 @@ WRONG: list[dict[str, Any]] = [
     *({**FAILURE, name: value} for name in ("code", "message") for value in (b"x", 1, None, True)),
     *(
         {key: value for key, value in REPLY.items() if key != missing}
-        for missing in REPLY.keys() - {"tokens", "tokenize_ms", "revision"}
+        for missing in REPLY.keys() - {"tokens", "tokenize_ms", "revision", "truncated"}
     ),
     *({**REPLY, "tokens": value} for value in (7, [7], [7, 0, 1], [7, -1], [True, 1], ["7", 0], None, 0, "")),
+    *({**REPLY, "truncated": value} for value in (1, [2], [-1], [True], ["0"], None, {"0": 1}, "")),
+    *({**FAILURE, "input": value} for value in (2, -1, True, "0", None, [0])),
     {**REPLY, "pos": 2**32},
 ]
 

@@ -61,7 +61,7 @@ def test_fields_take_precedence_over_headers(fields: dict[str, Any], headers: di
 @pytest.mark.parametrize(
     ("model", "fields", "name"),
     [
-        (EmbedBody, {"dimensions": 3}, "dimensions"),
+        (EmbedBody, {"dimension": 3}, "dimension"),
         (EmbedBody, {"on_error": "fail"}, "on_error"),
         (EmbeddingsBody, {"encoding_format": "base64"}, "encoding_format"),
         (TeiBody, {"timeout_ms": 5}, "timeout_ms"),
@@ -73,6 +73,14 @@ def test_what_a_job_would_drop_is_refused(model: type[BaseModel], fields: dict[s
     with pytest.raises(InvalidRequestError, match=f"^{name}: ") as caught:
         parse_job_options(json.dumps(fields).encode(), {}, model)
     assert caught.value.param == name
+
+
+def test_the_nearest_field_is_suggested() -> None:
+    """The error for an unknown field names the nearest one of the same object."""
+    for fields, name in (({"promptname": "a"}, "prompt_name"), ({"parameters": {"truncat": 1}}, "parameters.truncate")):
+        model = SimilarityBody if "parameters" in fields else EmbeddingsBody
+        with pytest.raises(InvalidRequestError, match=f"did you mean {name}\\?"):
+            parse_job_options(json.dumps(fields).encode(), {}, model)
 
 
 def test_each_dialect_says_which_fields_its_bodies_have() -> None:

@@ -11,12 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from api.dialects.native import EmbedBody, Native, NativeBatch
+from api.dialects.native import TEI, EmbedBody, Native, NativeBatch
+from api.dialects.openai import OpenAI
 from api.dialects.request import MAX_TIMEOUT_MS, InferenceRequest, InferenceResult
 from api.settings import GatewaySettings
 from shared.errors import InvalidRequestError, RequestError, TooLargeError
 from shared.keys import BULK, INTERACTIVE
-from shared.messages import Failure, Reply, Vectors
+from shared.messages import Failure, Options, Reply, Vectors
 
 LIMITS = GatewaySettings(max_inputs=8, max_input_chars=50).requests
 MARK = "zqxjv"
@@ -25,7 +26,9 @@ scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_
 values = st.recursive(
     scalars, lambda inner: st.lists(inner) | st.dictionaries(st.text(max_size=5), inner), max_leaves=9
 )
-bodies = st.fixed_dictionaries({}, optional={"text": values, "texts": values, "timeout_ms": values, "other": values})
+bodies = st.fixed_dictionaries(
+    {}, optional=dict.fromkeys(("text", "texts", "timeout_ms", "dimensions", "truncate", "other"), values)
+)
 jsonish = st.one_of(
     st.binary(max_size=60),
     values.map(lambda value: json.dumps(value).encode()),
@@ -68,10 +71,18 @@ def test_validation_stops_at_the_first_error() -> None:
 
 @given(st.data())
 def test_no_message_repeats_what_the_client_sent(data: st.DataObject) -> None:
-    """An error message holds no text of the client, wherever the text is in an invalid body."""
+    """An error message holds no text of the client, wherever the text is in an invalid body.
+
+    The name of an unknown field is a text as well, unless it looks like one of a field.
+    """
     marked = st.sampled_from([MARK, MARK * 20, [MARK], {MARK: MARK}, [[MARK]], [MARK, 1], [MARK, ""]])
     body = data.draw(
-        st.fixed_dictionaries({}, optional=dict.fromkeys(("text", "texts", "timeout_ms", "priority", MARK), marked))
+        st.fixed_dictionaries(
+            {},
+            optional=dict.fromkeys(
+                ("text", "texts", "timeout_ms", "priority", "prompt_name", f"{MARK} {MARK}"), marked
+            ),
+        )
     )
     text = json.dumps(body)
     cut = data.draw(st.integers(0, len(text)))
@@ -90,15 +101,79 @@ def test_no_message_repeats_what_the_client_sent(data: st.DataObject) -> None:
         ({"text": "a"}, ("a",), True),
         ({"text": "a", "texts": None}, ("a",), True),
         ({"texts": ["a"]}, ("a",), False),
-        ({"texts": ["b", "a"], "text": None, "model": "x"}, ("b", "a"), False),
+        ({"texts": ["b", "a"], "text": None, "model": "x", "truncate": None}, ("b", "a"), False),
         ({"text": "\0"}, ("\0",), True),
         ({"text": "😀 é"}, ("😀 é",), True),
     ],
 )
 def test_one_text_or_many(body: dict[str, Any], inputs: tuple[str, ...], single: bool) -> None:
-    """A null field counts as missing, unknown fields are ignored, and any character is allowed in a text."""
+    """A null field counts as missing, and any character is allowed in a text."""
     request = parse(body)
-    assert (request.inputs, request.single) == (inputs, single)
+    assert (request.inputs, request.single, request.options) == (inputs, single, Options())
+
+
+OPTIONS: list[tuple[dict[str, Any], Options]] = [
+    ({}, Options()),
+    ({"prompt_name": "query"}, Options("query")),
+    ({"normalize": False}, Options(normalize=False)),
+    ({"dimensions": 8}, Options(dimensions=8)),
+    ({"truncate": True, "truncation_direction": "left"}, Options(truncate="left")),
+    ({"truncate": False, "truncation_direction": "left"}, Options(truncate="no")),
+    ({"truncate": None, "truncation_direction": None, "normalize": None}, Options()),
+]
+
+
+@pytest.mark.parametrize(("fields", "options"), OPTIONS, ids=str)
+@pytest.mark.parametrize("dialect", [Native(), NativeBatch()])
+def test_options_of_texts_are_those_of_the_other_apis(
+    dialect: Native, fields: dict[str, Any], options: Options
+) -> None:
+    """/embed and /batch_embed take the options by the names that they have in OpenAI's and TEI's bodies."""
+    body = json.dumps({"texts": ["a"], **fields}).encode()
+    assert dialect.parse(body, {}, LIMITS).options == options
+    if None not in fields.values():  # there, the default of `normalize` is true, and null is no value
+        tei = TEI.parse(json.dumps({"inputs": ["a"], "normalize": None, **fields}).encode(), {}, LIMITS).options
+        openai = json.dumps({"input": ["a"], "model": "m", **fields}).encode()
+        assert OpenAI().parse(openai, {}, LIMITS).options == tei
+        assert tei == (options if options.normalize is not None else options._replace(normalize=True))
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"prompt": "query"}, "^prompt: there is no such field; did you mean prompt_name\\?$"),
+        ({"normalise": True}, "^normalise: .*did you mean normalize"),
+        ({"dimension": 8}, "^dimension: .*did you mean dimensions"),
+        ({"timeout": 8}, "^timeout: .*did you mean timeout_ms"),
+        ({"input": "b"}, "^input: there is no such field; the fields are .*text, texts"),
+        ({"a secret of mine": 1}, "^body: there is no such field; the fields are"),
+        ({"x" * 65: 1}, "^body: there is no such field"),
+        ({"model_config": 1}, "^model_config: there is no such field"),
+    ],
+)
+@pytest.mark.parametrize("dialect", [Native(), NativeBatch()])
+def test_an_unknown_field_is_refused(dialect: Native, fields: dict[str, Any], message: str) -> None:
+    """The message names the field and the nearest one; it does not repeat what cannot be the name of a field."""
+    with pytest.raises(InvalidRequestError, match=message):
+        dialect.parse(json.dumps({"texts": ["a"], **fields}).encode(), {}, LIMITS)
+
+
+def test_unknown_fields_are_no_validation_errors() -> None:
+    """A thousand unknown fields are one error of the dialect: each error of the validation would take memory."""
+    body = json.dumps({"text": "a"} | {f"field_{i}": i for i in range(1_000)})
+    assert len(EmbedBody.model_validate_json(body).model_extra or ()) == 1_000
+    with pytest.raises(InvalidRequestError, match=r"^field_0: there is no such field"):
+        Native().parse(body.encode(), {}, LIMITS)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"dimensions": 0}, {"dimensions": "8"}, {"truncate": "no"}, {"truncation_direction": "up"}, {"prompt_name": 1}],
+)
+def test_a_wrong_value_of_an_option_is_refused(fields: dict[str, Any]) -> None:
+    """The message names the option."""
+    with pytest.raises(InvalidRequestError, match=f"^{next(iter(fields))}: "):
+        parse({"text": "a"} | fields)
 
 
 @pytest.mark.parametrize(
@@ -244,6 +319,17 @@ def test_an_answer_lists_each_failed_input() -> None:
     one = InferenceRequest(("a",), 1_000, partial=True, single=True)
     answer = json.loads(native.encode_result(one, InferenceResult([Failure("", 0, 1, "too_large", "cut it")])))
     assert answer == {"embedding": None, "errors": [{"index": 0, "code": "too_large", "message": "cut it"}]}
+
+
+def test_an_answer_lists_the_inputs_that_were_cut() -> None:
+    """Their indices are in `truncated`, which is absent if nothing was cut."""
+    part = Vectors("r", 0, 2, 1, bytes(8))
+    many, one = InferenceRequest(("a", "b"), 1_000), InferenceRequest(("a",), 1_000, single=True)
+    cut = json.loads(Native().encode_result(many, InferenceResult([part], truncated=[1])))
+    assert cut == {"embeddings": [[0.0], [0.0]], "truncated": [1]}
+    assert "truncated" not in json.loads(Native().encode_result(many, InferenceResult([part])))
+    alone = InferenceResult([part._replace(n=1, data=bytes(4))], truncated=[0])
+    assert json.loads(Native().encode_result(one, alone)) == {"embedding": [0.0], "truncated": [0]}
 
 
 def test_a_batch_takes_only_texts() -> None:

@@ -158,9 +158,14 @@ def test_a_missing_model_is_named() -> None:
 
 
 def test_limits_are_those_of_the_gateway() -> None:
-    """Too many inputs, or one that is too long as text or as token ids, are TooLargeError."""
-    for too_large in cast("list[object]", [["a"] * 9, "x" * 51, [1] * 51, [[1] * 51], [[1]] * 9, [None] * 9, [[]] * 9]):
-        assert isinstance(fault(input=too_large), TooLargeError)
+    """Too many inputs are a 400 that names `input`, as OpenAI answers; one that is too long is a 413."""
+    for too_many in cast("list[list[object]]", [["a"] * 9, [[1]] * 9, [None] * 9, [[]] * 9]):
+        for fields in ({}, {"on_error": "null"}):
+            error = fault(input=too_many, **fields)
+            assert (status_of_error(error), error.param) == (400, "input")
+            assert "9 inputs are over the limit of 8" in error.message
+    for too_long in cast("list[object]", ["x" * 51, [1] * 51, [[1] * 51]]):
+        assert status_of_error(fault(input=too_long)) == 413
     for at_limit in (["a"] * 8, "x" * 50, [1] * 50, [[1] * 50] * 8):
         assert DIALECT.parse(body(input=at_limit), {}, LIMITS).inputs
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from api.dialects.predict import Predict
 from api.dialects.request import InferenceRequest, InferenceResult
-from api.settings import GatewaySettings, RequestLimits
+from api.settings import GatewaySettings
+from api.settings_groups import RequestLimits
 from shared.codec import encode_binary
 from shared.errors import InvalidRequestError, RequestError, TooLargeError
 from shared.keys import BULK
@@ -77,6 +78,24 @@ def test_other_bodies_are_refused(body: object) -> None:
     """A body without valid inputs is refused, and the message says what to send."""
     with pytest.raises(InvalidRequestError, match=r"[Ss]end"):
         parse(body)
+
+
+@pytest.mark.parametrize(
+    ("field", "message"),
+    [
+        ("prompt_name", "^prompt_name: a function has no such option"),
+        ("truncate", "^truncate: a function has no such option"),
+        ("dimensions", "^dimensions: a function has no such option"),
+        ("inputss", "^inputss: there is no such field; did you mean inputs\\?"),
+        ("time_out_ms", "^time_out_ms: .*did you mean timeout_ms"),
+        ("texts", "^texts: there is no such field; the fields are .*input"),
+    ],
+)
+def test_an_option_of_texts_or_an_unknown_field_is_refused(field: str, message: str) -> None:
+    """The message names the field, whatever its value is."""
+    for value in (1, None):
+        with pytest.raises(InvalidRequestError, match=message):
+            parse({"input": 1, field: value})
 
 
 def test_too_many_or_too_long_inputs_are_refused() -> None:

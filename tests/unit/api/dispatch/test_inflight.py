@@ -9,7 +9,7 @@ import pytest
 
 from api.dialects.request import InferenceRequest
 from api.dispatch.inflight import InFlight
-from shared.errors import DeadlineExceededError, InputFailedError, InternalError
+from shared.errors import DeadlineExceededError, InputFailedError, InternalError, InvalidRequestError
 from shared.messages import DECODE, EMBED, EMBED_ALL, TOKENIZE, Failure, NewEntry, Ref, Reply, Values, Vectors
 
 ID = "a" * 32
@@ -72,6 +72,16 @@ async def test_one_failed_entry_fails_the_request() -> None:
     assert request.accept(Failure(ID, 2, 2, "input_failed", "Input 2 failed."))
     assert not request.accept(vectors(2))
     with pytest.raises(InputFailedError, match=r"Input 2 failed\."):
+        await request.answer
+
+
+@pytest.mark.parametrize(("indices", "named"), [((), 3), ((5, 6, 7, 9), 9)])
+async def test_an_error_names_the_input_at_fault(indices: tuple[int, ...], named: int) -> None:
+    """By its index in the client's request, of which the inputs in flight may be a part."""
+    entries = [NewEntry(0, 2, 10, b""), NewEntry(2, 2, 10, b"")]
+    request = InFlight(ID, entries, 0.0, WHOLE._replace(indices=indices))
+    assert request.accept(Failure(ID, 2, 2, "invalid_request", "too long", 1))
+    with pytest.raises(InvalidRequestError, match=f"^Input {named}: too long$"):
         await request.answer
 
 
@@ -241,5 +251,6 @@ async def test_a_partial_answer_in_time_is_of_one_revision() -> None:
     for at, revision in ((0, "a"), (1, "b"), (2, "b")):
         request.accept(vectors(at, n=1)._replace(revision=revision))
     request.expire(DeadlineExceededError("late"))
-    codes_or_revisions = [each.code if isinstance(each, Failure) else each[-1] for each in await request.answer]
+    replies = await request.answer
+    codes_or_revisions = [each.revision if isinstance(each, Vectors) else getattr(each, "code", "") for each in replies]
     assert codes_or_revisions == ["deadline_exceeded", "b", "b", "deadline_exceeded"]

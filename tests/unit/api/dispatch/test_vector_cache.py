@@ -50,3 +50,44 @@ async def test_cached_vectors_are_not_mixed_with_a_new_revision() -> None:
     assert (first.inputs, second.inputs) == (("b", "c"), ("a", "b", "c"))
     assert (first_id, second_id) == ("the client's", "")
     assert second.timeout_ms <= first.timeout_ms
+
+
+class SteadyDispatcher(ChangingDispatcher):
+    """A dispatcher whose workers have one revision, and cut the last input of each request."""
+
+    async def answer(self, request: InferenceRequest, request_id: str = "") -> InferenceResult:
+        """Returns vectors of the old revision."""
+        self.requests.append((request, request_id))
+        last = len(request.inputs) - 1
+        parts = [
+            Vectors("", at, 1, 1, struct.pack("<f", 2.0), tokens=(7,), revision="old", truncated=(0,) * (at == last))
+            for at in range(last + 1)
+        ]
+        return InferenceResult(parts, truncated=[last])
+
+
+class CutCache(PartialCache):
+    """A cache that holds the vector of the second input, which was cut."""
+
+    def __init__(self) -> None:
+        self.stored: list[tuple[int, bool]] = []
+
+    async def find(self, cache_keys: list[bytes]) -> list[CachedVector | None]:
+        """Returns that vector, and None for all others."""
+        vector = CachedVector(0, 3, struct.pack("<f", 1.0), truncated=True)
+        return [vector if index == 1 else None for index in range(len(cache_keys))]
+
+    def store(self, vectors: dict[bytes, Any]) -> None:
+        """Keeps the tokens of what is stored, and whether it was cut."""
+        self.stored += [(tokens, truncated) for tokens, _, truncated in vectors.values()]
+
+
+async def test_cached_vectors_say_whether_their_inputs_were_cut() -> None:
+    """The answer has the indices of all inputs that were cut, now or when their vector was stored."""
+    dispatcher, cache = SteadyDispatcher(), CutCache()
+    cached = CachingDispatcher(cast("Any", dispatcher), cast("VectorCache", cache))
+    result = await cached.answer(InferenceRequest(("a", "b", "c", "d"), 1_000))
+    assert list(result.truncated) == [1, 3]
+    [(request, _)] = dispatcher.requests
+    assert (request.inputs, request.indices) == (("a", "c", "d"), (0, 2, 3))
+    assert cache.stored == [(7, False), (7, False), (7, True)]

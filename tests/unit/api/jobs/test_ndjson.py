@@ -39,7 +39,7 @@ def test_texts_are_the_same_however_the_body_is_cut(
     texts: list[str], cuts: list[int], wrapped: bool, ending: bytes
 ) -> None:
     """The texts do not depend on the cuts, on strings or objects, or on an end of the last line."""
-    lines = [json.dumps({"id": 7, "text": text} if wrapped else text).encode() for text in texts]
+    lines = [json.dumps({"text": text} if wrapped else text).encode() for text in texts]
     assert read(ending.join(lines), cuts) == texts
     assert read(b"".join(line + ending for line in lines), cuts) == texts
 
@@ -49,7 +49,12 @@ def test_texts_are_the_same_however_the_body_is_cut(
     [
         (b"{", "Line 3 is not valid JSON"),
         (b"12", "Line 3: send"),
-        (b'{"texts": ["a"]}', "Line 3: send"),
+        (b'{"texts": ["a"]}', "Line 3: texts: there is no such field; did you mean text\\?"),
+        (b'{"text": "a", "id": 7}', "Line 3: id: there is no such field; the fields are text, input"),
+        (b'{"text": "a", "my own text": 7}', "Line 3: body: there is no such field"),
+        (b'{"text": "a", "prompt_name": "query"}', "Line 3: prompt_name is for the whole job: send it in the query"),
+        (b'{"input": 1, "options": {}}', "Line 3: options: there is no such field"),
+        (b"{}", "Line 3: send"),
         (b'{"text": null}', "Line 3: send"),
         (b"[" * 100_000, "Line 3"),
     ],
@@ -75,7 +80,7 @@ def test_lines_may_hold_inputs_of_a_function() -> None:
     """`input` is any JSON value, which the job keeps as JSON; the first line decides what all lines hold."""
     reader = NdjsonReader(10, 50, LIMIT)
     assert reader.feed(b"\n") == []
-    assert reader.feed(b'{"input": {"a": [1, null]}}\n{"input": null, "id": 7}\n') == ['{"a":[1,null]}', "null"]
+    assert reader.feed(b'{"input": {"a": [1, null]}}\n{"input": null}\n') == ['{"a":[1,null]}', "null"]
     assert reader.op == PREDICT
     for line in (b'"a"\n', b'{"text": "a"}\n'):
         with pytest.raises(InvalidRequestError, match="either texts or inputs"):

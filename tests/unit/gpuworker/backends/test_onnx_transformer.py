@@ -111,7 +111,7 @@ def test_a_cache_that_cannot_be_written_is_reported(tmp_path: Path, monkeypatch:
 def test_a_missing_exporter_is_reported(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The error says how to install it."""
     replace_export(monkeypatch, ModuleNotFoundError("no", name="onnxscript"))
-    with pytest.raises(ModelLoadError, match=r"exported with onnxscript: pip install 'redbatch\[onnx\]'"):
+    with pytest.raises(ModelLoadError, match=r"exported with onnxscript: pip install -e '\.\[onnx\]' in the checkout"):
         ensure_graph(torch.nn.Identity(), NAMES, MINILM.path, "")
 
 
@@ -120,7 +120,7 @@ def test_a_missing_runtime_is_reported(home: Path, monkeypatch: pytest.MonkeyPat
     """The error says how to install it."""
     replace_export(monkeypatch)
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(ModelLoadError, match=rf"is an extra: pip install 'redbatch\[{backend}\]'"):
+    with pytest.raises(ModelLoadError, match=rf"is an extra: pip install -e '\.\[{backend}\]' in the checkout"):
         load_backend(MINILM, replace(OPTIONS, backend=backend))
 
 

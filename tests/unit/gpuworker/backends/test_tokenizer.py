@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 
-from gpuworker.backends.base import InputRefusedError
+from gpuworker.backends.base import InputRefusedError, InputTooLongError
 from gpuworker.backends.sentence import SentenceBackend
 from gpuworker.backends.simulated import SimulatedBackend
 from gpuworker.model_spec import parse_model
@@ -106,11 +107,23 @@ def test_an_input_that_is_too_long_is_cut_at_the_side_of_the_option(
     assert (right.ids, left.ids) == (ids[:LONGEST], ids[-LONGEST:])  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize("cut", ["right", "left"])
+def test_an_input_knows_whether_it_was_cut(backend: SentenceBackend, cut: Literal["right", "left"]) -> None:
+    """A text and token ids of exactly the maximum length are whole; those of one token more are not."""
+    texts = ["a " * (LONGEST - 2), "a " * (LONGEST - 1), "a", LONG]
+    inputs: list[Input] = [*texts, encode_ids([1_000] * LONGEST), encode_ids([1_000] * (LONGEST + 1))]
+    for given, expected in ((texts, [False, True, False, True]), (inputs, [False, True, False, True, False, True])):
+        tokenized = backend.tokenize(given, Options(truncate=cut))
+        assert [each.truncated for each in tokenized] == expected
+        assert max(each.tokens for each in tokenized) == LONGEST
+
+
 @pytest.mark.parametrize("data", [LONG, encode_ids([1_000] * 257)], ids=["text", "ids"])
 def test_an_input_that_is_too_long_may_be_refused(backend: SentenceBackend, data: Input) -> None:
-    """The error says how long it is, and how long it may be."""
-    with pytest.raises(InputRefusedError, match=r"\d+ tokens, and this model takes 256"):
+    """The error says how long it is, and how long it may be, and knows its index."""
+    with pytest.raises(InputTooLongError, match=r"\d+ tokens, and this model takes 256") as caught:
         backend.tokenize(["short", data], Options(truncate="no"))
+    assert caught.value.index == 1
     assert backend.tokenize(["short"], Options(truncate="no"))[0].tokens == len(["[CLS]", "short", "[SEP]"])
 
 

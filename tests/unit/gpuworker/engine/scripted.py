@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpuworker.backends.base import TEXT_OPS, InputRefusedError, Token
+from gpuworker.backends.base import TEXT_OPS, InputRefusedError, InputTooLongError, Token
 from gpuworker.engine.pipeline import Pipeline
 from gpuworker.engine.work import BatchResult, EntryTask, PipelineCallbacks
 from gpuworker.policy.limits import Limits
@@ -27,7 +27,7 @@ LONG_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A tokenized input: a text, with one token for each character."""
+    """A tokenized input: a text, with one token for each character; `!long` in it says that it was cut."""
 
     text: str
 
@@ -35,6 +35,11 @@ class Text:
     def tokens(self) -> int:
         """Its length."""
         return len(self.text)
+
+    @property
+    def truncated(self) -> bool:
+        """Whether it was cut."""
+        return "!long" in self.text
 
 
 def vector_of(text: str) -> list[float]:
@@ -86,12 +91,19 @@ class ScriptedBackend:
         self.may_run.set()
 
     def tokenize(self, inputs: Sequence[Input], options: Options = DEFAULT_OPTIONS) -> list[Text]:
-        """Wraps each text, after the name of its prompt if it has one; there is no prompt named `missing`."""
+        """Wraps each text, after the name of its prompt if it has one; there is no prompt named `missing`.
+
+        A text with `!long` in it must be cut.
+        """
         texts = [str(each) for each in inputs]
         if any("!token" in text for text in texts):
             raise ValueError("a text that cannot be tokenized")
         if options.prompt_name == "missing":
             raise InputRefusedError("there is no such prompt")
+        if options.truncate == "no":
+            for index, text in enumerate(texts):
+                if "!long" in text:
+                    raise InputTooLongError("too long", index)
         return [Text(f"{options.prompt_name}: {text}" if options.prompt_name else text) for text in texts]
 
     def collate(self, inputs: Sequence[Any]) -> list[str]:

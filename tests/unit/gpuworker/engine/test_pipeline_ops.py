@@ -56,6 +56,35 @@ async def test_vectors_of_tokens_and_of_texts_run_in_one_batch(harness: Pipeline
     assert (result.size, result.inputs, len(result.completed)) == (4, 5, 3)
 
 
+async def test_each_entry_knows_which_of_its_inputs_were_cut(harness: PipelineHarness) -> None:
+    """Also if the inputs of several entries were tokenized in one call, and for vectors of tokens."""
+    await wait_until(lambda: harness.backend.batches == [["first"]], "the first batch runs")
+    harness.add(
+        entry_task("some", "a", "!long", "b", "!long two"),
+        entry_task("none", "c", "d"),
+        op_task(EMBED_ALL, "all", "!long"),
+    )
+    harness.backend.may_run.set()
+    await wait_until_answered(harness, 4)
+    cut = {key: list(task.truncated) for key, task in harness.completed.items()}
+    assert cut == {"first": [], "some": [1, 3], "none": [], "all": [0]}
+
+
+async def test_a_failure_names_the_input_that_is_too_long(harness: PipelineHarness) -> None:
+    """By its index in its entry, wherever it was in the tokenizer's call; the other entries of the call run."""
+    options = Options(truncate="no")
+    harness.add(
+        replace(entry_task("fine", "a", "b"), options=options),
+        replace(entry_task("bad", "c", "d", "!long"), options=options),
+        entry_task("cut", "!long"),
+    )
+    harness.backend.may_run.set()
+    await wait_until_answered(harness, 4)
+    [failure] = [each for result in harness.results for each in result.failures]
+    assert (failure.key, failure.code, failure.input_index) == ("bad", "invalid_request", 2)
+    assert sorted(harness.completed) == ["cut", "fine", "first"]
+
+
 async def test_in_a_batch_of_both_operations_only_the_cause_fails(harness: PipelineHarness) -> None:
     """A text that cannot be run fails its own entry, whatever operation that has."""
     await wait_until(lambda: harness.backend.batches == [["first"]], "the first batch runs")

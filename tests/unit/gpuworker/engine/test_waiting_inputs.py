@@ -19,6 +19,7 @@ class Encoded(NamedTuple):
     """A text of this number of tokens."""
 
     tokens: int
+    truncated: bool = False
 
 
 def item(text: str, *, tokens: int = 10, bulk: bool = False, attempts: int = 0, since: float = NOW) -> InputItem:

@@ -41,13 +41,14 @@ st.register_type_strategy(int, INTEGERS)
 st.register_type_strategy(float, FLOATS)
 OPTIONS = st.builds(Options, truncate=st.sampled_from(["right", "left", "no"]))
 ENTRIES = st.builds(EngineEntry, inputs=tuples_of(st.text() | st.binary()), options=st.none() | OPTIONS)
-RESULTS = st.builds(EntryResult, counts=tuples_of(INTEGERS), tokens=tuples_of(INTEGERS))
+RESULTS = st.builds(EntryResult, counts=tuples_of(INTEGERS), tokens=tuples_of(INTEGERS), truncated=tuples_of(INTEGERS))
+FAILURES = st.builds(EntryFailure, input_index=st.none() | INTEGERS)
 SEQUENCES = {
     "entries": tuples_of(ENTRIES),
     "keys": tuples_of(st.text()),
     "paused_keys": tuples_of(st.text()),
     "results": tuples_of(RESULTS),
-    "failures": tuples_of(st.builds(EntryFailure)),
+    "failures": tuples_of(FAILURES),
 }
 """Of the fields that hold several values: tuples, as which they come back."""
 

@@ -150,7 +150,7 @@ def test_a_missing_library_is_reported_before_the_run(module: str, arguments: li
     assert result.returncode == 2
     (line,) = result.stderr.splitlines()
     assert module in line
-    assert "pip install 'redbatch[bench]'" in line
+    assert "pip install -e '.[bench]' in the checkout" in line
 
 
 def test_the_command_line_imports_no_large_library(tmp_path: Path) -> None:

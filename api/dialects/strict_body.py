@@ -1,0 +1,42 @@
+"""Bodies of Redbatch's own API, in which a field that does not exist is an error that names it. Pure."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+
+from pydantic import BaseModel, ConfigDict
+
+from shared.errors import InvalidRequestError
+
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+"""The names that an error repeats. Anything else may be a client's text, which no message holds."""
+
+
+class StrictBody(BaseModel):
+    """A body whose unknown fields are refused.
+
+    Validation keeps them instead of forbidding them: each forbidden one of a million fields would be an error in
+    memory, and the caller names only the first.
+    """
+
+    model_config = ConfigDict(strict=True, extra="allow", json_schema_extra={"additionalProperties": False})
+
+    def check_fields(self) -> None:
+        """Raises InvalidRequestError: the body has an unknown field."""
+        if self.model_extra:
+            raise unknown_field_error(next(iter(self.model_extra)), type(self).model_fields)
+
+
+def unknown_field_error(name: str, known: Iterable[str]) -> InvalidRequestError:
+    """Returns the error for a field that does not exist: it names the field, and the nearest known one or all."""
+    shown = shown_name(name)
+    nearest = difflib.get_close_matches(name, known, n=1) if shown else []
+    advice = f"did you mean {nearest[0]}?" if nearest else f"the fields are {', '.join(known)}."
+    return InvalidRequestError(f"{shown or 'body'}: there is no such field; {advice}", param=shown)
+
+
+def shown_name(name: str) -> str | None:
+    """Returns the name of a field if an error may repeat it, or None."""
+    return name if _NAME.fullmatch(name) else None

@@ -1,0 +1,48 @@
+"""The shell blocks of the documents: which there are, and which need something that a test has not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[3]
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+
+ELSEWHERE = {
+    r"\bkubectl ": "a Kubernetes cluster; tests/deploy checks the manifests",
+    r"\bdocker |\bdocker-compose ": "a Docker engine; tests/deploy/test_images.py runs the steps of the images",
+    r"^make ": "an environment to install, or the suite itself; tests/integration/test_make.py",
+    r"--gpu-lease ": "a GPU; tests/integration/worker has the leases",
+    r"^pip install '\.\[gateway\]'": "an environment to install; tests/deploy/test_images.py",
+    r"--duration 120s": "four minutes; tests/integration/test_bench.py sends such loads",
+    r"@photo\.jpg": "a class that takes photos; tests/integration/functions sends such bodies",
+}
+"""What a block that matches the pattern needs. Every other block runs in `test_commands.py`."""
+
+_BLOCK = re.compile(r"^( *)```(?:sh|shell|bash|console)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+
+
+class Block(NamedTuple):
+    """A shell block of a document."""
+
+    document: str
+    line: int
+    code: str
+
+    def __str__(self) -> str:
+        return f"{self.document}:{self.line}"
+
+
+def blocks(document: Path) -> Iterator[Block]:
+    """Yields the shell blocks of a document, in their order."""
+    text = document.read_text(encoding="utf-8")
+    for match in _BLOCK.finditer(text):
+        code = re.sub(rf"^{match[1]}", "", match[2], flags=re.MULTILINE)
+        yield Block(document.name, text.count("\n", 0, match.start()) + 1, code)
+
+
+def reason_elsewhere(code: str) -> str | None:
+    """Returns what a block needs that a test has not, or None: it runs here."""
+    return next((reason for pattern, reason in ELSEWHERE.items() if re.search(pattern, code, re.MULTILINE)), None)

@@ -1,0 +1,82 @@
+# Read before each block of a document. The functions do what a reader does by hand: fill in the id of a job or a key, run
+# a server in another terminal, end a command with Ctrl-C. A failed request fails its command.
+#
+# Set from outside: STATE, a folder for the blocks of one document; PORT and CLUSTER_REDIS of the running cluster;
+# SERVER_PORT and ADMIN_PORT of a server that the block starts.
+set -euo pipefail
+shopt -s nullglob
+mkdir -p "$STATE/jobs" "$STATE/temporary"
+servers=()
+trap 'for pid in "${servers[@]}"; do kill "$pid" && wait "$pid" || true; done' EXIT
+
+# fill ARGUMENT...: puts the arguments into FILLED, with the ids of real jobs and of a real API key.
+fill() {
+    local file id
+    FILLED=("$@")
+    for file in "$STATE"/jobs/*; do
+        id=${file##*/}.5f1d…
+        FILLED=("${FILLED[@]//"$id"/"$(cat "$file")"}")
+    done
+    if [ -e "$STATE/api-key" ]; then FILLED=("${FILLED[@]//1f0c9d2ab37e4c55/"$(cat "$STATE/api-key")"}"); fi
+}
+
+curl() {
+    local id
+    fill "$@"
+    command curl --fail-with-body "${FILLED[@]}" | tee "$STATE/answer"
+    echo
+    for id in $(grep -aoE '"id": ?"[^".]+\.[^".]+"' "$STATE/answer" | cut -d'"' -f4); do
+        echo "$id" >"$STATE/jobs/${id%.*}"
+    done
+}
+
+redbatch() {
+    fill "$@"
+    set -- "${FILLED[@]}"
+    case "$*" in
+    'up'* | 'gateway '* | 'worker '*) serve "$@" ;;
+    *' --watch'* | 'tune '*) until_ctrl_c redbatch "$@" ;;
+    'embed '*) command redbatch "$@" --url "http://127.0.0.1:$PORT" ;;
+    'jobs cancel '*) command redbatch "$@" 2>&1 | tee "$STATE/answer" || grep 'already ended' "$STATE/answer" ;;
+    'keys create'*)
+        command redbatch "$@"
+        command redbatch keys list --json | tail -n 1 | sed 's/.*"id": *"\([^"]*\)".*/\1/' >"$STATE/api-key" ;;
+    *) command redbatch "$@" ;;
+    esac
+}
+
+# Starts a server in the background and waits until it is ready. A gateway or worker uses the Redis of the cluster.
+serve() {
+    local log=$STATE/$1.log
+    if [ "$1" = up ]; then
+        TMPDIR=$STATE/temporary REDBATCH_PORT=$SERVER_PORT command redbatch "$@" >"$log" 2>&1 &
+    else
+        REDBATCH_REDIS_URL=$CLUSTER_REDIS REDBATCH_PORT=$SERVER_PORT REDBATCH_ADMIN_PORT=$ADMIN_PORT \
+            command redbatch "$@" >"$log" 2>&1 &
+    fi
+    servers+=($!)
+    until grep -q '^ *stop  ' "$log" || command curl -sf -o "$STATE/answer" "http://127.0.0.1:$ADMIN_PORT/readyz"; do
+        kill -0 $! || { cat "$log"; return 1; }
+        sleep 0.1
+    done
+}
+
+until_ctrl_c() {
+    local code=0
+    timeout --signal=INT 3 "$@" || code=$?
+    [ "$code" = 124 ]
+}
+
+python() {
+    case "$*" in
+    *consume_results.py*)
+        if grep -q '"--redis"' "$1"; then set -- "$@" --redis "$CLUSTER_REDIS"; fi
+        until_ctrl_c python "$@" ;;
+    *) command python "$@" ;;
+    esac
+}
+
+redis-cli() {
+    if [ "$1" = -u ]; then command redis-cli "$@"; else command redis-cli -u "$CLUSTER_REDIS" "$@"; fi | tee "$STATE/answer"
+    ! grep -E '^(\(error\)|ERR|WRONGTYPE|NOGROUP) ?' "$STATE/answer"
+}
