@@ -43,7 +43,9 @@ class DocumentedFastAPI(FastAPI):
         description = super().openapi()
         schemas = description["components"]["schemas"] | BODY_SCHEMAS
         description["components"] = {"schemas": schemas, "securitySchemes": SECURITY}
-        description["security"] = [{}, *({name: []} for name in SECURITY)]
+        state: State | None = getattr(self.state, "redbatch", None)
+        optional: list[dict[str, list[str]]] = [{}] if state is None or state.authenticator is None else []
+        description["security"] = [*optional, *({name: []} for name in SECURITY)]
         for path in UNAUTHENTICATED_PATHS & description["paths"].keys():
             description["paths"][path]["get"]["security"] = []
         return description

@@ -131,6 +131,8 @@ async def test_pages_below_a_prefix_without_a_worker(cluster: GatewayCluster) ->
     """All addresses have the prefix, and the page says what is missing, with the status that probes get."""
     gateway = await cluster.start_gateway(root_path=PREFIX, worker_grace_s="0.5", auth="on")
     await wait_until(lambda: gateway.missing() == ["worker"], "the gateway knows Redis")
+    description = plain_http.get(f"{gateway.url}/openapi.json").json()
+    assert description["security"] == [{"bearer": []}, {"header": []}]  # none may be left out
     for path in ("/", "/docs"):
         answer, page = show(f"{gateway.url}{PREFIX}{path}")
         assert answer.status_code == (503 if path == "/" else 200)
