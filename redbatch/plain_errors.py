@@ -19,7 +19,8 @@ class PlainErrors(TyperGroup):
         try:
             return super().invoke(ctx)
         except typer.BadParameter as error:
-            error.message = _words(error.param) or error.message
+            if error.__cause__ is not None:  # a value that typer could not convert; other messages are ours
+                error.message = _words(error.param) or error.message
             raise
 
 

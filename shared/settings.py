@@ -124,14 +124,11 @@ class QueueSettings(BaseSettings):
 
     @property
     def redis_address(self) -> str:
-        """Host and port of Redis, or the path of its socket, for logs; "" if the URL has none."""
+        """Host and port of Redis, or the path of its socket, for logs."""
         parts = urlsplit(self.redis_url)
         if parts.scheme == "unix":
             return parts.path
-        try:
-            host, port = parts.hostname or "", parts.port or DEFAULT_REDIS_PORT
-        except ValueError:  # the port is no number
-            return ""
+        host, port = parts.hostname or "", parts.port or DEFAULT_REDIS_PORT
         return f"[{host}]:{port}" if ":" in host else f"{host or 'localhost'}:{port}"
 
     @property

@@ -10,6 +10,8 @@
 - predict: user-defined functions.
 - request: a request and its result, independent of the dialect.
 - response_models: the answers as pydantic models, for OpenAPI.
+- strict_body: refuses unknown fields of a body.
 - tei: the API of Text Embeddings Inference.
+- text_options: options of texts: prompt, truncation, dimensions, length.
 - vectors: vectors as JSON and as .npy.
 """

@@ -34,7 +34,7 @@ def unknown_field_error(name: str, known: Iterable[str]) -> InvalidRequestError:
     shown = shown_name(name)
     nearest = difflib.get_close_matches(name, known, n=1) if shown else []
     advice = f"did you mean {nearest[0]}?" if nearest else f"the fields are {', '.join(known)}."
-    return InvalidRequestError(f"{shown or 'body'}: there is no such field; {advice}", param=shown)
+    return InvalidRequestError(f"{shown or 'body'}: there is no such field; {advice}", param=shown, quoted=shown or "")
 
 
 def shown_name(name: str) -> str | None:

@@ -134,7 +134,7 @@ class NdjsonReader:
                 raise InvalidRequestError(f"Line {self._line}: {message}", param=name)
             if name not in LINE_FIELDS:
                 error = unknown_field_error(name, LINE_FIELDS)
-                raise InvalidRequestError(f"Line {self._line}: {error.message}", param=error.param)
+                raise InvalidRequestError(f"Line {self._line}: {error.message}", param=error.param, quoted=error.quoted)
 
     def _check_kind(self, op: str) -> None:
         self.op = self.op or op

@@ -80,7 +80,9 @@ def open_parquet(file: InputFile) -> Any:  # noqa: ANN401 - pyarrow has no types
     try:
         import pyarrow.parquet as pq
     except ImportError:
-        raise UnreadableFileError("reading .parquet needs pyarrow: pip install pyarrow") from None
+        raise UnreadableFileError(
+            "reading .parquet needs pyarrow: pip install -e '.[parquet]' in the checkout"
+        ) from None
     try:
         return pq.ParquetFile(file.path)
     except ValueError as error:

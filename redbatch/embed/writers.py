@@ -47,7 +47,9 @@ def writer_for(path: Path) -> Writer:
         try:
             import pyarrow as pa  # noqa: F401 - only whether it is installed
         except ImportError:
-            raise UnwritableFileError("writing .parquet needs pyarrow: pip install pyarrow") from None
+            raise UnwritableFileError(
+                "writing .parquet needs pyarrow: pip install -e '.[parquet]' in the checkout"
+            ) from None
     return writer
 
 

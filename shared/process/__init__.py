@@ -4,7 +4,8 @@
 - backoff: growing pauses between attempts.
 - gc_tuning: rare garbage collections.
 - listener: the listening socket, and the limit on open files.
-- limited_log, log_limit: lines that may come by the thousand, and which of them are written.
+- limited_log: lines that may come by the thousand.
+- log_limit: which of many equal lines are written.
 - log_text: log lines for people.
 - logs: the log on stdout.
 - parent_death: ends a child when its parent dies.

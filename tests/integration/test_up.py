@@ -362,14 +362,12 @@ async def test_packages_in_the_current_folder_are_ignored(
 async def test_every_setting_is_a_flag(start: Start) -> None:
     """A flag of `up` reaches the process to which the setting belongs."""
     up = await start("--max-input-chars", "3", "--max-batch-wait-ms", "1").wait_until_ready()
-    async with plain_http.client() as client:
-        answer = await client.post(f"{up.fact('API').split()[0]}/embed", json={"text": "four"})
-    assert answer.status_code == 413
+    url = f"{up.fact('API').split()[0]}/embed"
+    assert (await asyncio.to_thread(plain_http.post, url, json={"text": "four"})).status_code == 413
 
 
 FAKE_DRIVER = """
-class NVMLError(Exception):
-    pass
+class NVMLError(Exception): pass
 def nvmlInit(): pass
 nvmlShutdown = nvmlInit
 def nvmlSystemGetDriverVersion(): return "570.1"
@@ -382,11 +380,9 @@ class nvmlDeviceGetMemoryInfo:
 """
 """The module `pynvml` on a host with two GPUs."""
 
-
 SHOWS_GPU = """
 import os, time
-from gpuworker.functions import VectorizedFunction
-class ShowsGpu(VectorizedFunction):
+class ShowsGpu:
     def transform(self, values):
         time.sleep(0.05)
         return [os.environ["CUDA_VISIBLE_DEVICES"] for _ in values]
@@ -396,11 +392,11 @@ class ShowsGpu(VectorizedFunction):
 
 async def test_two_workers_use_two_gpus(start: Start, tmp_path: Path) -> None:
     """Each sees one GPU, by the UUID that the driver reports."""
-    (tmp_path / "path").mkdir()
-    (tmp_path / "path" / "pynvml.py").write_text(FAKE_DRIVER)
-    (tmp_path / "path" / "shows_gpu.py").write_text(SHOWS_GPU)
+    (modules := tmp_path / "path").mkdir()
+    (modules / "pynvml.py").write_text(FAKE_DRIVER)
+    (modules / "shows_gpu.py").write_text(SHOWS_GPU)
     arguments = ("--workers", "2", "--model", "shows_gpu:ShowsGpu", "--max-batch-size", "1")
-    up = await start(*arguments, PYTHONPATH=f"{tmp_path / 'path'}:{ROOT}").wait_until_ready()
+    up = await start(*arguments, PYTHONPATH=f"{modules}:{ROOT}").wait_until_ready()
     url = f"{up.fact('API').split()[0]}/predict"
     seen: set[str] = set()
 

@@ -25,6 +25,32 @@ MARK = "zqxjv-marker"
 OUTCOMES = ("request refused", "request failed", "request served", "client left")
 
 
+BODIES_WITH_MARK: dict[str, list[dict[str, Any]]] = {
+    "/embed": [
+        {MARK: 1, "text": "a"},
+        {"text": {MARK: 1}},
+        {"text": "a", "model": MARK},
+        {"text": "a", "prompt_name": MARK},
+    ],
+    "/v1/embeddings": [
+        {"input": MARK, "model": MARK},
+        {"input": "a", "encoding_format": MARK},
+        {"input": {MARK: MARK}},
+    ],
+    "/predict": [{"input": MARK}, {"inputs": MARK}, {"input": {"npy": MARK}}],
+    "/jobs": [
+        {MARK: 1, "texts": ["a"]},
+        {"texts": [MARK], "priority": MARK},
+        {"texts": [1, MARK]},
+        {"input": MARK},
+    ],
+    "/embed_all": [{"inputs": {MARK: MARK}}, {"inputs": "a", "prompt_name": MARK}],
+    "/similarity": [{"inputs": {"source_sentence": MARK}}],
+    f"/{MARK}": [{}],
+    f"/jobs/{MARK}": [{}],
+}
+
+
 def request_lines(gateway: GatewayProcess) -> list[dict[str, Any]]:
     """Returns the log lines about requests; those of probes, which the tests send too, are left out."""
     lines = [line for line in log_lines(gateway.program) if line["msg"] in OUTCOMES]
@@ -46,6 +72,31 @@ def call(gateway: GatewayProcess, method: str, path: str, key: str = "", body: o
     return httpx.request(method, f"{gateway.url}{path}", json=body, headers=headers, timeout=30, trust_env=False)
 
 
+def refused_requests(key: str, old: str) -> dict[tuple[str, str, str, tuple[str, ...] | None], dict[str, object]]:
+    """Returns method, path, key and texts of requests, each with the fields of its line that are its own."""
+    known = {"key_id": key.partition(".")[0], "tenant": "team-a"}
+    no_key = "Send an API key: Authorization: Bearer <key>, or x-api-key: <key>."
+    wrong_key = "This key is unknown, was revoked, or has expired."
+
+    def line(status: int, code: str, message: str, route: str = "", **more: str) -> dict[str, object]:
+        return {"status": status, "code": code, "message": message, **({"route": route} if route else {}), **more}
+
+    unauthorized = "invalid_api_key"
+    old_id = {"key_id": old.partition(".")[0]}
+    forbidden = "This key lacks the scope jobs: its scopes are embed."
+    empty, unknown = "texts is empty: send at least one text.", "…: see /docs for all routes."
+    return {
+        ("POST", "/embed", key, ()): line(400, "invalid_request", empty, "/embed", **known),
+        ("POST", "/embed", "", ("a",)): line(401, unauthorized, no_key, "/embed"),
+        ("POST", "/batch_embed", f"{MARK}.{MARK}", ("a",)): line(401, unauthorized, wrong_key, "/batch_embed"),
+        ("POST", "/v1/embeddings", old, ("a",)): line(401, unauthorized, wrong_key, "/v1/embeddings", **old_id),
+        ("POST", "/jobs", key, ("a",)): line(403, "forbidden", forbidden, "/jobs", **known),
+        ("GET", f"/jobs/{MARK}", "", None): line(401, unauthorized, no_key, "/jobs/{id}"),
+        ("GET", f"/{MARK}", key, None): line(404, "not_found", unknown, **known),
+        ("DELETE", "/embed", key, None): line(405, "method_not_allowed", unknown, "/embed", **known),
+    }
+
+
 async def test_a_refused_request_is_one_line_that_says_who_and_why(
     isolated_cluster: GatewayCluster, own_redis: Server
 ) -> None:
@@ -54,64 +105,7 @@ async def test_a_refused_request_is_one_line_that_says_who_and_why(
     old = await create_key(own_redis.url, "team-a", "embed", lifetime_s=-1)
     gateway, _ = await asyncio.gather(isolated_cluster.start_gateway(auth="on"), isolated_cluster.start_worker())
     await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
-    requests = {
-        ("POST", "/embed", key, ()): {
-            "route": "/embed",
-            "status": 400,
-            "code": "invalid_request",
-            "key_id": key.partition(".")[0],
-            "tenant": "team-a",
-            "message": "texts is empty: send at least one text.",
-        },
-        ("POST", "/embed", "", ("a",)): {
-            "route": "/embed",
-            "status": 401,
-            "code": "invalid_api_key",
-            "message": "Send an API key: Authorization: Bearer <key>, or x-api-key: <key>.",
-        },
-        ("POST", "/batch_embed", f"{MARK}.{MARK}", ("a",)): {
-            "route": "/batch_embed",
-            "status": 401,
-            "code": "invalid_api_key",
-            "message": "This key is unknown, was revoked, or has expired.",
-        },
-        ("POST", "/v1/embeddings", old, ("a",)): {
-            "route": "/v1/embeddings",
-            "status": 401,
-            "code": "invalid_api_key",
-            "key_id": old.partition(".")[0],
-            "message": "This key is unknown, was revoked, or has expired.",
-        },
-        ("POST", "/jobs", key, ("a",)): {
-            "route": "/jobs",
-            "status": 403,
-            "code": "forbidden",
-            "key_id": key.partition(".")[0],
-            "tenant": "team-a",
-            "message": "This key lacks the scope jobs: its scopes are embed.",
-        },
-        ("GET", f"/jobs/{MARK}", "", None): {
-            "route": "/jobs/{id}",
-            "status": 401,
-            "code": "invalid_api_key",
-            "message": "Send an API key: Authorization: Bearer <key>, or x-api-key: <key>.",
-        },
-        ("GET", f"/{MARK}", key, None): {
-            "status": 404,
-            "code": "not_found",
-            "key_id": key.partition(".")[0],
-            "tenant": "team-a",
-            "message": "…: see /docs for all routes.",
-        },
-        ("DELETE", "/embed", key, None): {
-            "route": "/embed",
-            "status": 405,
-            "code": "method_not_allowed",
-            "key_id": key.partition(".")[0],
-            "tenant": "team-a",
-            "message": "…: see /docs for all routes.",
-        },
-    }
+    requests = refused_requests(key, old)
     for method, path, api_key, texts in requests:
         call(gateway, method, path, api_key, None if texts is None else {"texts": texts})
     lines = request_lines(gateway)
@@ -216,33 +210,9 @@ async def test_no_line_has_what_a_client_wrote(cluster: GatewayCluster, access_l
         cluster.start_worker(),
     )
     await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
-    bodies: dict[str, list[dict[str, Any]]] = {
-        "/embed": [
-            {MARK: 1, "text": "a"},
-            {"text": {MARK: 1}},
-            {"text": "a", "model": MARK},
-            {"text": "a", "prompt_name": MARK},
-        ],
-        "/v1/embeddings": [
-            {"input": MARK, "model": MARK},
-            {"input": "a", "encoding_format": MARK},
-            {"input": {MARK: MARK}},
-        ],
-        "/predict": [{"input": MARK}, {"inputs": MARK}, {"input": {"npy": MARK}}],
-        "/jobs": [
-            {MARK: 1, "texts": ["a"]},
-            {"texts": [MARK], "priority": MARK},
-            {"texts": [1, MARK]},
-            {"input": MARK},
-        ],
-        "/embed_all": [{"inputs": {MARK: MARK}}, {"inputs": "a", "prompt_name": MARK}],
-        "/similarity": [{"inputs": {"source_sentence": MARK}}],
-        f"/{MARK}": [{}],
-        f"/jobs/{MARK}": [{}],
-    }
     names = ("x-priority", "x-timeout-ms", "idempotency-key", "x-model", "prefer", "content-type", "x-forwarded-for")
     headers: list[dict[str, str]] = [{name: f"{MARK} {MARK}"} for name in (*names, "x-tenant", "x-request-id")]
-    for path, values in bodies.items():
+    for path, values in BODIES_WITH_MARK.items():
         for value in values:
             for each in [*headers, {}, {"prefer": "respond-async"}]:
                 plain_http.post(f"{gateway.url}{path}?{MARK}", json=value, headers=each, timeout=30)

@@ -153,4 +153,4 @@ def test_a_missing_extra_is_named(tmp_path: Path) -> None:
         [sys.executable, "-P", "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
     )
     assert result.returncode == 2
-    assert "redbatch[gateway]" in result.stderr
+    assert "pip install -e '.[gateway]' in the checkout" in result.stderr

@@ -227,7 +227,7 @@ def test_a_field_with_a_pattern_has_words_for_it(model: type[Any]) -> None:
         ("keys create", ["--weight", "heavy"], "'--weight': it takes a number from 0.01 to 100"),
         ("keys create", ["--tokens-per-s", "1e12"], "--tokens-per-s: it takes a number from 0 to 1000000000"),
         ("dead list", ["--most", "0"], "'--most': it takes a whole number of at least 1"),
-        ("settings", ["nonsense"], "it takes gateway or worker"),
+        ("settings", ["nonsense"], "there is no setting nonsense"),
         ("bench", ["--duration", "1s", "--requests", "5"], "redbatch: --duration and --requests exclude each other\n"),
     ],
 )

