@@ -91,4 +91,5 @@ def check_no_query(query: Mapping[str, str]) -> None:
     """Raises InvalidRequestError: a request has parameters in its query although its body is a JSON document."""
     for name in query:
         shown = shown_name(name)
-        raise InvalidRequestError(f"{shown or 'query'}: send options in the body, not in the query.", param=shown)
+        message = f"{shown or 'query'}: send options in the body, not in the query."
+        raise InvalidRequestError(message, param=shown, quoted=shown or "")
