@@ -99,7 +99,7 @@ async def test_lines_may_be_as_long_as_the_inputs_of_the_function(cluster: Gatew
     job = client.wait_until_ended(new_job)
     assert (job["status"], job["done"], job["failed"]) == ("done", 33, 0)
     assert [output[0] for output in client.outputs(new_job)] == values
-    refused = client.post_lines([{"input": 1}, {"input": "x" * 26_000_000}])
+    refused = client.post_lines([{"input": 1}, {"input": "x" * 51_000_000}])
     assert (refused.status_code, error_of(refused)["code"]) == (413, "too_large")
     assert "Line 2 is too long: an input has at most 8388608 bytes" in error_of(refused)["message"]
     assert "max_input_bytes of the gateway" in error_of(refused)["message"]
