@@ -16,6 +16,7 @@ An input of which an engine may have died runs apart from all others (policy.sus
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -146,8 +147,8 @@ def _without_late(
         late |= newly_late
         rest = [i for i in rest if i not in newly_late]
         draft = _draft(waiting, rest, context)._replace(full=False)
-    if newly_late and (single := _in_time_alone(waiting, late, limits, now)):
-        draft = draft._replace(batch=single, seconds=_batch_seconds(waiting, single, limits))
+    if newly_late and (batch := _in_time_together(waiting, late, limits, now)):
+        draft = draft._replace(batch=batch, seconds=_batch_seconds(waiting, batch, limits))
     return draft, late
 
 
@@ -160,10 +161,24 @@ def _is_full(waiting: Sequence[WaitingInput], shared: Sequence[int], first: list
     return sum(lengths) < filling_limits.max_tokens and is_full([waiting[i].tokens for i in shared], filling_limits)
 
 
-def _in_time_alone(waiting: Sequence[WaitingInput], late: set[int], limits: Limits, now: float) -> tuple[int, ...]:
-    """The oldest input that would be late in a batch and in time by itself; empty if all would be late."""
+def _in_time_together(waiting: Sequence[WaitingInput], late: set[int], limits: Limits, now: float) -> tuple[int, ...]:
+    """The oldest of the inputs that would be late in a batch, as many as are in time without the others.
+
+    Empty if each would be late even by itself. With one input at a time, an engine that has only run single inputs, and
+    takes the time of a batch to be proportional to its size, would never learn that a larger one is hardly slower.
+    """
     rest = [i for i in late if waiting[i].deadline > now + _batch_seconds(waiting, (i,), limits)]
-    return (min(rest, key=lambda i: (waiting[i].since, i)),) if rest else ()
+    rest = sorted(rest, key=lambda i: (waiting[i].since, i))[: limits.max_size]
+
+    def fits(size: int) -> bool:
+        batch = tuple(rest[:size])
+        max_tokens = limits.for_lane(bulk=any(waiting[i].bulk for i in batch)).max_tokens
+        lengths = [waiting[i].tokens for i in batch]
+        tokens = sum(lengths) if limits.packed else max(lengths) * size
+        ends_at = now + _batch_seconds(waiting, batch, limits)
+        return tokens <= max_tokens and ends_at < min(waiting[i].deadline for i in batch)
+
+    return tuple(rest[: max(1, bisect_left(range(1, len(rest) + 1), True, key=lambda size: not fits(size)))])
 
 
 def _batch_seconds(waiting: Sequence[WaitingInput], batch: tuple[int, ...], limits: Limits) -> float:

@@ -271,3 +271,16 @@ def test_with_preferred_sizes_each_input_runs_once_within_the_limits_or_expires(
     if result.wake_at is not None:
         oldest = min(each.since for each in waiting if each.deadline > NOW and not each.suspect)
         assert NOW < result.wake_at <= oldest + (limits.wait_s or 0.0)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_inputs_that_would_all_be_late_together_run_as_many_as_are_in_time(packed: bool) -> None:
+    """A batch of one input took a second, so a batch of 200 is expected to take 200 s: 119 of them are in time.
+
+    With one input at a time the engine would never learn that the time does not depend on the size.
+    """
+    waiting = [WaitingInput(1, i / 1_000, NOW + 120, entry=f"e{i}") for i in range(600)]
+    limits = Limits(200, 10_000, packed=packed, costs=Costs(0.0, 1.0))
+    assert plan(waiting, limits, NOW).batch == tuple(range(119))
+    assert plan(waiting, limits._replace(max_tokens=100, max_size=1_000), NOW).batch == tuple(range(100))
+    assert plan(waiting, limits._replace(costs=Costs(119.5, 0.4)), NOW).batch == (0,)
