@@ -8,6 +8,7 @@
 - http: connections, bodies, API keys, and errors as responses.
 - jobs: requests that are answered later.
 - metrics: Prometheus metrics.
+- pages: pages for people.
 - queues: the queues that the gateway serves.
 - routes: the routes of the main port.
 - server: starts, drains and stops the process.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 
-from api.dialects.operations import BODY_SCHEMAS, SECURITY
+from api.dialects.operations import BODY_SCHEMAS, SECURITY, TAGS
 from api.handler import serve
 from api.http.auth import ApiKeyAuthenticator
 from api.http.client_connection import client_address
@@ -19,6 +19,7 @@ from api.http.lingering_close import LingeringCloseResponse
 from api.http.request_id import request_id_of
 from api.http.request_log import ARRIVAL, TENANT
 from api.http.root_path import restore_root_path, route_path
+from api.pages.routes import PAGE_PATHS, STATIC_FILES, STATIC_PATH
 from api.routes import DIALECTS, dialect_of, route_template, router
 from api.state import State
 from api.tenants import Tenant
@@ -28,8 +29,8 @@ from shared.process.version import __version__
 if TYPE_CHECKING:
     from starlette.types import Lifespan, Message, Receive, Scope, Send
 
-UNAUTHENTICATED_PATHS = frozenset(("/", "/health", "/livez", "/readyz", "/ping"))
-"""Probes send no API key."""
+UNAUTHENTICATED_PATHS = frozenset(("/", "/health", "/livez", "/readyz", "/ping", *PAGE_PATHS))
+"""Probes send no API key, and neither does a browser that opens a page."""
 
 ERRORS: dict[int, type[RedbatchError]] = {404: NotFoundError, 405: MethodNotAllowedError}
 
@@ -42,7 +43,11 @@ class DocumentedFastAPI(FastAPI):
         description = super().openapi()
         schemas = description["components"]["schemas"] | BODY_SCHEMAS
         description["components"] = {"schemas": schemas, "securitySchemes": SECURITY}
-        description["security"] = [{}, *({name: []} for name in SECURITY)]
+        state: State | None = getattr(self.state, "redbatch", None)
+        optional: list[dict[str, list[str]]] = [{}] if state is None or state.authenticator is None else []
+        description["security"] = [*optional, *({name: []} for name in SECURITY)]
+        for path in UNAUTHENTICATED_PATHS & description["paths"].keys():
+            description["paths"][path]["get"]["security"] = []
         return description
 
 
@@ -72,10 +77,14 @@ def _routes(lifespan: Lifespan[FastAPI] | None = None) -> FastAPI:
         version=__version__,
         summary="Text embeddings, batched over a cluster",
         lifespan=lifespan,
+        openapi_tags=TAGS,
+        docs_url=None,  # those of FastAPI load files from other hosts: see api.pages
+        redoc_url=None,
         telemetry={"auto_configure": False, "logs": False, "metrics": False, "tracing": False},  # see api.tracing
         redirect_slashes=False,  # behind TLS, clients would be sent to plain http, with their texts
     )
     app.include_router(router)
+    app.mount(STATIC_PATH, STATIC_FILES)
     return app
 
 

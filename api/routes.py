@@ -22,6 +22,9 @@ from api.dialects.operations import (
     MODEL_ANSWERS,
     MODEL_PARAMETER,
     OPERATIONS,
+    TAG_OPENAI,
+    TAG_OPERATIONS,
+    TAG_TEI,
     UNHEALTHY_ANSWERS,
 )
 from api.dialects.predict import Predict
@@ -30,6 +33,8 @@ from api.handler import respond
 from api.http.error_responses import error_response, refuse
 from api.http.request_id import request_id_of
 from api.jobs.routes import router as job_router
+from api.pages.routes import STATIC_PATH
+from api.pages.routes import router as page_router
 from shared.errors import ModelNotFoundError, NoWorkerError, RequestError, UnavailableError
 from shared.process.admin_server import without_excluded
 
@@ -59,13 +64,14 @@ DIALECTS: dict[str, BaseDialect] = {
 Their requests go straight to handler.serve; the functions of `_add_route` are only for the OpenAPI description.
 """
 
-DESCRIPTION_PATHS = ("/docs", "/docs/oauth2-redirect", "/openapi.json", "/redoc")
-"""The paths that FastAPI adds for the OpenAPI description."""
+UNLISTED_PATHS = ("/openapi.json", f"{STATIC_PATH}/{{path:path}}")
+"""The paths beside those of routes."""
 
 PING = "Whether this gateway can serve, as TEI reports it"
 
 router = APIRouter()
 router.include_router(job_router)
+router.include_router(page_router)
 
 
 def dialect_of(path: str) -> BaseDialect:
@@ -76,7 +82,7 @@ def dialect_of(path: str) -> BaseDialect:
 
 
 def _routes() -> Iterator[Route]:
-    return (route for route in (*router.routes, *job_router.routes) if isinstance(route, Route))
+    return (route for route in (*router.routes, *job_router.routes, *page_router.routes) if isinstance(route, Route))
 
 
 def route_template(path: str) -> str:
@@ -87,7 +93,7 @@ def route_template(path: str) -> str:
 def begins_route(prefix: str) -> bool:
     """Whether a path of a route may begin with a prefix: a path with both would be ambiguous. False if it is empty."""
     paths = (route.path for route in _routes())
-    return bool(prefix) and any(_may_begin(path, prefix) for path in (*paths, *DESCRIPTION_PATHS))
+    return bool(prefix) and any(_may_begin(path, prefix) for path in (*paths, *UNLISTED_PATHS))
 
 
 def _may_begin(path: str, prefix: str) -> bool:
@@ -104,7 +110,8 @@ def _add_route(dialect: BaseDialect) -> None:
     async def embed(request: Request) -> Response:
         return await respond(request, request.app.state.redbatch, dialect)
 
-    router.post(dialect.route, **OPERATIONS[dialect.route].options)(embed)
+    operation = OPERATIONS[dialect.route]
+    router.post(dialect.route, tags=[operation.tag], **operation.options)(embed)
 
 
 for each in DIALECTS.values():
@@ -114,6 +121,7 @@ for each in DIALECTS.values():
 @router.get(
     "/info",
     summary="The model and the limits, as TEI reports them",
+    tags=[TAG_TEI],
     responses=INFO_ANSWERS,
     openapi_extra={"parameters": [MODEL_PARAMETER]},
 )
@@ -126,8 +134,7 @@ async def info(request: Request) -> Response:
         return refuse(request, DIALECTS["/"], error, request_id_of(request.headers))
 
 
-@router.get("/", summary=PING, responses=UNHEALTHY_ANSWERS, response_class=Response)
-@router.get("/ping", summary=PING, responses=UNHEALTHY_ANSWERS, response_class=Response)
+@router.get("/ping", summary=PING, tags=[TAG_TEI], responses=UNHEALTHY_ANSWERS, response_class=Response)
 async def ping(request: Request) -> Response:
     """An empty body with status 200 if it can."""
     state: State = request.app.state.redbatch
@@ -138,7 +145,7 @@ async def ping(request: Request) -> Response:
     return error_response(DIALECTS["/"], error, request_id_of(request.headers))
 
 
-@router.get("/v1/models", summary="The models that live workers serve")
+@router.get("/v1/models", summary="The models that live workers serve", tags=[TAG_OPENAI])
 async def models(request: Request) -> dict[str, object]:
     """Lists these models."""
     state: State = request.app.state.redbatch
@@ -148,6 +155,7 @@ async def models(request: Request) -> dict[str, object]:
 @router.get(
     "/v1/models/{model:path}",  # noqa: FAST003 - see below
     summary="A model",
+    tags=[TAG_OPENAI],
     responses=MODEL_ANSWERS,
     openapi_extra={"parameters": [MODEL]},
 )
@@ -161,13 +169,13 @@ async def model(request: Request) -> Response:  # an argument would add a valida
         return refuse(request, OPENAI, error, request_id_of(request.headers))
 
 
-@router.get("/health", summary="Health, for people and simple probes")
+@router.get("/health", summary="Health, for people and simple probes", tags=[TAG_OPERATIONS])
 async def health() -> dict[str, str]:
     """Reports that the gateway runs."""
     return {"status": "ok"}
 
 
-@router.get("/livez", summary="Whether this process is alive", responses=HEALTH_ANSWERS)
+@router.get("/livez", summary="Whether this process is alive", tags=[TAG_OPERATIONS], responses=HEALTH_ANSWERS)
 async def livez(request: Request) -> Response:
     """Checks only the process: Redis may be unreachable."""
     state: State = request.app.state.redbatch
@@ -177,6 +185,7 @@ async def livez(request: Request) -> Response:
 @router.get(
     "/readyz",
     summary="Whether this gateway can serve",
+    tags=[TAG_OPERATIONS],
     responses=HEALTH_ANSWERS,
     openapi_extra={"parameters": [EXCLUDE]},
 )

@@ -49,7 +49,11 @@ UpPort = Annotated[
 QueueName = Annotated[
     str | None,
     typer.Option(
-        "--queue", envvar="REDBATCH_QUEUE", callback=check_queue, help="Name of the queue.", show_default="minilm"
+        "--queue",
+        envvar="REDBATCH_QUEUE",
+        callback=check_queue,
+        help="Name of the queue.",
+        show_default="that of your `redbatch up`; minilm with --redis-url",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")]

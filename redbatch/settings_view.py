@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import difflib
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import typer
 from pydantic_settings import BaseSettings
@@ -20,6 +18,7 @@ from redbatch.exit_codes import report_misuse
 from redbatch.flags import Setting, settings_of
 from redbatch.tables import labelled_line, shorten
 from redbatch.urls import mask_password
+from shared.option_words import what_it_takes
 from shared.process.settings import PREFIX, read_settings
 
 UNSET = "-"
@@ -29,8 +28,6 @@ MAX_VALUE_WIDTH = 10
 MIN_MEANING_WIDTH = 16
 NUM_GUESSES = 3
 TITLES = {"both": "Gateways and workers", "gateway": "Gateways", "worker": "Workers"}
-CHOICES = re.compile(r"\^\(([\w|]+)\)\$")
-"""A pattern that lists all values."""
 
 
 class UnknownSettingError(ValueError):
@@ -87,11 +84,12 @@ def setting_rows(settings_classes: dict[str, type[BaseSettings]], *, with_values
     rows: dict[Setting, SettingRow] = {}
     for process, settings_class in settings_classes.items():
         values = read_settings(settings_class).model_dump() if with_values else {}
-        schemas = settings_class.model_json_schema()["properties"]
         for setting in settings_of(settings_class):
             process_of = "both" if setting in rows else process
             value = _display_value(setting.name, values.get(setting.name))
-            rows[setting] = SettingRow(process_of, setting, value, describe_allowed(schemas[setting.name]))
+            field = settings_class.model_fields[setting.name]
+            allowed = what_it_takes(field.annotation, field.metadata)
+            rows[setting] = SettingRow(process_of, setting, value, allowed)
     # Sorting is stable: within each process, the order of the fields stays.
     return sorted(rows.values(), key=lambda row: row.process != "both")
 
@@ -105,28 +103,6 @@ def find_setting(rows: Sequence[SettingRow], text: str) -> list[SettingRow]:
     close = difflib.get_close_matches(name, {row.setting.name for row in rows}, n=NUM_GUESSES)
     hint = f"did you mean {' or '.join(close)}?" if close else "`redbatch settings` lists all"
     raise UnknownSettingError(f"there is no setting {text}: {hint}")
-
-
-def describe_allowed(schema: dict[str, Any]) -> str:
-    """Returns the values that the JSON schema of a setting allows, for people; empty if any text may be one."""
-    if "anyOf" in schema:
-        parts = [describe_allowed(part) for part in schema["anyOf"] if part.get("type") != "null"]
-        return " or ".join(filter(None, parts))
-    if "enum" in schema or "const" in schema:
-        return ", ".join(map(str, schema.get("enum") or [schema["const"]]))
-    match schema.get("type"):
-        case "boolean":
-            return "true, false"
-        case "integer" | "number" as kind:
-            return f"{kind}{_describe_bounds(schema)}"
-        case _:
-            choices = CHOICES.fullmatch(schema.get("pattern", ""))
-            return "" if choices is None else choices[1].replace("|", ", ")
-
-
-def _describe_bounds(schema: dict[str, Any]) -> str:
-    names = {"minimum": "from", "exclusiveMinimum": "above", "maximum": "to", "exclusiveMaximum": "below"}
-    return "".join(f" {word} {schema[name]:,}" for name, word in names.items() if name in schema)
 
 
 def as_json(rows: Sequence[SettingRow]) -> str:

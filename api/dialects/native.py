@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from api.dialects.base import BaseDialect
 from api.dialects.headers import parse_lane, resolve_timeout_ms
@@ -55,6 +55,8 @@ class RequestOptions(StrictBody):
 class EmbedBody(RequestOptions, TextOptions):
     """Body of POST /embed: `text` for one vector, or `texts` for several."""
 
+    model_config = ConfigDict(json_schema_extra={"examples": [{"text": "Hello, world"}, {"texts": ["one", "two"]}]})
+
     text: str | None = Field(default=None, description="One text.", examples=["Hello, world"])
     # fail_fast: a body of a million numbers would make a million errors, and block all other requests for seconds
     texts: list[str] | None = Field(default=None, description="Several texts.", fail_fast=True)
@@ -62,6 +64,8 @@ class EmbedBody(RequestOptions, TextOptions):
 
 class BatchBody(RequestOptions, TextOptions):
     """Body of POST /batch_embed."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"texts": ["one", "two"]}]})
 
     texts: list[str] = Field(description="Several texts.", min_length=1, fail_fast=True)
 
@@ -82,7 +86,7 @@ class Native(BaseDialect):
             fields = EmbedBody.model_validate_json(body)
         except ValidationError as error:
             raise invalid_body_error(error, HINT) from None
-        fields.check_fields()
+        fields.check_fields(self.body_model)
         inputs, single = tuple(texts_of(fields.text, fields.texts)), fields.text is not None
         partial = fields.on_error == "null"
         return InferenceRequest(

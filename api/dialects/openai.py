@@ -33,7 +33,11 @@ if TYPE_CHECKING:
 class EmbeddingsBody(BaseModel):
     """Body of POST /v1/embeddings."""
 
-    model_config = ConfigDict(strict=True, extra="ignore")
+    model_config = ConfigDict(
+        strict=True,
+        extra="ignore",
+        json_schema_extra={"examples": [{"model": "minilm", "input": ["one", "two"]}]},
+    )
 
     input: Annotated[Any, WithJsonSchema(INPUTS)] = Field(default=None)  # parsed by parse_inputs
     model: str = Field(max_length=MAX_MODEL, description="A model that /v1/models lists.")

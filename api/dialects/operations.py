@@ -33,12 +33,24 @@ Schema = dict[str, Any]
 Answers = dict[int | str, dict[str, Any]]
 
 
+TAG_EMBEDDINGS, TAG_OPENAI, TAG_TEI, TAG_JOBS, TAG_OPERATIONS = "Embeddings", "OpenAI", "TEI", "Jobs", "Operations"
+TAGS: list[dict[str, Any]] = [
+    {"name": TAG_EMBEDDINGS, "description": "Redbatch's own routes: vectors of texts, and outputs of your function"},
+    {"name": TAG_OPENAI, "description": "For OpenAI's clients"},
+    {"name": TAG_TEI, "description": "For clients of Hugging Face's Text Embeddings Inference"},
+    {"name": TAG_JOBS, "description": "Work that is submitted now and answered later"},
+    {"name": TAG_OPERATIONS, "description": "For probes and people; without an API key"},
+]
+"""The groups of routes, in the order in which a page shows them."""
+
+
 class Operation(NamedTuple):
-    """The description of one route: a summary, the request, and the answers by status."""
+    """The description of one route: a summary, the request, the answers by status, and its group (see TAGS)."""
 
     summary: str
     request: dict[str, Any]
     answers: Answers
+    tag: str = TAG_EMBEDDINGS
 
     @property
     def options(self) -> dict[str, Any]:
@@ -182,8 +194,14 @@ def body_schema(model: type[BaseModel], required: list[str] | None = None) -> Sc
     return {"$ref": f"{_REF}{model.__name__}"}
 
 
+def _any_of(*bodies: Schema) -> Schema:
+    """Returns the schema of a body that is one of these, with the examples of all."""
+    schemas = [BODY_SCHEMAS[body["$ref"].removeprefix(_REF)] for body in bodies]
+    return {"anyOf": list(bodies), "examples": [example for schema in schemas for example in schema["examples"]]}
+
+
 def _tei(summary: str, body: Schema, model: object, description: str) -> Operation:
-    return Operation(summary, request_of(body), _answers(model, description, _TEI_STATUSES, TeiErrorAnswer))
+    return Operation(summary, request_of(body), _answers(model, description, _TEI_STATUSES, TeiErrorAnswer), TAG_TEI)
 
 
 _TEI_BODY = body_schema(TeiBody, ["inputs"])
@@ -192,6 +210,7 @@ _OPENAI = Operation(
     "Embed, for OpenAI's clients",
     request_of(body_schema(EmbeddingsBody, ["input"]), _HEADERS),
     _answers(EmbeddingsAnswer, f"{_IN_ORDER}, as numbers or as float32 in base64", error=OpenAIErrorAnswer),
+    TAG_OPENAI,
 )
 _PREDICT = Operation(
     "Call a user-defined function",
@@ -202,7 +221,7 @@ _PREDICT = Operation(
 OPERATIONS: dict[str, Operation] = {
     "/embed": Operation(
         "Embed one text or several, also for TEI's clients",
-        request_of({"anyOf": [body_schema(EmbedBody), _TEI_BODY]}),
+        request_of(_any_of(body_schema(EmbedBody), _TEI_BODY)),
         {
             **_answers(EmbedAnswer | EmbedManyAnswer | list[Vector], _IN_ORDER, error=ErrorAnswer | TeiErrorAnswer),
             **error_answers((422,), model=ErrorAnswer | TeiErrorAnswer),

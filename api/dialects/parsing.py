@@ -138,8 +138,7 @@ def invalid_body_error(error: ValidationError, hint: str = "") -> InvalidRequest
         return InvalidRequestError(f"The body is not valid JSON: {fault['msg'].removeprefix('Invalid JSON: ')}.")
     field = ".".join(str(part) for part in fault["loc"])[:MAX_FIELD_CHARS]
     message = f"{field or 'body'}: {fault['msg']}." + (hint if not field else "")
-    is_named_by_client = fault["type"] == "extra_forbidden"
-    return InvalidRequestError(message, param=field or None, quoted=field if is_named_by_client else "")
+    return InvalidRequestError(message, param=field or None)
 
 
 def texts_of(text: str | None, texts: list[str] | None) -> list[str]:

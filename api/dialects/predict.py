@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import orjson
-from pydantic import Field, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 
 from api.dialects.base import BaseDialect
 from api.dialects.headers import media_type_of, parse_lane, resolve_timeout_ms
@@ -36,6 +36,8 @@ BINARY_TYPES = {"application/octet-stream": BYTES, "application/x-npy": NPY}
 
 class PredictBody(RequestOptions):
     """Body of POST /predict: `input` for one output, or `inputs` for several."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"input": 7}, {"inputs": [7, 8]}]})
 
     input: Any = Field(
         default=None,

@@ -23,10 +23,10 @@ class StrictBody(BaseModel):
 
     model_config = ConfigDict(strict=True, extra="allow", json_schema_extra={"additionalProperties": False})
 
-    def check_fields(self) -> None:
-        """Raises InvalidRequestError: the body has an unknown field."""
+    def check_fields(self, model: type[BaseModel] | None = None) -> None:
+        """Raises InvalidRequestError: the body has an unknown field. The advice names fields of `model`, or its own."""
         if self.model_extra:
-            raise unknown_field_error(next(iter(self.model_extra)), type(self).model_fields)
+            raise unknown_field_error(next(iter(self.model_extra)), (model or type(self)).model_fields)
 
 
 def unknown_field_error(name: str, known: Iterable[str]) -> InvalidRequestError:

@@ -101,6 +101,8 @@ class TruncationFields(_Body):
 class EmbedAllBody(TruncationFields):
     """Body of POST /embed_all."""
 
+    model_config = ConfigDict(json_schema_extra={"examples": [{"inputs": ["one", "two"]}]})
+
     inputs: Annotated[Any, WithJsonSchema(INPUTS)] = Field(default=None)  # parsed by parse_inputs
 
 
@@ -123,12 +125,18 @@ class SimilarityInputs(_Body):
 class SimilarityBody(_Body):
     """Body of POST /similarity."""
 
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"inputs": {"source_sentence": "a cat", "sentences": ["a dog", "a car"]}}]}
+    )
+
     inputs: SimilarityInputs
     parameters: TruncationFields = Field(default_factory=TruncationFields)
 
 
 class TokenizeBody(_Body):
     """Body of POST /tokenize."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"inputs": ["Hello, world"]}]})
 
     inputs: Annotated[Any, WithJsonSchema(_TEXTS)] = Field(default=None)  # parsed by parse_inputs
     add_special_tokens: bool = Field(
@@ -139,6 +147,8 @@ class TokenizeBody(_Body):
 
 class DecodeBody(_Body):
     """Body of POST /decode."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"ids": [[7592, 2088]]}]})
 
     ids: Annotated[Any, WithJsonSchema(_IDS)] = Field(default=None)  # parsed by parse_inputs
     skip_special_tokens: bool = Field(default=True, description="Whether to leave special tokens out of the text.")

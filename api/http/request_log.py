@@ -65,7 +65,7 @@ def _log_error(scope: Scope, status: int, request_id: str, kind: Mapping[str, st
     """Logs an error; only one of many errors of the same kind."""
     errors: dict[str, str] | None = scope["state"].get(ERROR)
     if errors is not None:
-        errors |= {**kind, **details}
+        errors |= {**kind, **details, "request_id": request_id}
         return
     fields = _known(_request_fields(scope, status)) | _known(kind)
     limited_log.write(
@@ -101,8 +101,8 @@ class AccessLogApp:
         try:
             await self._app(scope, receive, send_noted)
         finally:
-            fields = {**_request_fields(scope, status), "request_id": request_id, **_client_fields(scope)}
-            log.log(_level(status), _event(status), **_known(fields | _known(errors)))
+            fields = {**_request_fields(scope, status), **_client_fields(scope), **errors}
+            log.log(_level(status), _event(status), **_known({"request_id": request_id} | _known(fields)))
 
 
 def _level(status: int) -> int:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 BYTES_PER_CHAR = 12
 """Maximum bytes of JSON per character, as in \\ud83d\\ude00."""
 
-JSON_BYTES_PER_BYTE = 3
-"""Maximum bytes of JSON per byte of a function's input, as in \\u00e9 for a character of two bytes."""
+JSON_BYTES_PER_BYTE = 6
+"""Maximum bytes of JSON per byte of a function's input, as in \\u0041 for a letter."""
 
 MAX_FRAMING_BYTES = 4_096
 """Maximum bytes of a line beside its input."""

@@ -70,7 +70,11 @@ def _line_options() -> list[Schema]:
     ]
 
 
-_LINE = {"type": "string", "description": 'A text, {"text": ...} or {"input": ...} on each line.'}
+_LINE = {
+    "type": "string",
+    "description": 'A text, {"text": ...} or {"input": ...} on each line.',
+    "examples": ['{"text": "one"}\n{"text": "two"}\n'],
+}
 _JOB_BODY = request_of(body_schema(JobBody))
 _JOB_BODY["requestBody"]["content"] |= {kind: {"schema": _LINE} for kind in NDJSON_TYPES}
 _JOB_BODY["parameters"] = [

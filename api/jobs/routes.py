@@ -14,7 +14,7 @@ from fastapi.responses import StreamingResponse
 
 from api import metrics
 from api.dialects.native import Native
-from api.dialects.operations import JSON
+from api.dialects.operations import JSON, TAG_JOBS
 from api.dialects.request import TRUNCATED_HEADER
 from api.dialects.vectors import npy_header
 from api.http.body import BodyUnreadError
@@ -58,7 +58,7 @@ Route = Callable[[Request], Awaitable[Response]]
 JOB_PATH, RESULT_PATH, RESULTS_PATH = "/jobs/{id}", "/jobs/{id}/result", "/jobs/{id}/results"
 """`id` is read from the path by hand: as an argument, FastAPI would add a validation error to the description."""
 
-router = APIRouter(default_response_class=Response)
+router = APIRouter(default_response_class=Response, tags=[TAG_JOBS])
 
 
 def _with_error_answers(route: Route) -> Route:

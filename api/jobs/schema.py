@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 
 from api.dialects.parsing import invalid_body_error, parse_object, texts_of
 from api.dialects.request import MAX_MODEL
@@ -22,6 +22,8 @@ INPUT_FIELDS = ("input", "inputs")
 
 class JobBody(TextOptions):
     """Body of POST /jobs, unless its content type is one of lines. The inputs of a function have no options."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"texts": ["one", "two"]}, {"inputs": [7, 8]}]})
 
     text: str | None = Field(default=None, description="One text.", examples=["Hello, world"])
     texts: list[str] | None = Field(default=None, description="Several texts.", fail_fast=True)
@@ -89,4 +91,5 @@ def check_no_query(query: Mapping[str, str]) -> None:
     """Raises InvalidRequestError: a request has parameters in its query although its body is a JSON document."""
     for name in query:
         shown = shown_name(name)
-        raise InvalidRequestError(f"{shown or 'query'}: send options in the body, not in the query.", param=shown)
+        message = f"{shown or 'query'}: send options in the body, not in the query."
+        raise InvalidRequestError(message, param=shown, quoted=shown or "")

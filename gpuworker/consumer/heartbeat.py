@@ -163,7 +163,7 @@ class HeartbeatSender:
             holds=len(worker_state.in_flight),
             begun=len(worker_state.in_flight.running_entries()),
             started_ms=self._started_ms,
-            long_tokens=worker_state.in_flight.long_tokens(),
+            long_tokens=worker_state.in_flight.long_tokens(worker_state.settings.batching.max_size),
             bulk_tokens_per_s=round(
                 worker_state.interactive_load.bulk_rate(worker_state.tokens_per_s, worker_state.settings.bulk.share), 1
             ),

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from gpuworker.policy.credits import HeldLoad
 from shared.keys import INTERACTIVE, LANES
+from shared.long_entries import is_long
 from shared.messages import DEFAULT_OPTIONS, EMBED, Entry, Input, Options
 
 
@@ -161,9 +162,14 @@ class InFlightEntries:
         counts = (self._num_entries, self._num_tokens, self._num_inputs, self._num_counted_tokens)
         return HeldLoad(*(sum(by_lane[: lane + 1]) for by_lane in counts))
 
-    def long_tokens(self) -> int:
-        """Returns the unanswered tokens of long interactive entries, which short ones need not wait for."""
-        return sum(each.entry.ref.cost - each.counted_tokens for each in self._by_key.values() if not each.answered)
+    def long_tokens(self, max_batch_size: int) -> int:
+        """Returns the tokens of long interactive entries that are not answered: short ones need not wait for them."""
+        refs = [each.entry.ref for each in self._by_key.values() if not each.answered]
+        return sum(
+            ref.cost
+            for ref in refs
+            if ref.lane == INTERACTIVE and is_long(ref.cost, ref.n, self.max_counted_tokens, max_batch_size)
+        )
 
     def _count(self, in_flight_entry: InFlightEntry, sign: int) -> None:
         ref = in_flight_entry.entry.ref

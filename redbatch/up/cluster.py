@@ -38,7 +38,7 @@ from shared.settings import QueueSettings
 PROBE_EVERY_S = 0.1
 STOP_MARGIN_S = 5.0
 MAX_ADMIN_PORTS = 4
-ADMIN_PORT = re.compile(r'"admin_port": ?(\d+)')
+ADMIN_PORT = re.compile(r'\badmin_port(?:": ?|=)(\d+)')
 """In the line that a process logs at its start."""
 
 

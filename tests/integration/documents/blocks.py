@@ -16,7 +16,8 @@ ELSEWHERE = {
     r"^make ": "an environment to install, or the suite itself; tests/integration/test_make.py",
     r"--gpu-lease ": "a GPU; tests/integration/worker has the leases",
     r"^pip install '\.\[gateway\]'": "an environment to install; tests/deploy/test_images.py",
-    r"--duration 120s": "four minutes; tests/integration/test_bench.py sends such loads",
+    r"--duration 45s": "two minutes; tests/integration/test_bench.py sends such loads",
+    r"bench \S+ --path /predict": "a gateway of this function alone; tests/integration/functions runs the page's load",
     r"@photo\.jpg": "a class that takes photos; tests/integration/functions sends such bodies",
 }
 """What a block that matches the pattern needs. Every other block runs in `test_commands.py`."""

@@ -20,6 +20,11 @@ fill() {
     if [ -e "$STATE/api-key" ]; then FILLED=("${FILLED[@]//1f0c9d2ab37e4c55/"$(cat "$STATE/api-key")"}"); fi
 }
 
+# The environment is active already; its folder is not in that of the blocks.
+source() {
+    [ "$1" = .venv/bin/activate ] || builtin source "$@"
+}
+
 curl() {
     local id
     fill "$@"
@@ -36,7 +41,8 @@ redbatch() {
     case "$*" in
     'up'* | 'gateway '* | 'worker '*) serve "$@" ;;
     *' --watch'* | 'tune '*) until_ctrl_c redbatch "$@" ;;
-    'embed '*) command redbatch "$@" --url "http://127.0.0.1:$PORT" ;;
+    'embed '*) rm -f vectors.npy  # of an earlier block, which a reader would move away
+        command redbatch "$@" --url "http://127.0.0.1:$PORT" ;;
     'jobs cancel '*) command redbatch "$@" 2>&1 | tee "$STATE/answer" || grep 'already ended' "$STATE/answer" ;;
     'keys create'*)
         command redbatch "$@"
@@ -70,7 +76,6 @@ until_ctrl_c() {
 python() {
     case "$*" in
     *consume_results.py*)
-        if grep -q '"--redis"' "$1"; then set -- "$@" --redis "$CLUSTER_REDIS"; fi
         until_ctrl_c python "$@" ;;
     *) command python "$@" ;;
     esac

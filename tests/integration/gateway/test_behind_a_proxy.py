@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from api.http.auth import MAX_FAILURES
+from api.pages.routes import PAGE_PATHS
 from tests import plain_http
 from tests.integration.gateway.gateway_cluster import GatewayCluster, GatewayProcess, error_of, has_vectors
 from tests.waiting import wait_until
@@ -64,11 +65,12 @@ async def test_only_whole_segments_are_the_prefix(cluster: GatewayCluster) -> No
 
 
 async def test_keys_are_required_below_a_prefix(cluster: GatewayCluster) -> None:
-    """The prefix opens nothing: only the probes need no key."""
+    """The prefix opens nothing: only probes and pages need no key."""
     gateway = await cluster.start_gateway(root_path=PREFIX, auth="on")
     for url in (gateway.url, f"{gateway.url}{PREFIX}"):
-        assert plain_http.get(f"{url}/livez").status_code == 200
-        for path in ("/v1/models", "/docs", "/jobs/a"):
+        for path in ("/livez", *PAGE_PATHS):
+            assert plain_http.get(f"{url}{path}").status_code == 200, path
+        for path in ("/v1/models", "/docs/x", "/jobs/a"):
             assert plain_http.get(f"{url}{path}").status_code == 401, path
         assert plain_http.post(f"{url}/embed", json={"text": "a"}).status_code == 401
 

@@ -20,6 +20,7 @@ from api.http.auth import (
     NoKeysError,
     create_authenticator,
 )
+from api.pages.routes import PAGE_PATHS
 from api.settings import GatewaySettings
 from redbatch.up.local_redis import LocalRedis
 from shared import api_keys
@@ -40,8 +41,8 @@ from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow]
 
-PROTECTED_PATHS = ["/v1/models", "/v1/models/a", "/info", "/docs", "/openapi.json", "/nothing"]
-OPEN_PATHS = ["/health", "/livez", "/readyz", "/ping", "/"]
+PROTECTED_PATHS = ["/v1/models", "/v1/models/a", "/info", "/docs/static/redoc.standalone.js", "/nothing"]
+OPEN_PATHS = ["/health", "/livez", "/readyz", "/ping", "/", *PAGE_PATHS]
 
 
 @pytest_asyncio.fixture

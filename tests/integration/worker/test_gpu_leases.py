@@ -149,7 +149,7 @@ async def test_two_starved_workers_answer_once_they_have_a_gpu(cluster: WorkerCl
     ("settings", "message"),
     [
         ({"devices": "cuda:0,cuda:2"}, "cuda:2 is not in the pool of 2"),
-        ({"devices": "cuda:0,cuda:1", "gpu_lease": "exclusive"}, "with gpu_lease=exclusive a worker has one device"),
+        ({"devices": "cuda:0,cuda:1", "gpu_lease": "exclusive"}, "with --gpu-lease=exclusive a worker has one device"),
     ],
 )
 async def test_devices_must_be_of_the_pool(

@@ -8,6 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from api.app import description, make_app
+from api.pages.routes import PAGE_PATHS
 from api.routes import begins_route
 from api.server import run
 from api.settings import GatewaySettings
@@ -37,7 +38,17 @@ def test_a_prefix_is_a_path(value: str) -> None:
         GatewaySettings(root_path=value)
 
 
-AMBIGUOUS = ["/v1", "/jobs", "/embed", "/docs", "/redoc", "/v1/models/x", "/v1/models/x/y", "/jobs/x", "/jobs/x/result"]
+AMBIGUOUS = [
+    "/v1",
+    "/jobs",
+    "/embed",
+    "/docs",
+    "/docs/static",
+    "/v1/models/x",
+    "/v1/models/x/y",
+    "/jobs/x",
+    "/jobs/x/result",
+]
 CLEAR = ["", "/job", "/v", "/ai/jobs", "/jobs/x/other", "/embed/x", "/v1/ai", "/docs/x"]
 
 
@@ -51,6 +62,6 @@ def test_a_prefix_with_which_routes_begin_is_ambiguous(capsys: pytest.CaptureFix
 def test_every_path_of_the_application_is_known() -> None:
     """Those that FastAPI adds included; every path begins with the prefix "/", so that one is none."""
     app = make_app(cast("State", None))
-    added = {app.docs_url, app.redoc_url, app.openapi_url, app.swagger_ui_oauth2_redirect_url}
+    added = {app.docs_url, app.redoc_url, app.openapi_url, *PAGE_PATHS}
     paths = {path for path in (*description()["paths"], *added) if path} - {"/"}
     assert {path for path in paths if not begins_route(path)} == set()

@@ -98,7 +98,7 @@ def test_one_setting_is_shown_in_full(name: str, tmp_path: Path) -> None:
     """`settings NAME` shows one setting, also by its flag; as JSON too."""
     assert "--max-batch-size" in redbatch("settings", name, cwd=tmp_path).stdout
     (entry,) = json.loads(redbatch("settings", name, "--json", cwd=tmp_path).stdout)
-    assert (entry["name"], entry["allowed"]) == ("max_batch_size", "integer from 1 to 10,000")
+    assert (entry["name"], entry["allowed"]) == ("max_batch_size", "a whole number from 1 to 10000")
 
 
 def test_an_unknown_setting_is_misuse(tmp_path: Path) -> None:

@@ -145,7 +145,7 @@ def test_options_of_texts_are_those_of_the_other_apis(
         ({"normalise": True}, "^normalise: .*did you mean normalize"),
         ({"dimension": 8}, "^dimension: .*did you mean dimensions"),
         ({"timeout": 8}, "^timeout: .*did you mean timeout_ms"),
-        ({"input": "b"}, "^input: there is no such field; the fields are .*text, texts"),
+        ({"input": "b"}, "^input: there is no such field; the fields are .*texts"),
         ({"a secret of mine": 1}, "^body: there is no such field; the fields are"),
         ({"x" * 65: 1}, "^body: there is no such field"),
         ({"model_config": 1}, "^model_config: there is no such field"),

@@ -54,9 +54,20 @@ def test_a_long_entry_counts_as_one_that_is_just_long() -> None:
     for number in (2, 3):
         in_flight.add(entry(number, cost=8_192), ("a",))
     assert in_flight.held_load(INTERACTIVE) == HeldLoad(3, 3 * 8_192, 3, 8_192 + 2 * 512)
-    assert in_flight.long_tokens() == 2 * (8_192 - 512)
+    assert in_flight.long_tokens(64) == 3 * 8_192
     in_flight.remove(["0/1-0", "0/2-0", "0/3-0"])
     assert in_flight.held_load(INTERACTIVE) == HeldLoad(0, 0, 0, 0)
+
+
+def test_an_entry_may_be_long_by_its_tokens_or_its_inputs() -> None:
+    """As the policy has it: half of a batch by either. One that is answered is none."""
+    in_flight = InFlightEntries()
+    in_flight.max_counted_tokens = 512
+    entries = [entry(1, cost=511), entry(2, cost=512), entry(3, cost=100, inputs=31), entry(4, cost=100, inputs=32)]
+    held = [in_flight.add(each, ("a",)) for each in entries]
+    assert in_flight.long_tokens(64) == 612
+    held[1].answered = True
+    assert in_flight.long_tokens(64) == 100
 
 
 def test_a_long_entry_of_bulk_counts_in_full() -> None:
@@ -65,7 +76,7 @@ def test_a_long_entry_of_bulk_counts_in_full() -> None:
     in_flight.max_counted_tokens = 512
     in_flight.add(Entry(Ref(BULK, b"5-0", 1, 8_192), 1, "r", 0, 0, "", "", b""), ("b",))
     assert in_flight.held_load(BULK) == HeldLoad(1, 8_192, 1, 8_192)
-    assert in_flight.long_tokens() == 0
+    assert in_flight.long_tokens(64) == 0
 
 
 def test_removal_wakes_the_claimer() -> None:

@@ -1,0 +1,126 @@
+"""The routes of the pages, and of `/` for programs."""
+
+from __future__ import annotations
+
+from html import escape
+from pathlib import Path
+from string import Template
+from typing import TYPE_CHECKING
+
+import orjson
+from fastapi import APIRouter, Request, Response
+from fastapi.staticfiles import StaticFiles
+from pydantic import BaseModel, Field
+
+from api.dialects.operations import JSON, TAG_OPERATIONS, UNHEALTHY_ANSWERS, Answers
+from api.dialects.tei import Embed
+from api.http.error_responses import error_response
+from api.http.request_id import request_id_of
+from shared.errors import UnavailableError
+from shared.process.version import __version__
+
+if TYPE_CHECKING:
+    from api.state import State
+
+HTML = "text/html"
+FOLDER = Path(__file__).parent
+DOCS, HOME = (Template((FOLDER / name).read_text(encoding="utf-8")) for name in ("docs.html", "home.html"))
+
+DOCS_PATH, STATIC_PATH = "/docs", "/docs/static"
+STATIC_FILES = StaticFiles(directory=FOLDER / "static", packages=[("fastapi_offline", "static")])
+PAGE_PATHS = (
+    DOCS_PATH,
+    "/openapi.json",
+    *(
+        f"{STATIC_PATH}/{name}"
+        for name in ("swagger-ui.css", "swagger-ui-bundle.js", "docs.js", "pages.css", "favicon.svg")
+    ),
+)
+"""What a browser loads for the documentation. A browser sends no API key for these."""
+
+HEADERS = {
+    # Swagger UI sets styles on elements, and its style sheet contains images
+    "Content-Security-Policy": "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
+    "object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+TEI = Embed("/")
+
+
+class Links(BaseModel):
+    """Paths of this gateway."""
+
+    documentation: str = Field(examples=["/docs"])
+    openapi: str = Field(examples=["/openapi.json"])
+    models: str = Field(examples=["/v1/models"])
+    health: str = Field(examples=["/readyz"])
+
+
+class Home(BaseModel):
+    """What serves here, and where to go on."""
+
+    name: str = Field(examples=["Redbatch"])
+    version: str
+    links: Links
+
+
+_PAGE = {"content": {HTML: {"schema": {"type": "string"}}}}
+HOME_ANSWERS: Answers = {
+    200: {"description": "Links; a page if the client accepts text/html", "model": Home, **_PAGE},
+    503: {**UNHEALTHY_ANSWERS[503], **_PAGE},
+}
+
+router = APIRouter()
+
+
+@router.get(DOCS_PATH, include_in_schema=False)
+async def docs(request: Request) -> Response:
+    """Shows the OpenAPI description with Swagger UI."""
+    return _page(DOCS, 200, root_path=_root_path(request))
+
+
+@router.get(
+    "/",
+    summary="What this is, and where to go on; 503 while it cannot serve",
+    tags=[TAG_OPERATIONS],
+    responses=HOME_ANSWERS,
+    response_class=Response,
+)
+async def home(request: Request) -> Response:
+    """Links for programs, a page for people; also TEI's route for health."""
+    state: State = request.app.state.redbatch
+    missing, root_path = state.missing(), _root_path(request)
+    if HTML in request.headers.get("accept", ""):
+        return _page(
+            HOME,
+            503 if missing else 200,
+            root_path=root_path,
+            version=__version__,
+            origin=f"{request.url.scheme}://{request.headers.get('host', '')}",
+            state="missing" if missing else "ready",
+            state_text=f"Not ready: {', '.join(missing)} missing" if missing else "Ready",
+        )
+    if missing:
+        error = UnavailableError(f"unhealthy: {', '.join(missing)} missing")
+        response = error_response(TEI, error, request_id_of(request.headers))
+        response.headers["vary"] = "accept"
+        return response
+    links = Links(
+        documentation=f"{root_path}{DOCS_PATH}",
+        openapi=f"{root_path}/openapi.json",
+        models=f"{root_path}/v1/models",
+        health=f"{root_path}/readyz",
+    )
+    body = Home(name="Redbatch", version=__version__, links=links).model_dump()
+    return Response(orjson.dumps(body), 200, {"vary": "accept"}, JSON)
+
+
+def _page(template: Template, status: int, **values: str) -> Response:
+    html = template.substitute({name: escape(value) for name, value in values.items()})
+    return Response(html, status, HEADERS | {"vary": "accept"}, f"{HTML}; charset=utf-8")
+
+
+def _root_path(request: Request) -> str:
+    root_path: str = request.scope.get("root_path", "")
+    return root_path

@@ -1,0 +1,142 @@
+"""The pages of a gateway: they load nothing from other hosts, and lead to what they name."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from urllib.parse import urljoin, urlsplit
+
+import httpx
+import pytest
+
+from shared.process.version import __version__
+from tests import plain_http
+from tests.integration.gateway.gateway_cluster import GatewayCluster, GatewayProcess
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.redis
+
+# What Chromium sends for an address that a person enters.
+PERSON = {"accept": "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8"}
+PREFIX = "/ai/embeddings"
+URL_IN_CSS = re.compile(r"""url\(\s*["']?(?!data:)([^"')]+)|@import""")
+
+
+class Page(HTMLParser):
+    """The addresses in a page: of what it loads, and of what it leads to; and the scripts written inside of it."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.loads: list[str] = []
+        self.links: list[str] = []
+        self.inline_scripts = 0
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Collects the addresses of a tag."""
+        values = dict(attrs)
+        self.inline_scripts += tag == "script" and "src" not in values
+        self.inline_scripts += any(name.startswith("on") for name in values)
+        for name in ("src", "href", "data-openapi", "action", "srcset", "poster"):
+            value = values.get(name)
+            if value is not None:
+                (self.links if tag == "a" else self.loads).append(value)
+
+
+def show(url: str) -> tuple[httpx.Response, Page]:
+    """Opens a page as a browser does."""
+    answer = plain_http.get(url, headers=PERSON)
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    return answer, Page(answer.text)
+
+
+@pytest.mark.parametrize("path", ["/docs", "/"])
+def test_a_page_loads_everything_from_the_gateway(served: GatewayProcess, path: str) -> None:
+    """Without internet it works: each file is the gateway's, of the right type, and names no file of another host."""
+    answer, page = show(f"{served.url}{path}")
+    assert answer.status_code == 200
+    assert page.loads
+    for address in page.loads:
+        assert not urlsplit(address).netloc, address
+        file = plain_http.get(urljoin(answer.url.__str__(), address))
+        assert file.status_code == 200, address
+        if address.endswith(".css"):
+            assert file.headers["content-type"].startswith("text/css")
+            assert URL_IN_CSS.findall(file.text) == []
+        if address.endswith(".js"):
+            assert file.headers["content-type"].startswith("text/javascript")
+        if address.endswith(".svg"):
+            assert file.headers["content-type"].startswith("image/svg+xml")
+            assert "href" not in file.text
+
+
+@pytest.mark.parametrize("path", ["/docs", "/"])
+def test_a_browser_refuses_everything_from_other_hosts(served: GatewayProcess, path: str) -> None:
+    """The policy of a page admits the gateway alone, scripts only as files; and the page has no other scripts."""
+    answer, page = show(f"{served.url}{path}")
+    policy = dict(each.strip().split(" ", 1) for each in answer.headers["content-security-policy"].split(";"))
+    assert policy["default-src"] == "'self'"
+    assert not policy.keys() & {"script-src", "connect-src", "font-src"}
+    assert {source for sources in policy.values() for source in sources.split()} <= {
+        *("'self'", "'none'", "'unsafe-inline'", "data:"),
+    }
+    assert page.inline_scripts == 0
+
+
+def test_swagger_ui_reads_the_description_and_asks_no_validator(served: GatewayProcess) -> None:
+    """The page is complete: Swagger UI, its style, its start, the project's icon and the description."""
+    _, page = show(f"{served.url}/docs")
+    assert {each.rpartition("/")[2] for each in page.loads} == {
+        *("favicon.svg", "swagger-ui.css", "pages.css", "openapi.json", "swagger-ui-bundle.js", "docs.js"),
+    }
+    script = plain_http.get(f"{served.url}/docs/static/docs.js").text
+    assert "validatorUrl: null" in script
+    assert "SwaggerUIBundle" in plain_http.get(f"{served.url}/docs/static/swagger-ui-bundle.js").text
+
+
+def test_a_person_is_led_on(served: GatewayProcess) -> None:
+    """The first page says what this is and whether it is ready; each of its links works."""
+    answer, page = show(f"{served.url}/")
+    assert "Text embeddings" in answer.text
+    assert __version__ in answer.text
+    assert ">Ready<" in answer.text
+    assert set(page.links) == {"/", "/docs", "/v1/models", "/openapi.json", "/readyz"}
+    for link in page.links:
+        assert plain_http.get(f"{served.url}{link}").status_code == 200, link
+
+
+@pytest.mark.parametrize("accept", ["*/*", "application/json", None])
+def test_a_program_gets_the_same_links(served: GatewayProcess, accept: str | None) -> None:
+    """As JSON, with name and version; caches keep both answers apart."""
+    with plain_http.blocking_client() as client:
+        client.headers.pop("accept")
+        answer = client.get(f"{served.url}/", headers={} if accept is None else {"accept": accept})
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.headers["vary"] == "accept"
+    body = answer.json()
+    assert (body["name"], body["version"]) == ("Redbatch", __version__)
+    assert set(body["links"].values()) == {"/docs", "/openapi.json", "/v1/models", "/readyz"}
+    for link in body["links"].values():
+        assert plain_http.get(f"{served.url}{link}").status_code == 200, link
+
+
+def test_a_client_cannot_put_text_into_the_page(served: GatewayProcess) -> None:
+    """The host that a client names is shown in the page as text."""
+    answer = plain_http.get(f"{served.url}/", headers=PERSON | {"host": 'a"><script>alert(1)</script>'})
+    assert "<script>" not in answer.text
+
+
+@pytest.mark.timeout(60)
+async def test_pages_below_a_prefix_without_a_worker(cluster: GatewayCluster) -> None:
+    """All addresses have the prefix, and the page says what is missing, with the status that probes get."""
+    gateway = await cluster.start_gateway(root_path=PREFIX, worker_grace_s="0.5", auth="on")
+    await wait_until(lambda: gateway.missing() == ["worker"], "the gateway knows Redis")
+    description = plain_http.get(f"{gateway.url}/openapi.json").json()
+    assert description["security"] == [{"bearer": []}, {"header": []}]  # none may be left out
+    for path in ("/", "/docs"):
+        answer, page = show(f"{gateway.url}{PREFIX}{path}")
+        assert answer.status_code == (503 if path == "/" else 200)
+        assert ("worker missing" in answer.text) == (path == "/")
+        assert all(each.startswith(f"{PREFIX}/") for each in (*page.loads, *page.links))
+        for address in page.loads:
+            assert plain_http.get(f"{gateway.url}{address}").status_code == 200, address
