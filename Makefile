@@ -61,7 +61,7 @@ chaos: $(READY) ## Kill, hang and disconnect processes, check every request, and
 soak: $(READY) ## Inject random faults for MINUTES (30), and plot what grows over time
 	@exec $(BIN)/python -m tests.chaos.soak --minutes $(or $(MINUTES),30) $(ARGS)
 
-bench: $(READY) ## Benchmark this machine, and write docs/performance.md (30 minutes)
+bench: $(READY) ## Benchmark this machine, and write its tables into the documents (30 minutes)
 	@exec $(BIN)/python -m bench.suite $(ARGS)
 
 bench-peers: $(READY) ## Compare with FastAPI, mosec, LitServe, BentoML, Ray Serve and Infinity (45 minutes)
