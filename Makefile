@@ -19,7 +19,7 @@ JOBS ?= $(shell echo $$(($$(nproc 2>/dev/null || echo 2) + 1)))
 PYTEST = $(BIN)/pytest -n $(JOBS) --maxprocesses 4 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run docs manifests test test-long test-images stress chaos soak bench bench-peers bench-overload bench-cache bench-jobs bench-embed bench-gpu bench-simulation bench-autoscaling bench-sweep test-redis7 test-frameworks check fmt lock clean FORCE
+.PHONY: help setup run docs manifests test test-long test-images stress chaos soak bench bench-peers bench-overload bench-cache bench-jobs bench-embed bench-gpu bench-simulation bench-autoscaling bench-sweep recording test-redis7 test-frameworks check fmt lock clean FORCE
 
 help: ## List the targets (this page)
 	@printf 'Redbatch: a dynamic-batching cluster for embedding models, on Redis.\n\n'
@@ -61,7 +61,7 @@ chaos: $(READY) ## Kill, hang and disconnect processes, check every request, and
 soak: $(READY) ## Inject random faults for MINUTES (30), and plot what grows over time
 	@exec $(BIN)/python -m tests.chaos.soak --minutes $(or $(MINUTES),30) $(ARGS)
 
-bench: $(READY) ## Benchmark this machine, and write docs/performance.md (30 minutes)
+bench: $(READY) ## Benchmark this machine, and write its tables into the documents (30 minutes)
 	@exec $(BIN)/python -m bench.suite $(ARGS)
 
 bench-peers: $(READY) ## Compare with FastAPI, mosec, LitServe, BentoML, Ray Serve and Infinity (45 minutes)
@@ -90,6 +90,9 @@ bench-autoscaling: $(READY) ## Simulate a day with a tenfold peak under the auto
 
 bench-sweep: $(READY) ## Compare batch sizes and waits with the maximum of a simulated model (five minutes)
 	@exec $(BIN)/python -m bench.sweep $(ARGS)
+
+recording: $(READY) ## Record the terminal of the README: a worker and Redis killed under load (half a minute)
+	@exec $(BIN)/python -m bench.recording
 
 # The redis-server (6.2) of an activated environment comes first on the PATH: the search skips it.
 test-redis7: $(READY) ## Run the tests that use Redis with the redis-server (7 or newer) on the PATH

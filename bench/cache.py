@@ -43,7 +43,7 @@ SEED = 1
 def main(
     quick: Annotated[bool, typer.Option("--quick", help="A short test run of one round; writes no document.")] = False,
 ) -> None:
-    """Measures with and without the cache, and writes the table of docs/performance.md."""
+    """Measures with and without the cache, and writes the table of the documents."""
     run_start = start_run()
     rounds, window_s = (1, 2.0) if quick else (ROUNDS, WINDOW_S)
     with tempfile.TemporaryDirectory() as folder:

@@ -47,7 +47,7 @@ class EmbedError(RuntimeError):
 def main(
     quick: Annotated[bool, typer.Option("--quick", help="A short test run of one round; writes no document.")] = False,
 ) -> None:
-    """Measures, and writes the table of docs/performance.md."""
+    """Measures, and writes the table of the documents."""
     run_start, rounds = start_run(), 1 if quick else ROUNDS
     rows = [measure(mix, round_, quick=quick) for round_ in range(rounds) for mix in TEXTS]
     publish(Publication(BLOCK, table, quick), run_start, rounds, rows)

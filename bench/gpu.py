@@ -50,7 +50,7 @@ def main(
     quick: Annotated[bool, typer.Option("--quick", help="A short test run of one round; writes no document.")] = False,
     device: Annotated[str, typer.Option(help="Device for a test run; writes no document unless it is cuda.")] = CUDA,
 ) -> None:
-    """Measures, and writes the table of docs/performance.md. Exits with 2 if there is no GPU."""
+    """Measures, and writes the table of the documents. Exits with 2 if there is no GPU."""
     configure_logging("bench", "warning")
     quick = quick or device != CUDA
     if device == CUDA and not devices.list_gpus():

@@ -83,7 +83,7 @@ class JobError(RuntimeError):
 def main(
     quick: Annotated[bool, typer.Option("--quick", help="A short test run of one round; writes no document.")] = False,
 ) -> None:
-    """Measures every scenario with and without the bound, and writes table and picture of docs/performance.md."""
+    """Measures every scenario with and without the bound, and writes table and picture of the documents."""
     run_start = start_run()
     rounds, window_s = (1, QUICK_S) if quick else (ROUNDS, WINDOW_S)
     rows, seconds = [], dict[str, Any]()

@@ -1,4 +1,4 @@
-"""The plots of `make bench` in docs/performance.md. Imports matplotlib."""
+"""The plots of `make bench` in the documents. Imports matplotlib."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Publication of a benchmark with one file of results and one block of docs/performance.md."""
+"""Publication of a benchmark with one file of results and one block of the documents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables of docs/performance.md, from results as JSON values. Pure."""
+"""The tables of the documents, from results as JSON values. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The results of the comparison: as a file, as tables for docs/performance.md, and as text for the terminal."""
+"""The results of the comparison: as a file, as tables for the documents, and as text for the terminal."""
 
 from __future__ import annotations
 

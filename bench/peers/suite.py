@@ -5,7 +5,7 @@ python -m bench.peers.suite [--quick] [--only mosec,redbatch] [--parts null,shor
 First, each peer is tried in each of its configurations. In the rounds that follow, every server is started once per
 model (and per configuration that was best in a cell), measured, and stopped.
 
-A run of all servers and parts writes bench/results/peers.json and the tables of docs/performance.md. A quick run, or a
+A run of all servers and parts writes bench/results/peers.json and the tables of the documents. A quick run, or a
 run of some servers or parts, prints its tables, and writes its results under .bench.
 """
 

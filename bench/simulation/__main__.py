@@ -50,7 +50,7 @@ def main(  # noqa: PLR0913 - one for each option
     check_real: Annotated[bool, typer.Option("--check-real", help="Predict a real cluster (three minutes).")] = False,
     only_short_long: Annotated[bool, typer.Option("--short-long", help="Short texts beside long ones only.")] = False,
 ) -> None:
-    """Compares, and writes bench/results/simulation.json, and the table and pictures of docs/performance.md."""
+    """Compares, and writes bench/results/simulation.json, and the table and pictures of the documents."""
     console = Console(highlight=False, width=WIDTH)
     if check_real:
         _check_real(console)

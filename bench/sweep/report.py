@@ -1,4 +1,4 @@
-"""The results of the sweep: their file, the table of docs/performance.md, and whether they are valid. Pure."""
+"""The results of the sweep: their file, the table of the documents, and whether they are valid. Pure."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from redbatch.embed.progress import EmbedProgress
 from redbatch.embed.readers import UnreadableFileError, read_rows
 from redbatch.embed.requests import RequestEmbedder
 from redbatch.embed.session import Embedder, Session, slices_of
-from redbatch.embed.standard_input import STANDARD_INPUT, copied
+from redbatch.embed.standard_input import STANDARD_INPUT, copy_of_input
 from redbatch.embed.writers import Shape, UnwritableFileError
 from redbatch.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TERMINATED, report_failure, report_misuse
 from redbatch.times import format_duration
@@ -39,7 +39,7 @@ def run(options: EmbedOptions) -> int:
     started = time.monotonic()
     try:
         check_options(options)
-        with copied(options.files.source, options.files.out) as path:
+        with copy_of_input(options.files.source, options.files.out) as path:
             plan = make_plan(options, path)
             if not plan.num_rows:
                 return report_failure(f"{plan.file.name} is empty: there is nothing to embed")

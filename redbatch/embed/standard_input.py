@@ -17,7 +17,7 @@ STANDARD_INPUT = Path("-")
 
 
 @contextmanager
-def copied(source: Path, out: Path) -> Iterator[Path]:
+def copy_of_input(source: Path, out: Path) -> Iterator[Path]:
     """Yields the path of the input: for STANDARD_INPUT that of a copy beside the output, which is then removed."""
     if source != STANDARD_INPUT:
         yield source

@@ -54,7 +54,7 @@ def test_an_empty_input_is_a_failure(tmp_path: Path, name: str, content: str) ->
         (("-o", "v.npy", "--keep", "id"), "a .npy file has vectors alone"),
         (("-o", "v.npy", "--url", "127.0.0.1:8080"), "write it as http://"),
         (("-o", "v.npy", "--format", "parquet"), "not a Parquet file"),
-        (("-o", "v.npy", "--truncation-direction", "up"), "direction"),
+        (("-o", "v.npy", "--truncation-direction", "up"), "left or"),
     ],
 )
 def test_options_that_cannot_be_met_are_refused(tmp_path: Path, options: tuple[str, ...], message: str) -> None:
