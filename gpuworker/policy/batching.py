@@ -162,7 +162,7 @@ def _is_full(waiting: Sequence[WaitingInput], shared: Sequence[int], first: list
 
 
 def _in_time_together(waiting: Sequence[WaitingInput], late: set[int], limits: Limits, now: float) -> tuple[int, ...]:
-    """The oldest of the inputs that would be late in a batch, as many as are in time without the others.
+    """The oldest of the inputs that would be late in a batch: all that are in time without the others.
 
     Empty if each would be late even by itself. With one input at a time, an engine that has only run single inputs, and
     takes the time of a batch to be proportional to its size, would never learn that a larger one is hardly slower.
