@@ -36,7 +36,8 @@ async def interrupt(
 ) -> subprocess.CompletedProcess[str]:
     """Runs the command until it has created two jobs, sends it a signal, and returns how it ended."""
     words = command(gateway, source, out, *OPTIONS, *options)
-    process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+    # A shell starts what runs in the background with SIGINT ignored, and so all that the suite starts then.
+    process = subprocess.Popen(["env", "--default-signal=INT", *words], stderr=subprocess.PIPE, text=True)
     parts = out.with_name(f"{out.name}.part")
     await wait_until(lambda: len(list(parts.glob("*.job"))) == 2, "two jobs are created", timeout_s=60)
     process.send_signal(number)
