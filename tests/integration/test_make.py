@@ -50,8 +50,10 @@ class Checkout:
         """Starts a make like a shell does, in a separate process group."""
         environment = {"PATH": os.environ["PATH"]}
         pipe = subprocess.PIPE
+        # A shell starts what runs in the background with SIGINT ignored, and so all that the suite starts then.
+        words = ["env", "--default-signal=INT", *self.command(target)]
         return subprocess.Popen(
-            self.command(target), cwd=self.folder, env=environment, text=True, stdout=pipe, stderr=pipe, process_group=0
+            words, cwd=self.folder, env=environment, text=True, stdout=pipe, stderr=pipe, process_group=0
         )
 
     def make(self, target: str, *, code: int = 0) -> str:

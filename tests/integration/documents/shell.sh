@@ -65,6 +65,11 @@ serve() {
         kill -0 $! || { cat "$log"; return 1; }
         sleep 0.1
     done
+    if [ "$1" = worker ]; then  # the gateway finds new queues once a second, which a reader does not notice
+        local queue
+        queue=$(sed -n 's/.*"worker starts".*"queue":"\([^"]*\)".*/\1/p' "$log")
+        until command curl -sf -o "$STATE/answer" "http://127.0.0.1:$PORT/v1/models/$queue"; do sleep 0.1; done
+    fi
 }
 
 until_ctrl_c() {
