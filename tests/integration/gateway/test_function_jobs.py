@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import redis
 
@@ -125,7 +126,7 @@ async def test_the_lines_that_a_gateway_holds_are_bounded(cluster: GatewayCluste
     assert (refused.status_code, error_of(refused)["code"]) == (429, "too_many_bodies")
     resumed.set()
     assert client.wait_until_ended(client.job_of(await slow))["done"] == 4
-    assert client.post_lines([{"input": "y" * 100_000}]).status_code == 202
+    assert client.wait_until_ended(client.job_of(client.post_lines([{"input": "y" * 100_000}])))["done"] == 1
 
 
 async def test_the_error_of_a_large_input_names_the_setting_that_bounds_it(cluster: GatewayCluster) -> None:
@@ -155,12 +156,19 @@ async def test_what_a_queue_cannot_do_is_refused_before_it_is_accepted(cluster: 
     ):
         assert refused.status_code == 400
         assert "does not offer predict. It offers: embed, embed_all, tokenize, decode." in error_of(refused)["message"]
-    assert client.post({"text": "a"}).status_code == 202
+    assert client.wait_until_ended(client.job_of(client.post({"text": "a"})))["status"] == "done"
     assert await text_worker.stop() == 0
     assert client.post({"inputs": [1]}).status_code == 400, "the gateway remembers what the last worker offered"
     cluster.environment["PYTHONPATH"] = str(ROOT)
     await cluster.start_worker(ECHO)
-    await wait_until(lambda: client.post({"inputs": [1]}).status_code == 202, "the gateway sees the function")
+    answers: list[httpx.Response] = []
+
+    def accepted() -> bool:
+        answers.append(client.post({"inputs": [1]}))
+        return answers[-1].status_code == 202
+
+    await wait_until(accepted, "the gateway sees the function")
+    assert client.wait_until_ended(client.job_of(answers[-1]))["status"] == "done"
     for refused in (client.post({"texts": ["a"]}), client.post_lines(["a"])):
         assert refused.status_code == 400
         assert "does not offer embed. It offers: predict." in error_of(refused)["message"]
