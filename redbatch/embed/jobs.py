@@ -81,9 +81,9 @@ class JobEmbedder:
             raise
 
     async def _post(self, number: int, texts: Sequence[str], idempotency_key: str) -> str:
-        body, kind = _encode(texts, self._fields)
-        headers = {"content-type": kind, "idempotency-key": idempotency_key}
-        answer = await self._client.request("POST", "/jobs", content=body, headers=headers)
+        headers = {"content-type": "application/x-ndjson", "idempotency-key": idempotency_key}
+        lines = b"".join(orjson.dumps(text, option=orjson.OPT_APPEND_NEWLINE) for text in texts)
+        answer = await self._client.request("POST", "/jobs", content=lines, headers=headers, params=self._fields)
         path = f"/jobs/{answer.json()['id']}"
         self._checkpoint.record_job(number, f"{self._client.url}{path}")
         return path
@@ -127,17 +127,6 @@ class JobEmbedder:
             errors |= _errors(page["errors"])
             url = page["next_url"]
         return errors
-
-
-def _encode(texts: Sequence[str], fields: Mapping[str, object]) -> tuple[bytes, str]:
-    """Returns the body of a job and its content type: lines, which a gateway reads in portions, unless it has options.
-
-    Lines have no place for options.
-    """
-    if fields:
-        return orjson.dumps({"texts": texts, **fields}), "application/json"
-    lines = [orjson.dumps(text, option=orjson.OPT_APPEND_NEWLINE) for text in texts]
-    return b"".join(lines), "application/x-ndjson"
 
 
 def _errors(items: Sequence[dict[str, Any]]) -> dict[int, str]:

@@ -53,7 +53,7 @@ def job_fields(
     normalize: bool | None,
     dimensions: int | None,
 ) -> dict[str, object]:
-    """Returns the options of a job that the user set, as fields of its body."""
+    """Returns the options of a job that the user set, as fields of a body or parameters of a query."""
     fields: dict[str, object] = {
         "prompt_name": prompt_name,
         "truncate": truncate,

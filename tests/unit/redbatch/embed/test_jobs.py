@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import io
-import json
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ class Gateway:
     def __init__(self) -> None:
         self.bodies: list[bytes] = []
         self.types: list[str] = []
+        self.queries: list[dict[str, str]] = []
 
     def handle(self, request: httpx.Request) -> httpx.Response:
         """Answers a request."""
@@ -34,6 +34,7 @@ class Gateway:
             assert request.url.path == "/prefix/jobs"
             self.bodies.append(request.content)
             self.types.append(request.headers["content-type"])
+            self.queries.append(dict(request.url.params))
             return httpx.Response(202, json={"id": "q.1", "status_url": "/prefix/jobs/q.1"})
         if request.url.path == "/prefix/jobs/q.1":
             return httpx.Response(200, json=STATUS | {"truncated_inputs": 1})
@@ -65,8 +66,8 @@ def run(gateway: Gateway, checkpoint: Checkpoint, fields: dict[str, Any]) -> Emb
     return asyncio.run(embed())
 
 
-def test_options_are_fields_of_the_job(checkpoint: Checkpoint) -> None:
-    """A job with options is a document that has all of them; one without is lines."""
+def test_options_are_in_the_query(checkpoint: Checkpoint) -> None:
+    """The texts are lines, which a gateway reads in portions, with or without options."""
     gateway = Gateway()
     options = {
         "prompt_name": "document",
@@ -77,9 +78,10 @@ def test_options_are_fields_of_the_job(checkpoint: Checkpoint) -> None:
     }
     run(gateway, checkpoint, options)
     run(gateway, checkpoint, {})
-    assert json.loads(gateway.bodies[0]) == {"texts": ["a", "b"], **options}
-    assert gateway.bodies[1] == b'"a"\n"b"\n'
-    assert gateway.types == ["application/json", "application/x-ndjson"]
+    falses = {"truncate": "false", "normalize": "false"}
+    assert gateway.queries == [options | falses | {"dimensions": "3"}, {}]
+    assert gateway.bodies == [b'"a"\n"b"\n'] * 2
+    assert gateway.types == ["application/x-ndjson"] * 2
 
 
 def test_a_job_is_on_record_by_its_url_and_reports_truncation(checkpoint: Checkpoint) -> None:
