@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -19,7 +20,7 @@ class LimitedLog:
     """Writes the first line of each kind at once, and every INTERVAL_S one with `repeated` and `in_s` for the others.
 
     A kind is the level, the event and the fields of a line. Fields of a kind must have few values: clients must not
-    choose them. Any thread may write.
+    choose them. Any thread may write. At its exit, the process writes what it has counted until then.
     """
 
     def __init__(self) -> None:
@@ -27,6 +28,7 @@ class LimitedLog:
         self._limit = LogLimit(INTERVAL_S)
         self._lock = threading.Lock()
         self._timer: threading.Timer | None = None
+        atexit.register(self.flush)
 
     def write(
         self, level: int, event: str, details: Callable[[], Mapping[str, Any]] | None = None, **fields: object

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -67,3 +69,19 @@ async def test_the_count_comes_without_a_further_line(monkeypatch: pytest.Monkey
             lambda: sum(1 + line.get("repeated", 0) - ("repeated" in line) for line in lines) == 400, "all are counted"
         )
     assert len(described) == sum("repeated" not in line for line in lines)
+
+
+def test_what_was_counted_is_written_at_the_exit_of_the_process() -> None:
+    """Three lines of a kind, and the end: the first line, and one that stands for two."""
+    program = """
+import logging
+from shared.process.limited_log import LimitedLog
+limited = LimitedLog()
+for _ in range(3):
+    limited.write(logging.WARNING, "refused", code="full")
+"""
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    lines = [line for line in (result.stdout + result.stderr).splitlines() if "refused" in line]
+    assert len(lines) == 2
+    assert "repeated" not in lines[0]
+    assert "2" in lines[1].split("repeated", 1)[1]
