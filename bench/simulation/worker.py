@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,10 +13,10 @@ from typing import NamedTuple
 from bench.simulation.setup import Setup
 from gpuworker.policy.adaptive_limits import AdaptiveLimits
 from gpuworker.policy.batching import Plan, SchedulerState, plan
-from gpuworker.policy.composition import WaitingInput
+from gpuworker.policy.composition import CompositionContext, WaitingInput
 from gpuworker.policy.credits import HeldLoad, compute_credit
 from gpuworker.policy.limits import Limits
-from gpuworker.policy.short_first import is_long
+from gpuworker.policy.short_first import has_turn, is_long, long_since_short
 
 ENTRY_INPUTS = 32
 """The default of the gateway's `inputs_per_entry`."""
@@ -119,11 +120,12 @@ class Worker:
         self._callbacks = callbacks
         self._adaptive_limits = AdaptiveLimits(setup.limits, setup.device.runners)
         self._rate_tokens = self._rate_s = 0.0
+        self._was_saturated = False
         self._waiting_entries: list[Entry] = []  # of each waiting input
         self._waiting: list[WaitingInput] = []
         self._prepared: list[Row] = []
         self._prepared_passes_over = self._prepared_passed_over = False
-        self._passes_over = self._long_passed_over = False
+        self._passes_over, self._long_since_short = False, math.inf
         self._free: tuple[float, int] | None = None
         self._running = self._running_tokens = 0
         self._wake_s = 0.0
@@ -186,19 +188,23 @@ class Worker:
             planned = self._plan(now)
             if planned.full:
                 self._prepared = self._remove(now, planned)
-                self._prepared_passes_over, self._prepared_passed_over = self._passes_over, False
+                self._prepared_passes_over = self._passes_over
 
     def _next_batch(self, now: float) -> list[Row]:
-        if self._prepared and not self._prepared_passed_over and self._would_delay_short(self._prepared):
-            self._prepared_passed_over = True
-        elif self._prepared:
-            prepared, self._prepared, self._passes_over = self._prepared, [], self._prepared_passes_over
-            expired = {id(entry): entry for entry, each in prepared if each.deadline <= now}
-            if expired:
-                self._expire(now, list(expired.values()))
-            live = [row for row in prepared if id(row[0]) not in expired]
-            if live:
-                return live
+        self._prepared_passed_over = bool(self._prepared) and self._would_delay_short(self._prepared, now)
+        batch = [] if self._prepared_passed_over else self._take_prepared(now)
+        return batch or self._next_planned(now) or self._take_prepared(now)
+
+    def _take_prepared(self, now: float) -> list[Row]:
+        prepared, self._prepared, self._prepared_passed_over = self._prepared, [], False
+        expired = {id(entry): entry for entry, each in prepared if each.deadline <= now}
+        if expired:
+            self._expire(now, list(expired.values()))
+        if prepared:
+            self._passes_over = self._prepared_passes_over
+        return [row for row in prepared if id(row[0]) not in expired]
+
+    def _next_planned(self, now: float) -> list[Row]:
         if self._waiting and self._free is None:
             self._free = now, len(self._waiting)
         while self._waiting:
@@ -211,12 +217,13 @@ class Worker:
                 break
         return []
 
-    def _would_delay_short(self, prepared: list[Row]) -> bool:
+    def _would_delay_short(self, prepared: list[Row], now: float) -> bool:
         """The same as in gpuworker.engine.waiting_inputs."""
         limits = self._setup.limits
-        return any(is_long(each, limits) for _, each in prepared) and any(
-            not is_long(each, limits) for each in self._waiting
-        )
+        long = [each.since for _, each in prepared if is_long(each, limits)]
+        if not long or has_turn(min(long), CompositionContext(self._limits(), now, 0, self._long_since_short)):
+            return False
+        return any(not is_long(each, limits) for each in self._waiting)
 
     def _may_be_full(self) -> bool:
         """A cheap test that avoids most plans of batches that are not full; the plan decides."""
@@ -227,7 +234,7 @@ class Worker:
         return (num_waiting + 1) * longest > self._limits().max_tokens
 
     def _plan(self, now: float) -> Plan:
-        return plan(self._waiting, self._limits(), now, SchedulerState(long_passed_over=self._long_passed_over))
+        return plan(self._waiting, self._limits(), now, SchedulerState(long_since_short=self._long_since_short))
 
     def _limits(self) -> Limits:
         return self._adaptive_limits.limits(sum(each.tokens for each in self._waiting), self._running_tokens)
@@ -263,7 +270,10 @@ class Worker:
 
     def _start(self, now: float, batch: list[Row]) -> None:
         self._running += 1
-        self._long_passed_over = self._passes_over
+        passes_over, inputs = self._passes_over or self._prepared_passed_over, [each for _, each in batch]
+        self._long_since_short = long_since_short(
+            self._long_since_short, inputs, self._setup.limits, passes_over=passes_over
+        )
         (free_s, num_waiting), self._free = self._free or (now, len(batch) + len(self._waiting)), None
         tokens = sum(each.tokens for _, each in batch)
         waiting_since_s = min(entry.waiting_since_s for entry, _ in batch)
@@ -273,13 +283,16 @@ class Worker:
             seconds *= max(0.5, self._random.gauss(1.0, self._device.jitter))
         self._running_tokens += tokens
         run = BatchRun(now, now + seconds, len(batch), tokens, padded, waiting_since_s, free_s, num_waiting)
-        self._schedule(now + seconds, lambda at_s: self._end(at_s, batch, run))
+        saturated = bool(self._waiting) or self._adaptive_limits.is_full([each.tokens for _, each in batch])
+        self._schedule(now + seconds, lambda at_s: self._end(at_s, batch, run, saturated=saturated))
 
-    def _end(self, now: float, batch: list[Row], run: BatchRun) -> None:
+    def _end(self, now: float, batch: list[Row], run: BatchRun, *, saturated: bool) -> None:
         seconds = run.ended_s - run.began_s
         self.batches.append(run)
-        self._rate_tokens = RATE_DECAY * self._rate_tokens + run.tokens
-        self._rate_s = RATE_DECAY * self._rate_s + seconds + self._device.gap_s
+        if saturated or self._was_saturated:  # the same as in gpuworker.consumer.result_handler
+            self._rate_tokens = RATE_DECAY * self._rate_tokens + run.tokens
+            self._rate_s = RATE_DECAY * self._rate_s + seconds + self._device.gap_s
+        self._was_saturated = saturated
         completed = self._complete(batch)
         answered = sum(len(entry.inputs) for entry in completed)
         self._adaptive_limits.record_batch(now, seconds, run.size, run.padded, answered)

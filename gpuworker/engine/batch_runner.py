@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from functools import partial
 
@@ -64,7 +65,6 @@ class BatchRunner:
         Reports what has expired meanwhile.
         """
         schedule = self._schedule
-        wakes = schedule.leader if leads else schedule.followers
         while True:
             if not self._turn.held and schedule.waiting.has_work:
                 self._turn.acquire()
@@ -73,15 +73,13 @@ class BatchRunner:
                     schedule.followers.wait()
                 if not self._turn.held and schedule.waiting.has_work:
                     continue  # it arrived in this moment
-                if (ready := schedule.waiting.take_ready()) is not None:
+                if (ready := schedule.take_ready()) is not None:
                     schedule.start_batch(ready.rows, leads=leads, suspect=False)
                     return ready, False
                 plan = schedule.plan()
                 rows, expired = schedule.take(plan)
-                # If short inputs were to go before a ready batch, but wait for more, that batch goes now.
-                if not rows and not expired and schedule.waiting.ready is None:
-                    self._turn.release()
-                    wakes.wait(None if plan.wake_at is None else max(0.0, plan.wake_at - time.monotonic()))
+                if not rows and not expired:
+                    self._wait(schedule.leader if leads else schedule.followers, plan.wake_at)
                     continue
                 suspect = bool(rows) and rows[0].waiting.suspect
                 exclusive = suspect or not (schedule.num_running or schedule.waiting)
@@ -91,6 +89,12 @@ class BatchRunner:
                 self._callbacks.on_result(BatchResult(failures=expired))
             if rows:
                 return collate(self._backend, rows), exclusive
+
+    def _wait(self, wakes: threading.Condition, wake_at: float | None) -> None:
+        """Waits until `wake_at` (monotonic clock), unless a batch is ready before which short inputs were to go."""
+        if not self._schedule.waiting.let_ready_go():
+            self._turn.release()
+            wakes.wait(None if wake_at is None else max(0.0, wake_at - time.monotonic()))
 
     def _live_rows(self, batch: Batch) -> tuple[BatchRow, ...]:
         """Returns the rows with inputs that still need an answer: a batch that was held ready may have waited long."""

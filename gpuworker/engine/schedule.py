@@ -105,9 +105,15 @@ class Schedule:
         """Returns what to run now."""
         if not self.waiting:
             return Plan()
-        limits = self.adaptive_limits.limits(self.waiting.tokens, self._running_tokens)
         busy = self.num_running > 0
-        return self.waiting.plan(limits, time.monotonic(), busy=busy, suspect_ran=self._suspect_ran)
+        return self.waiting.plan(self._limits(), time.monotonic(), busy=busy, suspect_ran=self._suspect_ran)
+
+    def take_ready(self) -> Batch | None:
+        """Takes the batch that is held ready; None if there is none, or if another one goes before it."""
+        return None if self.waiting.ready is None else self.waiting.take_ready(self._limits(), time.monotonic())
+
+    def _limits(self) -> Limits:
+        return self.adaptive_limits.limits(self.waiting.tokens, self._running_tokens)
 
     def take(self, plan: Plan) -> tuple[tuple[BatchRow, ...], list[EntryFailure]]:
         """Takes what a plan names from the waiting inputs: the rows of its batch, and the entries that are late."""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 
 from gpuworker.engine.work import Batch, BatchRow, InputItem
 from gpuworker.policy.batching import Plan, SchedulerState, plan
 from gpuworker.policy.bulk_limit import BulkBatchLimit
+from gpuworker.policy.composition import CompositionContext
 from gpuworker.policy.fair_share import DeficitCounter
 from gpuworker.policy.limits import Limits
-from gpuworker.policy.short_first import is_long
+from gpuworker.policy.short_first import has_turn, is_long, long_since_short
 
 MIN_VISIBLE_BULK = 256
 VISIBLE_BATCHES = 4
@@ -46,7 +48,8 @@ class WaitingInputs:
         self.ready: Batch | None = None
         self._ready_planned_at, self._ready_bulk_first = 0.0, False
         self._limits = limits
-        self.passes_over = self._long_passed_over = self._ready_passes_over = self._ready_passed_over = False
+        self.passes_over = self._ready_passes_over = self._ready_passed_over = self._ready_goes = False
+        self._long_since_short = math.inf
         self._expected_s, self._bulk_runs = 0.0, False
 
     def __bool__(self) -> bool:
@@ -70,7 +73,7 @@ class WaitingInputs:
         """Returns what to do now; its indices are those of the visible rows."""
         owed = self._deficit.tokens_owed(now)
         self.bulk_first = owed > 0
-        state = SchedulerState(busy, suspect_ran, owed, self._long_passed_over)
+        state = SchedulerState(busy, suspect_ran, owed, self._long_since_short)
         limits = limits._replace(max_bulk_tokens=self._bulk_limit.max_bulk_tokens(limits.costs, now))
         return plan([row.waiting for _, row in self._visible()], limits, now, state)
 
@@ -89,7 +92,9 @@ class WaitingInputs:
         bulk_tokens = sum(each.tokens for each in batch) - interactive_tokens
         self._bulk_runs = bulk_tokens > 0
         self._bulk_limit.record_start(len(interactive), interactive_tokens, bulk_tokens, now)
-        self._long_passed_over = self.passes_over
+        self._long_since_short = long_since_short(
+            self._long_since_short, batch, self._limits, passes_over=self.passes_over or self._ready_passed_over
+        )
         bulk_first = self.bulk_first and bulk_tokens > 0
         self._deficit.record(
             interactive_tokens, bulk_tokens, bulk_first=bulk_first, bulk_waits=bool(self._bulk), now=now
@@ -106,20 +111,26 @@ class WaitingInputs:
     def hold_ready(self, ready: Batch, planned_at: float, *, bulk_first: bool, passes_over: bool) -> None:
         """Holds a batch ready, with the time at which it was planned, whether it was bulk's turn, and `passes_over`."""
         self.ready, self._ready_planned_at, self._ready_bulk_first = ready, planned_at, bulk_first
-        self._ready_passes_over, self._ready_passed_over = passes_over, False
+        self._ready_passes_over, self._ready_goes = passes_over, False
 
-    def take_ready(self) -> Batch | None:
+    def let_ready_go(self) -> bool:
+        """Lets the batch that is held ready go next, before any short inputs; returns whether there is one."""
+        self._ready_goes = self.ready is not None
+        return self._ready_goes
+
+    def take_ready(self, limits: Limits, now: float) -> Batch | None:
         """Returns the batch that is held ready; None if there is none, or if another one goes before it.
 
         If bulk in it would delay inputs that came since, puts it back. If long inputs in it would delay short ones, it
-        stays ready, and goes after one batch of these.
+        stays ready, and a batch of these goes first, until it is the turn of the long ones (policy.short_first).
         """
-        if self.ready is not None and not self._ready_passed_over and self._would_delay_short(self.ready):
-            self._ready_passed_over = True
-            return None
-        ready, self.ready = self.ready, None
+        ready = self.ready
         if ready is None:
             return None
+        self._ready_passed_over = not self._ready_goes and self._would_delay_short(ready, limits, now)
+        if self._ready_passed_over:
+            return None
+        self.ready = None
         outranked = any(row.waiting.bulk for row in ready.rows) and any(
             row.items[-1].ready_at > self._ready_planned_at for row in self._interactive.values()
         )
@@ -129,11 +140,13 @@ class WaitingInputs:
         self.bulk_first, self.passes_over = self._ready_bulk_first, self._ready_passes_over
         return ready
 
-    def _would_delay_short(self, ready: Batch) -> bool:
-        """Whether a batch that is ready has long interactive inputs, and short ones wait."""
-        if not any(is_long(row.waiting, self._limits) and not row.waiting.bulk for row in ready.rows):
+    def _would_delay_short(self, ready: Batch, limits: Limits, now: float) -> bool:
+        """Whether the ready batch has long interactive inputs that do not have their turn, and short ones wait."""
+        waiting = [row.waiting for row in ready.rows if not row.waiting.bulk]
+        long = [each.since for each in waiting if is_long(each, limits)]
+        if not long or has_turn(min(long), CompositionContext(limits, now, 0, self._long_since_short)):
             return False
-        return any(not is_long(row.waiting, self._limits) for row in self._interactive.values())
+        return any(not is_long(row.waiting, limits) for row in self._interactive.values())
 
     def remove_closed(self) -> None:
         """Removes the inputs of entries that have ended. A row of which only bulk is left moves to the bulk lane."""

@@ -16,6 +16,7 @@ An input of which an engine may have died runs apart from all others (policy.sus
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -34,13 +35,13 @@ class SchedulerState(NamedTuple):
         busy: whether the device is busy.
         suspect_ran: whether the last batch was a suspect.
         bulk_owed: tokens that bulk is owed.
-        long_passed_over: whether the last batch left long inputs waiting, in favor of short ones.
+        long_since_short: tokens of long inputs that ran since short ones last went before such.
     """
 
     busy: bool = False
     suspect_ran: bool = False
     bulk_owed: int = 0
-    long_passed_over: bool = False
+    long_since_short: float = math.inf
 
 
 INITIAL_STATE = SchedulerState()
@@ -81,8 +82,8 @@ def plan(waiting: Sequence[WaitingInput], limits: Limits, now: float, state: Sch
     if not shared or (now >= due and not state.suspect_ran):
         if state.busy or not suspects:
             return Plan(expired=expired)
-        return Plan(next_suspects(waiting, suspects), expired, full=True, passes_over=state.long_passed_over)
-    context = CompositionContext(limits, now, state.bulk_owed, state.long_passed_over)
+        return Plan(next_suspects(waiting, suspects), expired, full=True)
+    context = CompositionContext(limits, now, state.bulk_owed, state.long_since_short)
     draft = _draft(waiting, shared, context)
     full = draft.full or _is_full(waiting, shared, draft.first, limits)
     if not (full or draft.reaches_preferred_size) and (limits.wait_s or limits.forecast):
@@ -127,9 +128,7 @@ def _draft(waiting: Sequence[WaitingInput], rest: Sequence[int], context: Compos
         full = is_full([waiting[i].tokens for i in candidates.inputs], limits)
     else:
         full = _is_full(waiting, rest, first, limits)
-    # A batch of bulk in between does not let long inputs that were passed over be passed over again.
-    still_passed_over = context.long_passed_over and waiting[first[0]].bulk
-    passes_over = (candidates.is_short_first or still_passed_over) and not any(
+    passes_over = candidates.is_short_first and not any(
         is_long(waiting[i], limits) and not waiting[i].bulk for i in batch
     )
     return _Draft(batch, first, _batch_seconds(waiting, batch, limits), full, size > 0, passes_over)

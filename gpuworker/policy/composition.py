@@ -15,6 +15,7 @@ longest. Without padding, bulk that goes first takes only the tokens that it is 
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
@@ -59,13 +60,13 @@ class CompositionContext(NamedTuple):
         limits: of the batch.
         now: the time, s.
         bulk_owed: tokens that bulk is owed.
-        long_passed_over: whether the last batch left long inputs waiting, in favor of short ones.
+        long_since_short: tokens of long inputs that ran since short ones last went before such.
     """
 
     limits: Limits
     now: float
     bulk_owed: int
-    long_passed_over: bool = False
+    long_since_short: float = math.inf
 
 
 class Candidates(NamedTuple):

@@ -11,12 +11,14 @@ seconds. Otherwise, and before any costs are known, they lead that batch, and lo
 ever has both, because of the padding: there, short inputs always have a separate one.
 
 Long inputs do not starve. One that has waited for the age bound is passed over at most once: it is in the next batch,
-or in the one after that. The other inputs of that batch are short ones first.
+or in the one after that. The other inputs of that batch are short ones first. Where long inputs have waited for
+seconds, and batches are padded, two or more batches of them run between those of short ones, so that the fixed part
+of these is at most a thirteenth too; but no more than run within the age bound.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from gpuworker.policy.composition import Candidates, CompositionContext, WaitingInput
 from gpuworker.policy.limits import Limits
@@ -48,13 +50,47 @@ def choose_candidates(waiting: Sequence[WaitingInput], first: list[int], context
     if not long or len(long) == len(by_age):
         return Candidates(by_age, anchor)
     short = [i for i in by_age if not is_long(waiting[i], limits)]
-    waited_s = now - waiting[long[0]].since
-    if waited_s >= limits.age_bound_s and context.long_passed_over:
+    long_since = waiting[long[0]].since
+    if has_turn(long_since, context):
         return Candidates([long[0], *short, *long[1:]], long[0])
-    if not limits.packed or _pays(waiting, first, limits, OVERLOADED_BATCH if waited_s >= OVERLOADED_S else MIN_BATCH):
+    if not limits.packed or _pays(
+        waiting, first, limits, OVERLOADED_BATCH if now - long_since >= OVERLOADED_S else MIN_BATCH
+    ):
         oldest = short[0] if _is_overdue(waiting[short[0]], limits, now) else None
         return Candidates(short, oldest, is_short_first=True)
     return Candidates([*short, *long], short[0], is_short_first=True)
+
+
+def has_turn(long_since: float, context: CompositionContext) -> bool:
+    """Whether the next batch has to contain the oldest long input, though short ones wait.
+
+    It has waited for the age bound, and since short inputs last went first, no long ones have run, or too few.
+
+    Args:
+        long_since: when the wait of the oldest long input began, s.
+        context: what the batch depends on.
+    """
+    limits, waited_s, min_tokens = context.limits, context.now - long_since, 1.0
+    if waited_s < limits.age_bound_s:
+        return False
+    if waited_s >= OVERLOADED_S and not limits.packed and limits.costs is not None and limits.costs.token_s > 0:
+        bound = limits.age_bound_s / limits.costs.token_s
+        min_tokens = max(min_tokens, min(OVERLOADED_BATCH * limits.costs.overhead_tokens, bound))
+    return context.long_since_short < min_tokens
+
+
+def long_since_short(before: float, batch: Iterable[WaitingInput], limits: Limits, *, passes_over: bool) -> float:
+    """Returns the tokens of long inputs that have run since a batch of short ones went before such, after a batch.
+
+    Args:
+        before: the same before this batch.
+        batch: its inputs.
+        limits: of a batch.
+        passes_over: whether it leaves long inputs waiting, in favor of short ones.
+    """
+    if passes_over:
+        return 0.0
+    return before + sum(each.tokens for each in batch if is_long(each, limits) and not each.bulk)
 
 
 def _is_overdue(each: WaitingInput, limits: Limits, now: float) -> bool:

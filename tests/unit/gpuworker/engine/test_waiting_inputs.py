@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import pytest
+
 from gpuworker.engine.waiting_inputs import WaitingInputs
 from gpuworker.engine.work import Batch, EntryTask, InputItem
 from gpuworker.policy.composition import WaitingInput
@@ -12,6 +14,7 @@ from gpuworker.policy.costs import Costs
 from gpuworker.policy.limits import Limits
 
 LIMITS = Limits(4, 1_000, packed=True, costs=Costs(0.01, 0.001))
+LONG_LIMITS = LIMITS._replace(long_tokens=50)
 NOW, LATER = 100.0, 1_000.0
 
 
@@ -81,7 +84,7 @@ def test_a_batch_that_is_put_back_goes_before_later_inputs() -> None:
     waiting.hold_ready(Batch(rows, None), NOW, bulk_first=False, passes_over=False)
     waiting.add([item("later", bulk=True, since=NOW + 1), item("interactive", since=NOW + 1)])
     ready[1].task.closed = True
-    assert waiting.take_ready() is None
+    assert waiting.take_ready(LIMITS, NOW + 1) is None
     assert waiting.tokens == 40
     assert planned(waiting) == ["interactive", "0", "2", "later"]
 
@@ -99,19 +102,58 @@ def test_a_batch_with_bulk_would_be_outranked_if_interactive_inputs_come_before_
     assert not waiting.would_be_outranked(now + 60)
 
 
-def test_a_ready_batch_of_long_inputs_lets_one_batch_of_short_ones_go_first() -> None:
-    """It stays ready, and goes after that batch, even if more short inputs have come."""
-    limits = LIMITS._replace(long_tokens=50)
-    waiting = WaitingInputs(limits, 1)
+def hold_ready(waiting: WaitingInputs, now: float) -> None:
+    """Makes the next batch ready while another one runs."""
+    rows, _ = waiting.take(waiting.plan(LONG_LIMITS, now, busy=True, suspect_ran=False), now)
+    waiting.hold_ready(Batch(rows, None), now, bulk_first=False, passes_over=waiting.passes_over)
+
+
+@pytest.fixture
+def long_ready() -> WaitingInputs:
+    """Inputs of which four long ones, which wait since NOW, are a ready batch."""
+    waiting = WaitingInputs(LONG_LIMITS, 1)
     waiting.add([item(f"{i}", tokens=60) for i in range(4)])
-    rows, _ = waiting.take(waiting.plan(limits, NOW, busy=True, suspect_ran=False), NOW)
-    waiting.hold_ready(Batch(rows, None), NOW, bulk_first=False, passes_over=False)
-    waiting.add([item("short")])
-    assert waiting.take_ready() is None
-    assert planned(waiting) == ["short"]
-    waiting.add([item("later")])
-    ready = waiting.take_ready()
+    hold_ready(waiting, NOW)
+    return waiting
+
+
+def test_a_ready_batch_of_long_inputs_lets_short_ones_go_first_within_the_age_bound(long_ready: WaitingInputs) -> None:
+    """It stays ready for each batch of short ones; after the bound only for one more."""
+    within, after = NOW + LIMITS.age_bound_s / 2, NOW + LIMITS.age_bound_s
+    for now in (within, within):
+        long_ready.add([item("short")])
+        assert long_ready.take_ready(LONG_LIMITS, now) is None
+        assert planned(long_ready, now) == ["short"]
+    long_ready.add([item("later")])
+    ready = long_ready.take_ready(LONG_LIMITS, after)
     assert ready is not None
-    assert ready.rows == rows
-    assert waiting.take_ready() is None
-    assert planned(waiting) == ["later"]
+    assert len(ready.rows) == 4
+    assert long_ready.take_ready(LONG_LIMITS, after) is None
+    assert planned(long_ready, after) == ["later"]
+
+
+def test_a_ready_batch_of_long_inputs_goes_if_the_short_ones_wait_for_more(long_ready: WaitingInputs) -> None:
+    """Short inputs that wait for a fuller batch do not keep the device idle."""
+    long_ready.add([item("short")])
+    assert long_ready.take_ready(LONG_LIMITS, NOW) is None
+    assert long_ready.let_ready_go()
+    assert long_ready.take_ready(LONG_LIMITS, NOW) is not None
+    assert not long_ready.let_ready_go()
+
+
+def test_long_inputs_and_short_ones_take_turns_past_the_age_bound() -> None:
+    """If a batch of long ones is made ready while one of short ones runs, exactly that one goes next."""
+    waiting, now, order = WaitingInputs(LONG_LIMITS, 1), NOW + 1.0, []
+    waiting.add([item(f"long {i}", tokens=60) for i in range(40)])
+    for number in range(8):
+        waiting.add([item(f"short {number}", since=now)])
+        if (ready := waiting.take_ready(LONG_LIMITS, now)) is None:
+            rows, _ = waiting.take(waiting.plan(LONG_LIMITS, now, busy=False, suspect_ran=False), now)
+        else:
+            rows = ready.rows
+        waiting.record_start(rows, now)
+        order.append("long" if rows[0].encoded.tokens == 60 else "short")
+        if order[-1] == "short" and waiting.ready is None:
+            hold_ready(waiting, now)
+        now += 0.02
+    assert order == ["short", "long"] * 4

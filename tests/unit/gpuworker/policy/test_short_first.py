@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -13,7 +14,7 @@ from gpuworker.policy.batching import Plan, SchedulerState, plan
 from gpuworker.policy.composition import WaitingInput
 from gpuworker.policy.costs import Costs
 from gpuworker.policy.limits import Limits
-from gpuworker.policy.short_first import OVERLOADED_S, is_long
+from gpuworker.policy.short_first import OVERLOADED_S, is_long, long_since_short
 from shared.long_entries import long_tokens
 
 LIMITS = Limits(8, 100, packed=True, costs=Costs(0.001, 0.001), long_tokens=long_tokens(100))
@@ -54,17 +55,18 @@ limits_strategy = st.builds(
 
 def run(inputs: Sequence[WaitingInput], limits: Limits) -> list[tuple[float, list[int], Plan, list[int]]]:
     """Plans on a simulated clock until no input waits: of each batch its time, what waited, its plan, its inputs."""
-    now, left, passed_over = 0.0, list(range(len(inputs))), False
+    now, left, since_short = 0.0, list(range(len(inputs))), math.inf
     batches = []
     while left:
         there = [i for i in left if inputs[i].since <= now]
-        result = plan([inputs[i] for i in there], limits, now, SchedulerState(long_passed_over=passed_over))
+        result = plan([inputs[i] for i in there], limits, now, SchedulerState(long_since_short=since_short))
         if not result.batch:
             now = min(inputs[i].since for i in left)
             continue
         batch = [there[i] for i in result.batch]
         batches.append((now, there, result, batch))
-        passed_over, now = result.passes_over, now + 0.02
+        ran = [inputs[i] for i in batch]
+        since_short, now = long_since_short(since_short, ran, limits, passes_over=result.passes_over), now + 0.02
         left = [i for i in left if i not in batch]
     return batches
 
@@ -83,9 +85,13 @@ def test_each_input_runs_once_within_the_limits(inputs: list[WaitingInput], limi
 
 @given(arrivals(), limits_strategy)
 def test_an_input_past_the_age_bound_is_passed_over_at_most_once(inputs: list[WaitingInput], limits: Limits) -> None:
-    """Of two batches in a row, one has the oldest long input that waited for the bound, and one such a short one."""
+    """Of two batches in a row, one has the oldest long input that waited for the bound, and one such a short one.
+
+    In overload, padded short inputs wait for more than one batch: they are rare.
+    """
     for (now, there, _, batch), (_, _, _, following) in pairwise(run(inputs, limits)):
-        for kind in (True, False):
+        is_overloaded = any(now + 0.02 - inputs[i].since >= OVERLOADED_S for i in there if is_long(inputs[i], limits))
+        for kind in (True,) if is_overloaded and not limits.packed else (True, False):
             overdue = [i for i in there if now - inputs[i].since >= limits.age_bound_s]
             ages = [inputs[i].since for i in overdue if is_long(inputs[i], limits) is kind]
             if ages:
@@ -124,7 +130,7 @@ def test_past_the_bound_the_oldest_long_input_goes_next_and_short_ones_with_it()
     """It is passed over once more, and then leads; short inputs go before the others of its entry."""
     waiting = [*long(0.0), short(0.25), short(0.26)]
     assert plan(waiting, LIMITS, 0.3).batch == (4, 5)
-    result = plan(waiting, LIMITS, 0.3, SchedulerState(long_passed_over=True))
+    result = plan(waiting, LIMITS, 0.3, SchedulerState(long_since_short=0.0))
     assert (result.batch, result.passes_over) == ((0, 4, 5, 1), False)
 
 
@@ -161,10 +167,19 @@ def test_bulk_keeps_the_order_of_arrival() -> None:
 def test_a_batch_of_bulk_or_of_a_suspect_does_not_forget_that_long_inputs_wait(packed: bool) -> None:
     """Otherwise batches of short ones and of bulk would alternate, and the long ones would starve."""
     limits = LIMITS._replace(packed=packed)
-    bulk = short(0.0)._replace(bulk=True)
-    result = plan([*long(0.0), bulk], limits, 10.0, SchedulerState(bulk_owed=1, long_passed_over=True))
-    assert 4 in result.batch
-    assert result.passes_over or any(i in result.batch for i in range(4))
-    suspect = short(0.0)._replace(attempts=1, entry="suspect")
-    result = plan([*long(5.0), suspect], limits, 10.0, SchedulerState(long_passed_over=True))
-    assert (result.batch, result.passes_over) == ((4,), True)
+    bulk, suspect = short(0.0)._replace(bulk=True), short(0.0)._replace(attempts=1, entry="suspect")
+    assert 4 in plan([*long(0.0), bulk], limits, 10.0, SchedulerState(bulk_owed=1, long_since_short=0.0)).batch
+    for other in (bulk, suspect):
+        assert long_since_short(0.0, [other], limits, passes_over=False) == 0.0
+    assert plan([*long(5.0), suspect], limits, 10.0, SchedulerState(long_since_short=0.0)).batch == (4,)
+    assert long_since_short(0.0, [*long(0.0), bulk], limits, passes_over=False) == sum(e.tokens for e in long(0.0))
+
+
+@pytest.mark.parametrize(("since_short", "goes_first"), [(0.0, "long"), (100.0, "long"), (200.0, "short")])
+def test_in_overload_padded_batches_of_short_inputs_are_rare(since_short: float, goes_first: str) -> None:
+    """Their fixed part, here of ten tokens, is at most a thirteenth; but no more runs than within the age bound."""
+    limits = LIMITS._replace(packed=False, costs=Costs(0.01, 0.001))
+    state, waiting = SchedulerState(long_since_short=since_short), [*long(0.0), short(9.9)]
+    assert (plan(waiting, limits, 10.0, state).batch == (4,)) is (goes_first == "short")
+    within = limits._replace(age_bound_s=0.05)
+    assert (plan(waiting, within, 10.0, state).batch == (4,)) is (since_short >= 50.0)
