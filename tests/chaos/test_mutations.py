@@ -53,8 +53,8 @@ MUTATIONS = {
     ),
     "reclaimed entries are never run": Mutation(
         "shared/lua/reclaim.lua",
-        "taken[#taken + 1] = {found[1], count, holder == released_consumer and 1 or 0}",
-        "taken[#taken + 1] = nil",
+        "taken[#taken + 1] = take_over(lane_index, row)",
+        "take_over(lane_index, row)",
         lambda fixtures: test_workers.test_calls_survive_the_death_of_their_worker(fixtures.scenario),
     ),
     "a worker does not read its pending entries after an error": Mutation(
@@ -101,7 +101,7 @@ MUTATIONS = {
     ),
     "admission ignores the estimated wait": Mutation(
         "api/dispatch/admission.py",
-        "return int(QUEUE_TIME_SHARE * budget_s * tokens_per_s) if tokens_per_s > 0 else MAX_TOKENS",
+        "return min(MAX_TOKENS, int(QUEUE_TIME_SHARE * budget_s * tokens_per_s) + overtaken_tokens)",
         "return MAX_TOKENS",
         lambda fixtures: test_overload.test_overload_is_refused_and_the_rest_served(
             fixtures.scenario, 10, fixtures.folder
