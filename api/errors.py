@@ -53,14 +53,21 @@ def error_body(code: str, message: str, request_id: str) -> bytes:
     return orjson.dumps({"error": {"code": code, "message": message, "request_id": request_id}})
 
 
+DEFAULT_RETRY_S = 1.0
+"""Of a temporary error that may end at any time, as when Redis is out of reach."""
+
+
 def headers_of(error: RedbatchError) -> dict[str, str]:
-    """Returns `Retry-After` (whole seconds, rounded up) and `retry-after-ms` if the client may retry.
+    """Returns `Retry-After` (whole seconds, rounded up) and `retry-after-ms`: each 429 and 503 has them.
 
     The answer to a missing or invalid API key has `WWW-Authenticate` instead, as HTTP requires.
     """
     if isinstance(error, UnauthorizedError):
         return {"www-authenticate": "Bearer"}
-    if error.retry_after_s is None:
-        return {}
-    wait_ms = max(1, math.ceil(error.retry_after_s * 1000))
+    retry_after_s = error.retry_after_s
+    if retry_after_s is None:
+        if not isinstance(error, OverloadedError | UnavailableError):
+            return {}
+        retry_after_s = DEFAULT_RETRY_S
+    wait_ms = max(1, math.ceil(retry_after_s * 1000))
     return {"retry-after": str(math.ceil(wait_ms / 1000)), "retry-after-ms": str(wait_ms)}

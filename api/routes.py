@@ -21,6 +21,7 @@ from api.dialects.operations import (
     MODEL,
     MODEL_ANSWERS,
     MODEL_PARAMETER,
+    MODELS_ANSWERS,
     OPERATIONS,
     TAG_OPENAI,
     TAG_OPERATIONS,
@@ -145,7 +146,7 @@ async def ping(request: Request) -> Response:
     return error_response(DIALECTS["/"], error, request_id_of(request.headers))
 
 
-@router.get("/v1/models", summary="The models that live workers serve", tags=[TAG_OPENAI])
+@router.get("/v1/models", summary="The models that live workers serve", tags=[TAG_OPENAI], responses=MODELS_ANSWERS)
 async def models(request: Request) -> dict[str, object]:
     """Lists these models."""
     state: State = request.app.state.redbatch

@@ -256,12 +256,17 @@ OPERATIONS: dict[str, Operation] = {
 }
 """By route."""
 
+_WRONG_KEYS = "Too many wrong keys came from this address; `Retry-After` says when to retry"
+_KEY_UNCHECKED = "Redis is unreachable, so the key cannot be checked"
 INFO_ANSWERS = error_answers(
-    (401, 404, 422, 503), {422: "There are several models, and none is named"}, model=TeiErrorAnswer
+    (401, 404, 422, 429, 503),
+    {422: "There are several models, and none is named", 429: _WRONG_KEYS},
+    model=TeiErrorAnswer,
 )
 HEALTH_ANSWERS: Answers = {503: {"description": "Not ready; the body says what is missing"}}
 UNHEALTHY_ANSWERS = error_answers((503,), {503: "Not ready"}, TeiErrorAnswer)
-MODEL_ANSWERS = error_answers((404,), model=OpenAIErrorAnswer)
+MODELS_ANSWERS = error_answers((401, 429, 503), {429: _WRONG_KEYS, 503: _KEY_UNCHECKED}, OpenAIErrorAnswer)
+MODEL_ANSWERS = MODELS_ANSWERS | error_answers((404,), model=OpenAIErrorAnswer)
 MODEL = {
     "name": "model",
     "in": "path",

@@ -185,10 +185,16 @@ def check_inputs(
 def _input_error(index: int, value: Input, max_chars: int, name: str) -> RequestError | None:
     length, unit = (len(value) // 4, "token ids") if isinstance(value, bytes) else (len(value), "characters")
     if length > max_chars:
-        return TooLargeError(f"Input {index} has {length} {unit}, over the limit of {max_chars}: shorten it.")
+        return TooLargeError(
+            f"Input {index} has {length} {unit}, over the limit of {max_chars}: shorten it, or raise the setting "
+            "max_input_chars of the gateway."
+        )
     return None if length else InvalidRequestError(f"{name.format(index)} is empty.", param=name.partition("[")[0])
 
 
-def too_many_inputs_error(num_inputs: int, max_inputs: int) -> TooLargeError:
-    """Returns the error for a request with more inputs than allowed."""
-    return TooLargeError(f"{num_inputs} inputs are over the limit of {max_inputs}: send fewer at once.")
+def too_many_inputs_error(num_inputs: int, max_inputs: int, setting: str = "max_inputs") -> TooLargeError:
+    """Returns the error for a request with more inputs than a setting of the gateway allows."""
+    return TooLargeError(
+        f"{num_inputs} inputs are over the limit of {max_inputs}: send fewer at once, or raise the setting {setting} "
+        "of the gateway."
+    )

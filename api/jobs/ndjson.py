@@ -104,7 +104,10 @@ class NdjsonReader:
             raise InvalidRequestError(f"Line {self._line} is not valid JSON.") from None
         self.inputs += 1
         if self.inputs > self._max_inputs:
-            raise TooLargeError(f"There are over {self._max_inputs} inputs: split them into several jobs.")
+            raise TooLargeError(
+                f"There are over {self._max_inputs} inputs: split them into several jobs, or raise the setting "
+                "max_job_inputs of the gateway."
+            )
         if isinstance(value, dict):
             self._check_fields(value)
         if isinstance(value, dict) and "input" in value and "text" not in value:

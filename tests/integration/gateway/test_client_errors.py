@@ -125,17 +125,18 @@ def test_a_client_that_keeps_sending_gets_the_answer(served: GatewayProcess, num
 
 
 def test_too_many_inputs_are_a_413(served: GatewayProcess) -> None:
-    """A request with 2,049 inputs gets a 413 whose message names the limit of 2,048."""
+    """A request with 2,049 inputs gets a 413 whose message names the limit of 2,048 and its setting."""
     answer = served.embed({"texts": ["a"] * 2_049})
     assert (answer.status_code, error_of(answer)["code"]) == (413, "too_large")
-    assert "2048" in error_of(answer)["message"]
+    assert "limit of 2048: send fewer at once, or raise the setting max_inputs " in error_of(answer)["message"]
 
 
 def test_a_too_long_text_is_a_413(served: GatewayProcess) -> None:
-    """A text with 122,881 characters, one more than the limit, gets a 413 whose message names the input."""
+    """A text with 122,881 characters, one more than the limit, gets a 413 that names the input and the setting."""
     answer = served.embed({"texts": ["a", "b" * 122_881]})
     assert (answer.status_code, error_of(answer)["code"]) == (413, "too_large")
     assert "Input 1" in error_of(answer)["message"]
+    assert "raise the setting max_input_chars of the gateway" in error_of(answer)["message"]
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "json"])

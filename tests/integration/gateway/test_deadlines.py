@@ -10,6 +10,10 @@ import httpx
 import pytest
 import redis.asyncio
 
+from shared import consumer
+from shared.connection import QueueConnections
+from shared.messages import LOADING, Heartbeat
+from tests import plain_http
 from tests.integration.gateway.gateway_cluster import GatewayCluster, error_of
 from tests.waiting import wait_until
 
@@ -28,12 +32,24 @@ async def test_an_unanswered_request_ends_at_its_deadline(
     answer = await asyncio.to_thread(gateway.embed, {"text": "a", "timeout_ms": timeout_ms})
     took_s = time.monotonic() - start
     assert (answer.status_code, error_of(answer)["code"]) == (504, "deadline_exceeded")
+    assert "allow more time" in error_of(answer)["message"]
     assert timeout_ms / 1000 <= took_s <= timeout_ms / 1000 + MAX_LATE_S
 
     async def is_empty() -> bool:
         return int(await raw.xlen(cluster.keys.lanes[0])) == 0
 
     await wait_until(is_empty, "the entry is removed")
+
+
+async def test_a_request_to_a_model_that_still_loads_says_so(cluster: GatewayCluster, queue: QueueConnections) -> None:
+    """Until the deadline it waits for the worker; the 504 then says that none is ready."""
+    gateway = await cluster.start_gateway()
+    beat = Heartbeat("ghost", "host", 1, "cpu", "null", 384, LOADING, 0.0, 0, 0, 0)
+    await consumer.heartbeat(queue.connection("ghost"), queue.keys, beat, 60_000)
+    await wait_until(lambda: plain_http.get(f"{gateway.url}/v1/models").json()["data"], "the worker is seen")
+    answer = await asyncio.to_thread(gateway.embed, {"text": "a", "timeout_ms": 100})
+    assert (answer.status_code, error_of(answer)["code"]) == (504, "deadline_exceeded")
+    assert "no worker is ready" in error_of(answer)["message"]
 
 
 async def test_a_slow_model_does_not_delay_the_deadline(cluster: GatewayCluster) -> None:

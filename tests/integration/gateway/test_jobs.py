@@ -121,15 +121,17 @@ async def test_too_many_or_too_long_lines_are_refused(cluster: GatewayCluster, r
     gateway = await cluster.start_gateway(max_job_inputs=1_000, max_job_body_bytes=200_000)
     client = JobClient(gateway)
     line = json.dumps("x" * 1_000).encode() + b"\n"
-    for lines, message in (
-        (["a"] * 1_001, "1000"),
-        (iter([b'"a"\n' * 500] * 3), "1000"),
-        (["x" * 1_000] * 250, "200000 bytes"),
-        (iter([line * 10] * 25), "200000 bytes"),
+    for lines, parts in (
+        (["a"] * 1_001, ("1000", "max_job_inputs")),
+        (iter([b'"a"\n' * 500] * 3), ("1000", "max_job_inputs")),
+        (["x" * 1_000] * 250, ("200000 bytes", "max_job_body_bytes")),
+        (iter([line * 10] * 25), ("200000 bytes", "max_job_body_bytes")),
     ):
         refused = client.post_lines(lines)
         assert (refused.status_code, error_of(refused)["code"]) == (413, "too_large")
-        assert message in error_of(refused)["message"]
+        assert all(part in error_of(refused)["message"] for part in parts)
+    refused = client.post({"texts": ["a"] * 1_001})
+    assert "1000: send fewer at once, or raise the setting max_job_inputs " in error_of(refused)["message"]
     assert [key async for key in raw.scan_iter(match=cluster.keys.job("*"))] == []
     new_job = client.job_of(client.post_lines(["a"] * 1_000))
     assert client.delete(new_job["status_url"]).json()["status"] == "cancelled"

@@ -220,6 +220,27 @@ async def test_wrong_settings_end_the_worker(cluster: WorkerCluster, settings: d
     assert "Traceback" not in worker.output
 
 
+async def test_a_worker_says_that_it_downloads_its_model(
+    cluster: WorkerCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model of the hub that this machine does not have is named in a line before its download; offline there is none.
+
+    Nothing listens at the address of the hub, so that the model never arrives.
+    """
+    event = "the model is downloaded from the Hugging Face hub"
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "0")
+    worker = await cluster.start_worker("some/model", ready=False)
+    await wait_until(lambda: bool(worker.log_records(event)), "the download is logged", timeout_s=40)
+    assert worker.log_records(event)[0]["model"] == "some/model"
+    worker.kill()
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    offline = await cluster.start_worker("some/model", ready=False)
+    assert await offline.wait_until_ended(40) == 2
+    assert offline.log_records(event) == []
+
+
 async def test_a_folder_without_a_model_ends_the_worker(cluster: WorkerCluster, tmp_path: Path) -> None:
     """If the engine cannot load the model, the worker ends with exit code 2, because a restart would not help."""
     (tmp_path / "empty").mkdir()

@@ -97,7 +97,7 @@ def test_an_error_has_one_format() -> None:
 @pytest.mark.parametrize(
     ("retry_after_s", "seconds", "ms"),
     [
-        (None, None, None),
+        (None, "1", "1000"),
         (0.0, "1", "1"),
         (0.2, "1", "200"),
         (1.0, "1", "1000"),
@@ -106,7 +106,13 @@ def test_an_error_has_one_format() -> None:
     ],
 )
 def test_retry_headers_are_never_too_early(retry_after_s: float | None, seconds: str | None, ms: str | None) -> None:
-    """Whole seconds are rounded up, at least to one; an error that cannot be retried has no such headers."""
+    """Whole seconds are rounded up, at least to one."""
     error: RedbatchError = QueueFullError("", retry_after_s=retry_after_s)
     headers = headers_of(error)
     assert (headers.get("retry-after"), headers.get("retry-after-ms")) == (seconds, ms)
+
+
+def test_each_429_and_503_says_when_to_retry() -> None:
+    """It has both headers, also if the error itself names no time; other errors have none then."""
+    with_headers = {cls for cls in error_tree() if {"retry-after", "retry-after-ms"} <= headers_of(cls("")).keys()}
+    assert with_headers == {cls for cls in error_tree() if status_of(cls("")) in (429, 503)}

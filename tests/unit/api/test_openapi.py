@@ -68,6 +68,13 @@ def test_only_open_routes_have_no_lock() -> None:
         assert (operation.get("security") == []) == is_open, (method, path)
 
 
+def test_routes_with_a_lock_list_the_errors_of_keys() -> None:
+    """A wrong key, too many of them, and Redis out of reach are answers of each route that may need a key."""
+    for path, method, operation in operations():
+        if operation.get("security") != []:
+            assert {"401", "429", "503"} <= operation["responses"].keys(), (method, path)
+
+
 @pytest.mark.parametrize("path", BODIES)
 def test_the_gateway_accepts_the_examples_of_each_body(path: str) -> None:
     """They fit the schema, and the route's dialect parses them: what the page proposes can be sent."""
