@@ -107,7 +107,7 @@ def parse_inputs(value: object, max_inputs: int, name: str, *, partial: bool = F
     inputs: tuple[Input | None, ...] = ()
     if isinstance(value, list) and value and type(value[0]) is not int:
         if len(value) > max_inputs:
-            raise too_many_inputs_error(len(value), max_inputs)
+            raise too_many_inputs_error(len(value), max_inputs, "max_inputs")
         inputs = tuple(map(_input, value))
     elif value:
         inputs = (_input(value),)
@@ -172,7 +172,7 @@ def check_inputs(
         TooLargeError: there are too many inputs, or one is too long.
     """
     if len(inputs) > limits.max_inputs:
-        raise too_many_inputs_error(len(inputs), limits.max_inputs)
+        raise too_many_inputs_error(len(inputs), limits.max_inputs, "max_inputs")
     max_chars = limits.max_input_chars
     if all([0 < len(each) <= max_chars for each in inputs]):  # noqa: C419 - a generator takes three times as long
         return NO_INPUT_ERRORS
@@ -185,10 +185,16 @@ def check_inputs(
 def _input_error(index: int, value: Input, max_chars: int, name: str) -> RequestError | None:
     length, unit = (len(value) // 4, "token ids") if isinstance(value, bytes) else (len(value), "characters")
     if length > max_chars:
-        return TooLargeError(f"Input {index} has {length} {unit}, over the limit of {max_chars}: shorten it.")
+        return TooLargeError(
+            f"Input {index} has {length} {unit}, over the limit of {max_chars}: shorten it, or raise the setting "
+            "max_input_chars of the gateway."
+        )
     return None if length else InvalidRequestError(f"{name.format(index)} is empty.", param=name.partition("[")[0])
 
 
-def too_many_inputs_error(num_inputs: int, max_inputs: int) -> TooLargeError:
-    """Returns the error for a request with more inputs than allowed."""
-    return TooLargeError(f"{num_inputs} inputs are over the limit of {max_inputs}: send fewer at once.")
+def too_many_inputs_error(num_inputs: int, max_inputs: int, setting: str) -> TooLargeError:
+    """Returns the error for a request with more inputs than a setting of the gateway allows."""
+    return TooLargeError(
+        f"{num_inputs} inputs are over the limit of {max_inputs}: send fewer at once, or raise the setting {setting} of "
+        "the gateway."
+    )

@@ -103,7 +103,7 @@ def _pop_inputs(fields: dict[str, Any], limits: RequestLimits) -> list[Any]:
     if not isinstance(values, list) or not values:
         raise InvalidRequestError("inputs: send a list with at least one input.", param="inputs")
     if len(values) > limits.max_inputs:
-        raise too_many_inputs_error(len(values), limits.max_inputs)
+        raise too_many_inputs_error(len(values), limits.max_inputs, "max_inputs")
     return values
 
 

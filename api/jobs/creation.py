@@ -73,7 +73,7 @@ async def create_job(request: Request, state: State, tenant: Tenant) -> tuple[Se
     body = await _parse_body(request, state, headers)
     values = body.values()
     if len(values) > state.jobs.max_inputs:
-        raise too_many_inputs_error(len(values), state.jobs.max_inputs)
+        raise too_many_inputs_error(len(values), state.jobs.max_inputs, "max_job_inputs")
     lane = parse_lane(body.priority or headers.get(PRIORITY_HEADER), BULK)
     queue = find_queue(request, state, body.model or headers.get(MODEL_HEADER))
     if body.is_for_function:
@@ -236,4 +236,7 @@ async def _parse(reader: NdjsonReader, piece: bytes | None, state: State) -> lis
 
 
 def _too_large(max_bytes: int) -> BodyTooLargeError:
-    return BodyTooLargeError(f"The body is over the limit of {max_bytes} bytes: split it into several jobs.")
+    return BodyTooLargeError(
+        f"The body is over the limit of {max_bytes} bytes: split it into several jobs, or raise the setting "
+        "max_job_body_bytes of the gateway."
+    )

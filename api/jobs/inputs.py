@@ -21,7 +21,10 @@ def check_text(text: str, max_chars: int) -> JobInput:
     if not text:
         return InvalidRequestError("The text is empty.")
     if len(text) > max_chars:
-        return TooLargeError(f"The text has {len(text)} characters, over the limit of {max_chars}: shorten it.")
+        return TooLargeError(
+            f"The text has {len(text)} characters, over the limit of {max_chars}: shorten it, or raise the setting "
+            "max_input_chars of the gateway."
+        )
     try:
         text.encode()
     except UnicodeEncodeError:

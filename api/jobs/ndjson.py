@@ -104,7 +104,10 @@ class NdjsonReader:
             raise InvalidRequestError(f"Line {self._line} is not valid JSON.") from None
         self.inputs += 1
         if self.inputs > self._max_inputs:
-            raise TooLargeError(f"There are over {self._max_inputs} inputs: split them into several jobs.")
+            raise TooLargeError(
+                f"There are over {self._max_inputs} inputs: split them into several jobs, or raise the setting "
+                "max_job_inputs of the gateway."
+            )
         if isinstance(value, dict):
             self._check_fields(value)
         if isinstance(value, dict) and "input" in value and "text" not in value:
@@ -121,7 +124,10 @@ class NdjsonReader:
         op = self.op or max(self._possible_ops, key=self._max_line_bytes.__getitem__)
         if len(self._rest) <= self._max_line_bytes[op]:
             return
-        bound = f"a text has at most {self._max_chars} characters."
+        bound = (
+            f"a text has at most {self._max_chars} characters: shorten it, or raise the setting max_input_chars of the "
+            "gateway."
+        )
         if op == PREDICT:
             limit = self._input_limit
             bound = f"an input has at most {limit.max_bytes} bytes: send less, or raise the setting {limit.setting}."

@@ -122,9 +122,9 @@ async def test_too_many_or_too_long_lines_are_refused(cluster: GatewayCluster, r
     client = JobClient(gateway)
     line = json.dumps("x" * 1_000).encode() + b"\n"
     for lines, message in (
-        (["a"] * 1_001, "1000"),
+        (["a"] * 1_001, "over 1000 inputs: split them into several jobs, or raise the setting max_job_inputs"),
         (iter([b'"a"\n' * 500] * 3), "1000"),
-        (["x" * 1_000] * 250, "200000 bytes"),
+        (["x" * 1_000] * 250, "200000 bytes: split it into several jobs, or raise the setting max_job_body_bytes"),
         (iter([line * 10] * 25), "200000 bytes"),
     ):
         refused = client.post_lines(lines)
