@@ -195,6 +195,6 @@ def _input_error(index: int, value: Input, max_chars: int, name: str) -> Request
 def too_many_inputs_error(num_inputs: int, max_inputs: int, setting: str) -> TooLargeError:
     """Returns the error for a request with more inputs than a setting of the gateway allows."""
     return TooLargeError(
-        f"{num_inputs} inputs are over the limit of {max_inputs}: send fewer at once, or raise the setting {setting} of "
-        "the gateway."
+        f"{num_inputs} inputs are over the limit of {max_inputs}: send fewer at once, or raise the setting {setting} "
+        "of the gateway."
     )

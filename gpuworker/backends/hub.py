@@ -1,4 +1,4 @@
-"""Checks that the hub answers before a model is downloaded: its libraries repeat requests for minutes if it does not."""
+"""Checks that the hub answers before a model is downloaded: if not, its libraries repeat requests for minutes."""
 
 from __future__ import annotations
 
@@ -26,6 +26,6 @@ def check_hub(model: Model, revision: str | None) -> None:
         return
     except Exception as error:  # of its HTTP library
         raise ModelLoadError(
-            f"model {model.name} cannot be downloaded: {constants.ENDPOINT} does not answer ({one_line(error)}); name a "
-            "folder with its files instead, or minilm, which is bundled"
+            f"model {model.name} cannot be downloaded: {constants.ENDPOINT} does not answer ({one_line(error)}); name "
+            "a folder with its files instead, or minilm, which is bundled"
         ) from error

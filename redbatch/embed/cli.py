@@ -138,6 +138,7 @@ def embed(  # noqa: PLR0913, PLR0917 - each is an option of the command line
     """
     from redbatch.embed.command import run
     from redbatch.embed.plan import EmbedOptions, FileOptions, job_fields, split_names
+
     files = FileOptions(source, out, input_format, column, split_names(keep), force)
     fields = job_fields(prompt_name, truncate, truncation_direction, normalize, dimensions)
     raise typer.Exit(run(EmbedOptions(files, _find_url(url, up), api_key, model, slice_rows, in_flight, fields)))
