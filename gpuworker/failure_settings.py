@@ -57,7 +57,7 @@ class FailureSettings(QueueSettings):
         ge=0.1,
         le=3_600,
         description="An engine that makes no progress for this long is killed; or, if that is longer, for ten times "
-        "the time of its slowest batch.",
+        "the time of its slowest batch. Before the first batch of its worker, the time is at least two minutes.",
     )
     max_dead_letters: int = Field(
         default=200,

@@ -21,6 +21,7 @@ Modules:
 - completion: completion in shells.
 - exit_codes: exit codes, and the error lines that go with them.
 - flags: command-line flags generated from settings classes.
+- gateway_url: the gateway that a command sends requests to.
 - import_path: keeps the current folder out of the import path.
 - options: options that several commands share.
 - plain_errors: errors about arguments in the words of this program.

@@ -178,8 +178,9 @@ class InFlight:
             self.answer.exception()
 
     def _message_of(self, failure: Failure) -> str:
-        """Returns the message for a client, which names the input at fault if that is known."""
-        if failure.input_index is None:
+        """Returns the message for a client, which names the input at fault if that is known and there are several."""
+        is_single = not self._indices and sum(entry.n for entry in self.new_entries.values()) == 1
+        if failure.input_index is None or is_single:
             return failure.message
         index = failure.position + failure.input_index
         return f"Input {self._indices[index] if self._indices else index}: {failure.message}"

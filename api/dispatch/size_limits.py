@@ -87,8 +87,8 @@ def check_output_size(request: InferenceRequest, workers: Sequence[Heartbeat]) -
         size = tokens * max((each.dim for each in workers), default=0) * BYTES_PER_NUMBER
         if size > MAX_OUTPUT_BYTES:
             raise TooLargeError(
-                f"The vectors of all tokens of these inputs may take {-(-size >> 20)} MiB as float32, over the limit of "
-                f"{MAX_OUTPUT_BYTES >> 20} MiB: send fewer at once."
+                f"The vectors of all tokens of these inputs may take {-(-size >> 20)} MiB as float32, over the limit "
+                f"of {MAX_OUTPUT_BYTES >> 20} MiB: send fewer at once."
             )
 
 

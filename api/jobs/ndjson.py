@@ -124,7 +124,10 @@ class NdjsonReader:
         op = self.op or max(self._possible_ops, key=self._max_line_bytes.__getitem__)
         if len(self._rest) <= self._max_line_bytes[op]:
             return
-        bound = f"a text has at most {self._max_chars} characters."
+        bound = (
+            f"a text has at most {self._max_chars} characters: shorten it, or raise the setting max_input_chars of the "
+            "gateway."
+        )
         if op == PREDICT:
             limit = self._input_limit
             bound = f"an input has at most {limit.max_bytes} bytes: send less, or raise the setting {limit.setting}."

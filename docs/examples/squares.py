@@ -1,6 +1,6 @@
 """A custom function behind POST /predict, and the effect of batching on it.
 
-    python squares.py                         # starts two clusters, one after the other, and compares (two minutes)
+    python squares.py                         # starts two clusters, one after the other, and compares (three minutes)
 
     redbatch up --model squares:Squares --max-batch-size 200      # or, in this folder: a cluster to play with
     python squares.py http://127.0.0.1:8080                       # which this measures
@@ -32,6 +32,9 @@ CONNECTIONS = 64
 
 ROUNDS = 5
 """The time of a way is the median of this many rounds; one by one there is one, which takes long enough."""
+
+PROGRESS = 100
+"""One by one, a line on stderr follows each time this many numbers."""
 
 WAITS_MS = (100, 0)
 """A batch that is not full waits this long for more inputs: 0.1 s, and not at all, which is Redbatch's default."""
@@ -66,8 +69,13 @@ class Squares:
 
 
 async def one_by_one(client: httpx.AsyncClient, numbers: Sequence[int]) -> list[float]:
-    """Requests each square after the previous one has arrived."""
-    return [await _square(client, number) for number in numbers]
+    """Requests each square after the previous one has arrived; that takes long, so it prints how far it is."""
+    squares = []
+    for count, number in enumerate(numbers, start=1):
+        squares.append(await _square(client, number))
+        if count % PROGRESS == 0:
+            _report(f"one by one: {count} of {len(numbers)}")
+    return squares
 
 
 async def each_at_once(client: httpx.AsyncClient, numbers: Sequence[int]) -> list[float]:
@@ -104,11 +112,18 @@ async def measure(url: str, numbers: Sequence[int]) -> None:
     rounds = dict.fromkeys(ways, ROUNDS) | {"one by one": 1}
     async with httpx.AsyncClient(base_url=url, timeout=TIMEOUT_S) as client:
         for name, request in ways.items():
-            durations = [await _time(name, request(client, numbers), numbers) for _ in range(rounds[name])]
+            durations = []
+            for number in range(rounds[name]):
+                _report(f"{name}: round {number + 1} of {rounds[name]} ...")
+                durations.append(await _time(name, request(client, numbers), numbers))
             duration_s = statistics.median(durations)
             slowest_s = slowest_s or duration_s
             sys.stdout.write(f"{name:<15} {duration_s:7.3f} s   {slowest_s / duration_s:6.1f} times as fast\n")
             sys.stdout.flush()
+
+
+def _report(progress: str) -> None:
+    sys.stderr.write(f"{progress}\n")
 
 
 async def _time(name: str, squares: Awaitable[list[float]], numbers: Sequence[int]) -> float:
@@ -147,6 +162,7 @@ def main() -> None:
     for wait_ms in WAITS_MS:
         with cluster(wait_ms) as url:
             sys.stdout.write(f"--max-batch-size {MAX_BATCH_SIZE} --max-batch-wait-ms {wait_ms}\n")
+            sys.stdout.flush()
             asyncio.run(measure(url, list(numbers)))
 
 

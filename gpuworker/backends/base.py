@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     Outputs: TypeAlias = Vector | Sequence[Vector] | Sequence[bytes]
     """Of an input, and of a batch. An array holds one vector, several, or one for each input."""
 
-__all__ = ["Backend", "Encoded", "InputRefusedError", "InputTooLongError", "ModelOutputError", "Token"]
+__all__ = ["Backend", "Encoded", "InputRefusedError", "ModelOutputError", "OneInputError", "Token"]
 
 TEXT_OPS = frozenset(messages.TEXT_OPS)
 """The operations of models of texts."""
@@ -31,11 +31,12 @@ class ModelOutputError(ValueError):
     """
 
 
-class InputTooLongError(InputRefusedError):
-    """An input is longer than the model's maximum and must not be cut; `index` is its place in the call."""
+class OneInputError(Exception):
+    """One input of a call is at fault: `cause` is what it raised, and `index` its place in the call."""
 
-    def __init__(self, message: str, index: int) -> None:
-        super().__init__(message)
+    def __init__(self, cause: Exception, index: int) -> None:
+        super().__init__(cause)
+        self.cause = cause
         self.index = index
 
 
@@ -111,7 +112,7 @@ class Backend(Protocol):
 
         Raises:
             InputRefusedError: there is no such prompt or token.
-            InputTooLongError: an input is longer than the maximum and must not be cut.
+            OneInputError: an input is longer than the maximum and must not be cut, or a user's class raised an error.
         """
 
     def collate(self, inputs: Sequence[Any]) -> Any:  # noqa: ANN401 - only the backend reads it

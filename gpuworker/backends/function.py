@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from gpuworker.backends.base import InputRefusedError, Token
+from gpuworker.backends.base import InputRefusedError, OneInputError, Token
 from gpuworker.backends.function_methods import CollatedInputs, FunctionMethods, MethodsError, check_methods
 from gpuworker.backends.function_values import decode_input
 from gpuworker.model_spec import Model, ModelLoadError
@@ -70,9 +70,15 @@ class FunctionBackend:
         self.retry_on = self._methods.retry_on
 
     def tokenize(self, inputs: Sequence[Input], options: Options = DEFAULT_OPTIONS) -> list[PreprocessedInput]:  # noqa: ARG002 - it has none
-        """Preprocesses each input. Raises any error of the class, and InputRefusedError: an array is malformed."""
-        values = [self._methods.preprocess_input(decode_input(each)) for each in inputs]
-        return [PreprocessedInput(each, self._methods.cost(each)) for each in values]
+        """Preprocesses each input. Raises OneInputError: for any error of the class, or an array that is malformed."""
+        return [self._preprocess(index, each) for index, each in enumerate(inputs)]
+
+    def _preprocess(self, index: int, content: Input) -> PreprocessedInput:
+        try:
+            value = self._methods.preprocess_input(decode_input(content))
+            return PreprocessedInput(value, self._methods.cost(value))
+        except Exception as error:
+            raise OneInputError(error, index) from error
 
     def collate(self, inputs: Sequence[PreprocessedInput]) -> CollatedInputs:
         """Preprocesses the values as a batch. Raises any error of the class."""

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import logging
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-import structlog
 import torch
-from huggingface_hub import is_offline_mode, try_to_load_from_cache
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules.transformer import Transformer
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling
@@ -16,15 +13,11 @@ from sentence_transformers.util import get_device_name
 from transformers import PreTrainedTokenizerFast
 from transformers.utils import logging as transformers_logging
 
+from gpuworker.backends.hub import check_hub
 from gpuworker.model_spec import Model, ModelLoadError, one_line
 
 if TYPE_CHECKING:
     from gpuworker.ipc.engine_options import EngineOptions
-
-log = structlog.get_logger()
-
-FIRST_FILE = "modules.json"
-"""The file of a model that sentence-transformers looks for first."""
 
 
 def load_model(model: Model, options: EngineOptions, device: str, dtype: torch.dtype) -> SentenceTransformer:
@@ -33,11 +26,10 @@ def load_model(model: Model, options: EngineOptions, device: str, dtype: torch.d
     Raises:
         ModelLoadError: the model does not exist, or cannot be loaded: it has no safetensors, say.
     """
+    check_hub(model, options.model_revision)
     transformers_logging.disable_progress_bar()
     logging.getLogger("sentence_transformers").setLevel(logging.WARNING)  # the worker logs what it loads
     try:
-        if _is_downloaded(model, options.model_revision):
-            log.info("the model is downloaded from the Hugging Face hub", model=model.name)
         loaded = SentenceTransformer(
             model.path,
             device=device,
@@ -48,13 +40,6 @@ def load_model(model: Model, options: EngineOptions, device: str, dtype: torch.d
     except Exception as error:  # the libraries raise errors of any class: OSError, ValueError, RuntimeError, ...
         raise ModelLoadError(f"model {model.name} cannot be loaded: {one_line(error)}") from error
     return loaded.eval()
-
-
-def _is_downloaded(model: Model, revision: str | None) -> bool:
-    """Whether the files of a model come from the hub, which may take minutes, because this machine has none of them."""
-    if Path(model.path).is_dir() or is_offline_mode():
-        return False
-    return try_to_load_from_cache(model.path, FIRST_FILE, revision=revision) is None
 
 
 def device_of(options: EngineOptions) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from gpuworker.backends.base import InputRefusedError, InputTooLongError, Token
+from gpuworker.backends.base import InputRefusedError, OneInputError, Token
 from shared.codec import decode_ids
 from shared.messages import DEFAULT_OPTIONS, Input, Options
 
@@ -66,7 +66,7 @@ class ModelTokenizer:
 
         Raises:
             InputRefusedError: there is no such prompt or token, or a prompt is named for token ids.
-            InputTooLongError: an input is too long and must not be cut.
+            OneInputError: an input is too long and must not be cut.
         """
         prompt = self._prompt(options.prompt_name)
         tokenizer = self._by_cut[options.truncate]
@@ -150,7 +150,7 @@ class ModelTokenizer:
                 message = (
                     f"{each.tokens} tokens, and this model takes {self.max_tokens}: shorten it, or allow truncate."
                 )
-                raise InputTooLongError(message, index)
+                raise OneInputError(InputRefusedError(message), index)
 
 
 def _tokens(encoded: Encoding, text: str) -> list[Token]:

@@ -198,7 +198,8 @@ class BatchRunner:
                     if self._errors.retry(failure, item.num_retries, item.waiting.deadline, again):
                         continue
                     if self._schedule.close(item.task):
-                        result.failures.append(self._errors.failure_of(failure, item.task, item.num_retries))
+                        own = failure._replace(input_index=item.input_index)
+                        result.failures.append(self._errors.failure_of(own, item.task, item.num_retries))
 
     def _run_again(self, item: InputItem) -> None:
         with self._schedule.lock:

@@ -6,7 +6,7 @@ import logging
 import traceback
 from typing import Literal
 
-from gpuworker.backends.base import InputRefusedError
+from gpuworker.backends.base import InputRefusedError, OneInputError
 from gpuworker.engine.failures import ModelFailure, model_failure
 from gpuworker.engine.work import BatchResult
 from shared.process.limited_log import LimitedLog
@@ -33,10 +33,14 @@ class ErrorReporter:
 
     def record(self, error: Exception, result: BatchResult) -> ModelFailure:
         """Logs an exception, unless it is a refusal, and adds its type to a result; returns what it means."""
+        index: int | None = None
+        if isinstance(error, OneInputError):
+            index, error = error.index, error.cause
         if not isinstance(error, InputRefusedError):
             result.errors.append(type(error).__name__)
             self._write(error)
-        return model_failure(error, self._retry_on, show_message=self._messages == "client")
+        failure = model_failure(error, self._retry_on, show_message=self._messages == "client")
+        return failure._replace(input_index=index)
 
     def flush(self) -> None:
         """Logs how many exceptions were not logged since the last line about them."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gpuworker.backends.base import InputRefusedError, InputTooLongError, ModelOutputError
+from gpuworker.backends.base import InputRefusedError, ModelOutputError
 from gpuworker.engine.work import EntryTask
 from gpuworker.ipc.messages import EntryFailure
 from shared.errors import DeadlineExceededError, InputFailedError, InvalidRequestError
@@ -43,10 +43,7 @@ def model_failure(
     The messages of the exceptions that are made for clients are always shown.
     """
     if isinstance(error, InputRefusedError):
-        index = error.index if isinstance(error, InputTooLongError) else None
-        return ModelFailure(
-            InvalidRequestError.code, str(error), is_out_of_memory=False, is_transient=False, input_index=index
-        )
+        return ModelFailure(InvalidRequestError.code, str(error), is_out_of_memory=False, is_transient=False)
     if isinstance(error, ModelOutputError):
         message = f"The model failed on this input: {error}."
         return ModelFailure(InputFailedError.code, message, is_out_of_memory=False, is_transient=False)

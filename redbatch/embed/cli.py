@@ -8,6 +8,9 @@ from typing import Annotated
 
 import typer
 
+from redbatch.exit_codes import report_failure, report_misuse
+from redbatch.options import UpPort
+
 OPTIONS_PANEL = "How texts become vectors (default: as the model does)"
 FILES_PANEL = "Files"
 
@@ -37,7 +40,10 @@ Source = Annotated[
 Out = Annotated[
     Path, typer.Option("--out", "-o", help="File for vectors: .npy, .jsonl or .parquet.", rich_help_panel=FILES_PANEL)
 ]
-Url = Annotated[str, typer.Option(help="URL of a gateway.")]
+Url = Annotated[
+    str | None,
+    typer.Option(help="URL of a gateway. Default: your running `redbatch up`; http://127.0.0.1:8080 if there is none."),
+]
 ApiKey = Annotated[
     str,
     typer.Option(
@@ -101,7 +107,8 @@ InFlight = Annotated[int, typer.Option(min=1, max=64, help="Maximum number of jo
 def embed(  # noqa: PLR0913, PLR0917 - each is an option of the command line
     source: Source,
     out: Out,
-    url: Url = "http://127.0.0.1:8080",
+    url: Url = None,
+    up: UpPort = None,
     api_key: ApiKey = "",
     model: Model = None,
     column: Column = "text",
@@ -134,4 +141,17 @@ def embed(  # noqa: PLR0913, PLR0917 - each is an option of the command line
 
     files = FileOptions(source, out, input_format, column, split_names(keep), force)
     fields = job_fields(prompt_name, truncate, truncation_direction, normalize, dimensions)
-    raise typer.Exit(run(EmbedOptions(files, url, api_key, model, slice_rows, in_flight, fields)))
+    raise typer.Exit(run(EmbedOptions(files, _find_url(url, up), api_key, model, slice_rows, in_flight, fields)))
+
+
+def _find_url(url: str | None, up: int | None) -> str:
+    """Returns the URL of the gateway. Raises typer.Exit: the options exclude each other, or no `up` has this port."""
+    from redbatch.gateway_url import find_gateway_url
+    from redbatch.up.run_file import NoUpError
+
+    if url is not None and up is not None:
+        raise typer.Exit(report_misuse("--up finds the URL of a running `redbatch up`: leave out --url"))
+    try:
+        return find_gateway_url(url, up)
+    except NoUpError as error:
+        raise typer.Exit(report_failure(str(error))) from None

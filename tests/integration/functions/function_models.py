@@ -15,6 +15,8 @@ import numpy as np
 
 from gpuworker.functions import InputRefusedError, PerInputFunction, VectorizedFunction
 
+HANG_S = 3_600.0
+
 
 class Echo(PerInputFunction):
     """Returns each input with the size of its batch; some texts make it fail or return wrong results.
@@ -40,8 +42,8 @@ class Echo(PerInputFunction):
         return value
 
     def transform(self, values: Sequence[Any]) -> list[Any]:
-        """Fails on "!transform", returns too few results for "!less", and dies on the deadly input if configured."""
-        time.sleep(self._batch_s)
+        """Fails on "!transform", hangs on "!hang", returns too few results for "!less", and may die: see the class."""
+        time.sleep(HANG_S if "!hang" in values else self._batch_s)
         if "!transform" in values:
             raise RuntimeError("cannot compute this")
         if self._dies_in == "transform" and self._deadly in values:

@@ -96,6 +96,7 @@ async def test_malformed_binary_inputs_are_400_with_words(cluster: GatewayCluste
         ({"inputs": [1, {"npy": 5}]}, "inputs[1].npy: send a text in base64"),
         ({"input": {"npy": as_base64(b"no file")}}, "no array in .npy format"),
         ({"input": {"npy": as_base64(pickled.getvalue())}}, "Python objects"),
+        ({"inputs": [1, {"npy": as_base64(b"no file")}]}, "Input 1: The input is no array in .npy format"),
     ]:
         refused = predict(gateway, body)
         assert (refused.status_code, words in error_of(refused)["message"]) == (400, True)

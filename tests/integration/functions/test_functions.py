@@ -68,7 +68,11 @@ async def test_an_input_that_fails_does_not_fail_its_batch(cluster: GatewayClust
     answer = predict(gateway, {"inputs": [1, "!refuse", 2, "!transform"], "on_error": "null"}).json()
     assert [output and output[0] for output in answer["outputs"]] == [1, None, 2, None]
     assert [(each["index"], each["code"]) for each in answer["errors"]] == [(1, "invalid_request"), (3, "input_failed")]
-    assert predict(gateway, {"inputs": [1, "!refuse"]}).status_code == 400
+    del bad["!long"]
+    for position, each in enumerate(bad, start=40):  # the first entry has 32 inputs
+        failed = predict(gateway, {"inputs": [*range(position), each, -1]})
+        named = error_of(failed)["message"].partition(":")[0]
+        assert (failed.status_code, named) == (bad[each], f"Input {position}")
 
 
 async def test_methods_of_whole_batches_see_the_batch(cluster: GatewayCluster) -> None:
@@ -165,6 +169,18 @@ async def test_an_engine_whose_inputs_wait_for_a_retry_does_not_hang(cluster: Ga
     assert predict(gateway, {"input": "never"}).status_code == 200, "from the first batch on the time is known"
     assert predict(gateway, {"input": "twice"}).json() == {"output": "twice"}
     assert metric(worker, "redbatch_engine_hangs_total") == 0
+
+
+async def test_an_input_that_hangs_is_given_up_soon(cluster: GatewayCluster) -> None:
+    """Each new engine is killed as soon as the one before: the worker knows how long batches take."""
+    gateway, worker = await asyncio.gather(
+        cluster.start_gateway(), cluster.start_worker(f"{MODELS}:Echo", engine_hang_s=0.5, max_dead_letters=0)
+    )
+    await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
+    assert predict(gateway, {"input": 1}).status_code == 200
+    answer = await asyncio.to_thread(predict, gateway, {"input": "!hang"})
+    assert (answer.status_code, error_of(answer)["code"]) == (500, "input_failed")
+    assert metric(worker, "redbatch_engine_hangs_total") == 3
 
 
 async def test_processes_that_a_function_forks_do_not_hide_the_engines_death(cluster: GatewayCluster) -> None:
@@ -267,7 +283,7 @@ async def test_the_example_is_correct_and_runs_in_batches(cluster: GatewayCluste
         timeout=100,
         check=False,
     )
-    assert (example.returncode, example.stderr) == (0, "")
+    assert (example.returncode, example.stderr.count("round 5 of 5")) == (0, 2), example.stderr
     pattern = r"^(one by one|each at once|in one request) +[\d.]+ s +[\d.]+ times as fast$"
     assert re.findall(pattern, example.stdout, re.MULTILINE) == ["one by one", "each at once", "in one request"]
     assert metric(worker, 'redbatch_batch_size_bucket{le="1.0"}') >= 30

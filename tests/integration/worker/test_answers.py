@@ -241,6 +241,20 @@ async def test_a_worker_says_that_it_downloads_its_model(
     assert offline.log_records(event) == []
 
 
+async def test_a_hub_that_does_not_answer_ends_the_worker_soon(
+    cluster: WorkerCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model of the hub without a way to it is an error that says what to do, before the libraries try for minutes."""
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:1")
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    worker = await cluster.start_worker("sentence-transformers/all-mpnet-base-v2", ready=False)
+    assert await worker.wait_until_ended(40) == 2
+    [cause] = worker.log_records("the model cannot be served")
+    assert "cannot be downloaded: http://127.0.0.1:1 does not answer" in cause["reason"]
+    assert "Retrying" not in worker.output
+
+
 async def test_a_folder_without_a_model_ends_the_worker(cluster: WorkerCluster, tmp_path: Path) -> None:
     """If the engine cannot load the model, the worker ends with exit code 2, because a restart would not help."""
     (tmp_path / "empty").mkdir()

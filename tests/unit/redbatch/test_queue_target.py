@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from redbatch.commands import app
+from redbatch.gateway_url import find_gateway_url
 from redbatch.queue_target import QueueTarget, find_queue
 from redbatch.up.run_file import Announcement, NoUpError, RunFile, find_up
 
@@ -73,6 +74,7 @@ def test_a_url_needs_no_up(announce: Announce) -> None:
 COMMANDS = (
     *("queue", "leases", "keys list", "keys create", "keys revoke x", "jobs list", "jobs show x", "jobs cancel x"),
     *("jobs results x -o y", "dead list", "dead show x", "dead requeue x", "dead purge x --yes", "bench"),
+    "embed texts.txt -o vectors.npy",
 )
 
 
@@ -95,7 +97,7 @@ def unboxed(error: str) -> str:
 
 
 def test_up_overrides_the_variable_but_not_the_option(announce: Announce, monkeypatch: pytest.MonkeyPatch) -> None:
-    """--up wins over REDBATCH_REDIS_URL; together with --redis-url, or with a URL for bench, it is misuse."""
+    """--up wins over REDBATCH_REDIS_URL; together with --redis-url, or a URL, it is misuse."""
     announce(8080, "minilm")
     monkeypatch.setenv("REDBATCH_REDIS_URL", "redis://elsewhere/0")
     assert "has port 9999" in CliRunner().invoke(app, ["queue", "--up", "9999"]).stderr
@@ -103,6 +105,19 @@ def test_up_overrides_the_variable_but_not_the_option(announce: Announce, monkey
         result = CliRunner().invoke(app, ["queue", *words])
         assert result.exit_code == 2
         assert "leave out" in unboxed(result.stderr)
-    result = CliRunner().invoke(app, ["bench", "http://127.0.0.1:1", "--up", "8080"])
-    assert result.exit_code == 2
-    assert "leave out the URL" in unboxed(result.stderr)
+    for command, url in (("bench", "the URL"), ("embed texts.txt -o vectors.npy --url", "--url")):
+        result = CliRunner().invoke(app, [*command.split(" "), "http://127.0.0.1:1", "--up", "8080"])
+        assert result.exit_code == 2
+        assert f"leave out {url}" in unboxed(result.stderr)
+
+
+def test_a_gateway_is_named_or_that_of_the_only_up_or_the_usual_one(announce: Announce) -> None:
+    """Without any running `up`, requests go to the usual address of a gateway; a URL that is given always wins."""
+    assert find_gateway_url(None, None) == "http://127.0.0.1:8080"
+    announce(8172, "minilm")
+    assert find_gateway_url(None, None) == "http://127.0.0.1:8172"
+    assert find_gateway_url("http://gateway:80", None) == "http://gateway:80"
+    announce(8173, "squares")
+    assert find_gateway_url(None, 8173) == "http://127.0.0.1:8173"
+    with pytest.raises(NoUpError, match=r"choose --up 8172 .*, or give the URL of a gateway with --url"):
+        find_gateway_url(None, None)

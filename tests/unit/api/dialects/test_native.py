@@ -226,12 +226,12 @@ def test_malformed_json_is_refused(body: bytes) -> None:
 
 
 def test_too_many_or_too_long_inputs_are_refused() -> None:
-    """A request at the limit is accepted; over it, the message names the limit."""
+    """A request at the limit is accepted; over it, the message names the limit and its setting."""
     assert len(parse({"texts": ["a"] * 8}).inputs) == 8
     assert len(parse({"text": "é" * 50}).inputs[0]) == 50
-    with pytest.raises(TooLargeError, match="9 inputs are over the limit of 8"):
+    with pytest.raises(TooLargeError, match=r"9 inputs are over the limit of 8: .*max_inputs"):
         parse({"texts": ["a"] * 9})
-    with pytest.raises(TooLargeError, match="Input 1 has 51 characters, over the limit of 50"):
+    with pytest.raises(TooLargeError, match=r"Input 1 has 51 characters, over the limit of 50: .*max_input_chars"):
         parse({"texts": ["a", "b" * 51]})
 
 

@@ -85,6 +85,15 @@ async def test_an_error_names_the_input_at_fault(indices: tuple[int, ...], named
         await request.answer
 
 
+@pytest.mark.parametrize(("indices", "message"), [((), "too long"), ((4,), "Input 4: too long")])
+async def test_an_error_names_no_input_where_there_is_only_one(indices: tuple[int, ...], message: str) -> None:
+    """An index would say nothing, unless the others of the client's request have their vectors from the cache."""
+    request = InFlight(ID, [NewEntry(0, 1, 10, b"")], 0.0, WHOLE._replace(indices=indices))
+    assert request.accept(Failure(ID, 0, 1, "invalid_request", "too long", 0))
+    with pytest.raises(InvalidRequestError, match=f"^{message}$"):
+        await request.answer
+
+
 async def test_an_unknown_code_is_an_internal_error() -> None:
     """A code that only a worker of a later version knows becomes an internal error."""
     request = make_request()

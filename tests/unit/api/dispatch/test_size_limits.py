@@ -29,7 +29,7 @@ def test_the_vectors_of_tokens_are_bounded(texts: tuple[str, ...], longest: int,
     if fits:
         check_output_size(request, [worker(1_024, longest), worker(0, 0)])
     else:
-        with pytest.raises(TooLargeError, match="may take 33 MiB .* over the limit of 32 MiB"):
+        with pytest.raises(TooLargeError, match=r"may take 33 MiB .* over the limit of 32 MiB"):
             check_output_size(request, [worker(1_024, longest)])
     check_output_size(request, [])
     check_output_size(request._replace(op=EMBED), [worker(1_024, longest)])

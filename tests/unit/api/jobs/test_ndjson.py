@@ -100,7 +100,8 @@ def test_the_error_names_a_line_that_is_far_too_long() -> None:
 
 
 TEXT_LINE, VALUE_LINE = 12 * 1_000 + 4_096, 6 * 10_000 + 4_096
-OF_TEXTS, OF_VALUES = "a text has at most 1000 characters", "at most 10000 bytes: .* raise the setting max_x of y"
+OF_TEXTS = "at most 1000 characters: .* max_input_chars"
+OF_VALUES = "at most 10000 bytes: .* raise the setting max_x of y"
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 
-from gpuworker.backends.base import Backend, InputRefusedError
+from gpuworker.backends.base import Backend, InputRefusedError, OneInputError
 from gpuworker.backends.selection import load_backend
 from gpuworker.model_spec import parse_model
 from shared.codec import encode_ids
@@ -179,7 +179,7 @@ def test_raw_vectors_are_not_normalized(backend: Backend, kind: Kind, expected: 
 def test_long_texts_are_cut_as_encode_cuts_them(backend: Backend) -> None:
     """They are cut to the model's maximum; or refused, if they must not be cut."""
     assert backend.tokenize([TEXTS[6]])[0].tokens == backend.max_input_tokens == 256
-    with pytest.raises(InputRefusedError, match="shorten it"):
+    with pytest.raises(OneInputError, match="shorten it"):
         backend.tokenize([TEXTS[6]], Options(truncate="no"))
 
 

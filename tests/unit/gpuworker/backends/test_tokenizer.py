@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 
-from gpuworker.backends.base import InputRefusedError, InputTooLongError
+from gpuworker.backends.base import InputRefusedError, OneInputError
 from gpuworker.backends.sentence import SentenceBackend
 from gpuworker.backends.simulated import SimulatedBackend
 from gpuworker.model_spec import parse_model
@@ -121,7 +121,7 @@ def test_an_input_knows_whether_it_was_cut(backend: SentenceBackend, cut: Litera
 @pytest.mark.parametrize("data", [LONG, encode_ids([1_000] * 257)], ids=["text", "ids"])
 def test_an_input_that_is_too_long_may_be_refused(backend: SentenceBackend, data: Input) -> None:
     """The error says how long it is, and how long it may be, and knows its index."""
-    with pytest.raises(InputTooLongError, match=r"\d+ tokens, and this model takes 256") as caught:
+    with pytest.raises(OneInputError, match=r"\d+ tokens, and this model takes 256") as caught:
         backend.tokenize(["short", data], Options(truncate="no"))
     assert caught.value.index == 1
     assert backend.tokenize(["short"], Options(truncate="no"))[0].tokens == len(["[CLS]", "short", "[SEP]"])

@@ -99,11 +99,13 @@ async def test_a_batch_with_too_few_vectors_fails(create_harness: CreateHarness)
 
 
 async def test_one_bad_input_fails_its_whole_entry(create_harness: CreateHarness) -> None:
-    """An entry has one answer, and its other inputs do not run in vain."""
+    """An entry has one answer, which knows the input at fault, and its other inputs do not run in vain."""
     harness = create_harness(Limits(max_size=2, max_tokens=1_000))
-    harness.add(entry_task("a", "!run", "22222", "333333", "4444444"), entry_task("b", "55555555"))
+    harness.add(entry_task("a", "1", "!run", "333333", "4444444"), entry_task("b", "55555555"))
     await wait_until_answered(harness, 2)
     assert harness.failures == {"a": "input_failed"}
+    [failure] = [failure for result in harness.results for failure in result.failures]
+    assert failure.input_index == 1
     assert has_right_vectors(harness.completed["b"])
 
 
