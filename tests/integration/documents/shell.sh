@@ -41,8 +41,7 @@ redbatch() {
     case "$*" in
     'up'* | 'gateway '* | 'worker '*) serve "$@" ;;
     *' --watch'* | 'tune '*) until_ctrl_c redbatch "$@" ;;
-    'embed '*) rm -f vectors.npy  # of an earlier block, which a reader would move away
-        command redbatch "$@" --url "http://127.0.0.1:$PORT" ;;
+    'embed '*) command redbatch "$@" --url "http://127.0.0.1:$PORT" ;;
     'jobs cancel '*) command redbatch "$@" 2>&1 | tee "$STATE/answer" || grep 'already ended' "$STATE/answer" ;;
     'keys create'*)
         command redbatch "$@"
