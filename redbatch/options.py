@@ -56,6 +56,12 @@ QueueName = Annotated[
         show_default="that of your `redbatch up`; minilm with --redis-url",
     ),
 ]
+OnlyQueue = Annotated[
+    str | None,
+    typer.Option(
+        "--queue", envvar="REDBATCH_QUEUE", callback=check_queue, help="Show this queue only.", show_default="all"
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")]
 Watch = Annotated[bool, typer.Option("--watch", help="Repeat every second, until Ctrl-C.")]
 Limit = Annotated[int, typer.Option("--most", min=1, help="Maximum number of rows; the newest are shown.")]

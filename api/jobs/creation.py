@@ -21,7 +21,7 @@ from api.http.body import LARGE_BODY_BYTES, BodyLimits, BodyUnreadError, Reserva
 from api.http.protocol import QUEUE
 from api.jobs.inputs import JobInput, check_text, check_value
 from api.jobs.ndjson import NdjsonReader
-from api.jobs.schema import NDJSON_TYPES, JobBody, check_no_query, parse_job_body, parse_query
+from api.jobs.schema import NDJSON_TYPES, JobBody, check_no_query, check_no_timeout, parse_job_body, parse_query
 from api.jobs.upload import JobRequest, JobUpload
 from shared.errors import (
     BodyTimeoutError,
@@ -63,6 +63,7 @@ async def create_job(request: Request, state: State, tenant: Tenant) -> tuple[Se
     headers = {name.lower(): value for name, value in request.headers.items()}
     try:
         idempotency_key = parse_idempotency_key(headers)
+        check_no_timeout(headers)
         is_lines = media_type_of(headers) in NDJSON_TYPES
         if not is_lines:
             check_no_query(request.query_params)

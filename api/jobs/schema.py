@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import ConfigDict, Field, ValidationError
 
 from api.dialects.parsing import invalid_body_error, parse_object, texts_of
-from api.dialects.request import MAX_MODEL
+from api.dialects.request import MAX_MODEL, TIMEOUT_HEADER
 from api.dialects.strict_body import shown_name
 from api.dialects.text_options import TEXT_OPTIONS, TextOptions, function_option_error
 from shared.errors import InvalidRequestError
@@ -93,3 +93,12 @@ def check_no_query(query: Mapping[str, str]) -> None:
         shown = shown_name(name)
         message = f"{shown or 'query'}: send options in the body, not in the query."
         raise InvalidRequestError(message, param=shown, quoted=shown or "")
+
+
+def check_no_timeout(headers: Mapping[str, str]) -> None:
+    """Raises InvalidRequestError: a request has a time limit, which POST /jobs takes from no client."""
+    if TIMEOUT_HEADER in headers:
+        raise InvalidRequestError(
+            "X-Timeout-Ms: leave it out: a job on /jobs has the gateway's job_timeout_s. "
+            "A request of another route with Prefer: respond-async may have it."
+        )

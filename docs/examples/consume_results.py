@@ -1,7 +1,7 @@
 """Reads the results of ended jobs from the results stream; each job at least once.
 
     python consume_results.py --into results
-    python consume_results.py --redis-url redis://redis:6379/0 --queue minilm --gateway http://127.0.0.1:8080
+    python consume_results.py --redis-url redis://REDIS:6379/0 --queue minilm --gateway http://GATEWAY:8080
 
 Without --redis-url, it reads from your running `redbatch up`, if Redbatch is installed where this program runs.
 
@@ -10,12 +10,16 @@ docs/jobs.md). Only for links it needs a gateway.
 
 Kill it at any time, also with `kill -9`, and start it again under the same name: Redis delivers the unfinished entries
 again. It writes the results of each job to a separate file, and renames the file when it is complete, before it
-acknowledges the entry; so a job may be written twice, which gives the same file, and no job is lost.
+acknowledges the entry; so a job may be written twice, which gives the same file, and no job is lost. Results that it
+cannot fetch, because the gateway is away or refuses the API key, stay pending: it says why, and tries again.
+
+Without API keys it fetches as the owner of each job; with keys it fetches the results of the key's owner only.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import sys
@@ -23,7 +27,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterable, Iterator, Mapping
-from http.client import HTTPResponse
+from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +36,24 @@ import redis
 
 GROUP = "downstream"
 BLOCK_S = 5.0
-PAUSE_S = 1.0
-GONE_STATUSES = (404, 410)
-"""The results of the job have expired, or the job was cancelled."""
+RETRY_S = 5.0
+"""Interval at which entries are tried again whose results could not be stored."""
 
 
 def main() -> None:
-    """Runs until it is killed."""
+    """Runs until it is killed, or until Redis fails."""
+    args = parse_arguments()
+    sys.stdout.reconfigure(line_buffering=True)  # a kill must not lose printed lines
+    args.into.mkdir(parents=True, exist_ok=True)
+    client = connect(args.redis_url)
+    try:
+        consume(client, f"rb:{{{args.queue or 'minilm'}}}:results", args)
+    except (redis.ConnectionError, redis.TimeoutError) as error:
+        sys.exit(f"cannot use Redis: {error} Start it, or give the URL of another with --redis-url.")
+
+
+def parse_arguments() -> argparse.Namespace:
+    """Returns the options, with the addresses of a running `redbatch up` unless a Redis is given."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--redis-url", help="URL of Redis. Default: that of your running `redbatch up`.")
     parser.add_argument("--up", type=int, metavar="PORT", help="Port of that `redbatch up`, if several are running.")
@@ -56,22 +71,33 @@ def main() -> None:
         set_defaults(args)
     elif args.up is not None:
         parser.error("--up finds the Redis of a running `redbatch up`: leave out --redis-url")
-    sys.stdout.reconfigure(line_buffering=True)  # a kill must not lose printed lines
-    args.into.mkdir(parents=True, exist_ok=True)
-    client = redis.Redis.from_url(args.redis_url, protocol=2, socket_timeout=3 * BLOCK_S)
-    stream = f"rb:{{{args.queue or 'minilm'}}}:results"
+    return args
+
+
+def connect(url: str) -> redis.Redis:
+    """Returns a client, which connects when it is used; exits if the URL is none."""
+    try:
+        return redis.Redis.from_url(url, protocol=2, socket_timeout=3 * BLOCK_S)
+    except ValueError as error:
+        sys.exit(f"--redis-url: {error}")
+
+
+def consume(client: redis.Redis, stream: str, args: argparse.Namespace) -> None:
+    """Stores the results of all jobs as they end. An entry is acknowledged last: until then it is delivered again."""
     make_group(client, stream)
-    start_id = "0"  # first the pending entries of the previous run, then (">") new ones
+    start_id = "0"  # first the pending entries, from the oldest; then (">") new ones
+    retry_at = time.monotonic() + RETRY_S
     while True:
         streams = client.xreadgroup(GROUP, args.name, {stream: start_id}, count=10, block=int(BLOCK_S * 1000))
         entries = streams[0][1] if streams else []
         for entry_id, fields in entries:
-            if fields:  # an entry that the stream has trimmed has only its id
-                while not process(fields, args.gateway or "", args.key, args.into):
-                    time.sleep(PAUSE_S)
-            client.xack(stream, GROUP, entry_id)  # acknowledge last: until here the entry is delivered again
-        if start_id == "0" and not entries:
-            start_id = ">"
+            # An entry that the stream has trimmed has only its id.
+            if not fields or process(fields, args.gateway or "", args.key, args.into):
+                client.xack(stream, GROUP, entry_id)
+        if start_id != ">":
+            start_id = entries[-1][0] if entries else ">"
+        elif time.monotonic() >= retry_at:
+            start_id, retry_at = "0", time.monotonic() + RETRY_S
 
 
 def set_defaults(args: argparse.Namespace) -> None:
@@ -99,40 +125,61 @@ def make_group(client: redis.Redis, stream: str) -> None:
 
 
 def process(fields: Mapping[bytes, bytes], gateway: str, key: str, into: Path) -> bool:
-    """Writes the results of a job, if it has any. Returns whether the job needs no further attempt."""
-    path = into / fields[b"id"].decode()
+    """Writes the results of a job, if it has any. Returns whether the entry is done with; else it says why not."""
+    path, status = into / fields[b"id"].decode(), fields[b"status"].decode()
     if b"outputs" in fields:  # of a function: JSON
         document = b'{"outputs":%b,"errors":%b}' % (fields[b"outputs"], fields[b"errors"])
-        return write(path.with_suffix(".json"), [document])
+        return write(path.with_suffix(".json"), [document], status)
     if int(fields.get(b"dim", b"0")):  # vectors: float32, with NaN for inputs that failed
-        part = path.with_suffix(".part")
-        with part.open("wb") as file:
-            np.save(file, np.frombuffer(fields[b"embeddings"], dtype="<f4").reshape(-1, int(fields[b"dim"])))
-        return finish(part, path.with_suffix(".npy"))
+        vectors = np.frombuffer(fields[b"embeddings"], dtype="<f4").reshape(-1, int(fields[b"dim"]))
+        file = io.BytesIO()
+        np.save(file, vectors)
+        return write(path.with_suffix(".npy"), [file.getvalue()], status)
     if b"result_url" not in fields:  # cancelled, or without any vector
-        return finish(None, path)
+        sys.stdout.write(f"{path.name}: {status}, no results\n")
+        return True
     if not gateway:
         sys.exit(f"{path.name}: its results are not in the stream; start this program with --gateway")
-    return fetch(gateway + fields[b"result_url"].decode(), fields[b"op"], key, path)
+    return fetch(gateway + fields[b"result_url"].decode(), fields, key, path)
 
 
-def fetch(url: str, op: bytes, key: str, path: Path) -> bool:
-    """Writes results that a gateway has. Returns whether the job needs no further attempt."""
+def fetch(url: str, fields: Mapping[bytes, bytes], key: str, path: Path) -> bool:
+    """Writes results that a gateway has. Returns whether the entry is done with; else it says why not."""
+    owner, status = fields[b"owner"].decode(), fields[b"status"].decode()
     try:
-        if op == b"embed":
-            return write(path.with_suffix(".npy"), read_vectors(url, key))
-        return write(path.with_suffix(".json"), [json.dumps(read_outputs(url, key)).encode()])
+        if fields[b"op"] == b"embed":
+            return write(path.with_suffix(".npy"), read_vectors(url, key, owner), status)
+        document = json.dumps(read_outputs(url, key, owner)).encode()
+        return write(path.with_suffix(".json"), [document], status)
     except urllib.error.HTTPError as error:
-        sys.stdout.write(f"{path.name}: {error.code}\n")
-        return error.code in GONE_STATUSES
-    except OSError as error:
-        sys.stdout.write(f"{path.name}: {error}\n")
-        return False
+        code, message = error_of(error)
+        if is_gone(code, key, owner):
+            sys.stdout.write(f"{path.name}: {status}, but its results have expired\n")
+            return True
+        hint = f" Its owner is {owner!r}: the key is another's, or it has expired." if code == "job_not_found" else ""
+        sys.stderr.write(f"{path.name}: not stored, stays pending: {error.code} {message}{hint}\n")
+    except (OSError, HTTPException) as error:
+        sys.stderr.write(f"{path.name}: not stored, stays pending: {error}\n")
+    return False
 
 
-def read_vectors(url: str, key: str) -> Iterator[bytes]:
+def is_gone(code: str, key: str, owner: str) -> bool:
+    """Whether the results do not exist any more. A tenant's API key leaves that open: it may be another's."""
+    return code == "job_gone" or (code == "job_not_found" and (not key or key.partition(".")[0] == owner))
+
+
+def error_of(error: urllib.error.HTTPError) -> tuple[str, str]:
+    """Returns code and message of an answer of the gateway; of any other server, no code and the reason."""
+    try:
+        body = json.load(error)["error"]
+        return body["code"], body["message"]
+    except (ValueError, LookupError, TypeError):
+        return "", error.reason
+
+
+def read_vectors(url: str, key: str, owner: str) -> Iterator[bytes]:
     """Yields a .npy file. Raises OSError: the gateway closed the connection early."""
-    with request(url, key, "application/x-npy") as response:
+    with request(url, key, owner, "application/x-npy") as response:
         left = int(response.headers["content-length"])
         while data := response.read(2**20):
             left -= len(data)
@@ -141,13 +188,13 @@ def read_vectors(url: str, key: str) -> Iterator[bytes]:
         raise OSError("the vectors are incomplete")
 
 
-def read_outputs(url: str, key: str) -> dict[str, list[Any]]:
+def read_outputs(url: str, key: str, owner: str) -> dict[str, list[Any]]:
     """Returns results and errors of all pages; `next_url` of each page leads to the next."""
     gateway = url.partition("/jobs/")[0]
     document: dict[str, list[Any]] = {}
     next_url: str | None = url.removeprefix(gateway)
     while next_url:
-        with request(gateway + next_url, key, "application/json") as response:
+        with request(gateway + next_url, key, owner, "application/json") as response:
             page = json.load(response)
         next_url = page["next_url"]
         for name in ("outputs", "embeddings", "errors"):
@@ -155,27 +202,28 @@ def read_outputs(url: str, key: str) -> dict[str, list[Any]]:
     return {name: rows for name, rows in document.items() if rows or name == "errors"}
 
 
-def request(url: str, key: str, accept: str) -> HTTPResponse:
-    """Opens a URL of the gateway."""
-    headers = {"accept": accept} | ({"authorization": f"Bearer {key}"} if key else {})
+def request(url: str, key: str, owner: str, accept: str) -> HTTPResponse:
+    """Opens a URL of the gateway, with the API key; without one, as the owner of the job."""
+    headers = {"accept": accept}
+    if key:
+        headers["authorization"] = f"Bearer {key}"
+    elif owner:
+        headers["x-tenant"] = owner
     message = urllib.request.Request(url, headers=headers)  # noqa: S310 - the user chose the URL
     response: HTTPResponse = urllib.request.urlopen(message, timeout=300)  # noqa: S310 - as above
     return response
 
 
-def write(path: Path, pieces: Iterable[bytes]) -> bool:
-    """Writes a file, which appears when it is complete. Returns True."""
+def write(path: Path, pieces: Iterable[bytes], status: str) -> bool:
+    """Writes a file, which appears when it is complete, and prints the status of the job. Returns True."""
     part = path.with_suffix(".part")
-    with part.open("wb") as file:
-        file.writelines(pieces)
-    return finish(part, path)
-
-
-def finish(part: Path | None, path: Path) -> bool:
-    """Renames a complete file and reports it. Returns True."""
-    if part is not None:
+    try:
+        with part.open("wb") as file:
+            file.writelines(pieces)
         part.replace(path)
-    sys.stdout.write(f"{path.name}: {'done' if part is not None else 'no results'}\n")
+    finally:
+        part.unlink(missing_ok=True)
+    sys.stdout.write(f"{path.name}: {status}\n")
     return True
 
 

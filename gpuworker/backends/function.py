@@ -141,7 +141,7 @@ def _create(model: Model, model_args: str) -> object:
         _log_traceback(model, error)
         raise ModelLoadError(f"model {model.name} cannot be imported: {_one_line(error)}") from error
     if not isinstance(kind, type):
-        raise ModelLoadError(f"model {model.name} is not a class: see gpuworker.functions")
+        raise ModelLoadError(f"model {model.name} is not a class: docs/functions.md has one")
     try:
         created: object = kind(**json.loads(model_args or "{}"))
     except Exception as error:
@@ -150,7 +150,7 @@ def _create(model: Model, model_args: str) -> object:
     try:
         check_methods(created)
     except MethodsError as error:
-        raise ModelLoadError(f"model {model.name} {error}: see gpuworker.functions") from error
+        raise ModelLoadError(f"model {model.name} {error} (docs/functions.md)") from error
     return created
 
 

@@ -104,7 +104,7 @@ def check_methods(function: object) -> None:
     set by the constructor.
     """
     if _method(function, "transform") is None:
-        raise MethodsError("has no transform")
+        raise MethodsError("has no transform: write transform(self, inputs), which returns one result per input")
     for name, arguments in _ARGUMENTS.items():
         method = _method(function, name)
         if method is None:

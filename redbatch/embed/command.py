@@ -144,7 +144,7 @@ async def _embed(options: EmbedOptions, plan: Plan, checkpoint: Checkpoint, prog
         else:
             progress.print_line("This API key has no scope jobs: the texts are sent in requests to /embed.")
             embedder = RequestEmbedder(client, options.fields, options.in_flight)
-        session = Session(embedder, checkpoint, options.in_flight, progress.update)
+        session = Session(embedder, checkpoint, options.in_flight, progress.update, progress.skip)
         await session.run(slices_of(read_rows(plan.file), options.slice_rows))
 
 

@@ -65,15 +65,22 @@ class Session:
         checkpoint: stores finished slices.
         max_in_flight: maximum number of slices in flight.
         on_progress: is called with the progress of each slice.
+        on_stored: is called for each slice that an earlier run has finished.
     """
 
     def __init__(
-        self, embedder: Embedder, checkpoint: Checkpoint, max_in_flight: int, on_progress: ProgressCallback
+        self,
+        embedder: Embedder,
+        checkpoint: Checkpoint,
+        max_in_flight: int,
+        on_progress: ProgressCallback,
+        on_stored: ProgressCallback,
     ) -> None:
         self._embedder = embedder
         self._checkpoint = checkpoint
         self._max_in_flight = max_in_flight
         self._on_progress = on_progress
+        self._on_stored = on_stored
 
     async def run(self, slices: Iterator[list[InputRow]]) -> None:
         """Embeds all slices that are not finished.
@@ -85,7 +92,7 @@ class Session:
         async def embed_slices() -> None:
             for number, rows in numbered:
                 if self._checkpoint.has(number):
-                    self._on_progress(number, len(rows))
+                    self._on_stored(number, len(rows))
                 else:
                     await self._embed_slice(number, rows)
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from redbatch.options import Json, Limit, QueueName, RedisUrl, UpPort, command_group
+from redbatch.options import Json, Limit, OnlyQueue, QueueName, RedisUrl, UpPort, command_group
 
 app = command_group(
     """Inspect and cancel jobs: requests that a gateway accepted with 202 and answers later.
@@ -29,12 +29,12 @@ JobId = Annotated[str, typer.Argument(metavar="ID", help="Id from `redbatch jobs
 @app.command("list")
 def list_(
     redis_url: RedisUrl = None,
-    queue: QueueName = None,
+    queue: OnlyQueue = None,
     up: UpPort = None,
     limit: Limit = 20,
     in_json: Json = False,
 ) -> None:
-    """List jobs and their progress, newest first."""
+    """List the jobs of all queues, or of one, and their progress; newest first."""
     from redbatch.jobs.command import list_jobs
     from redbatch.queue_target import QueueTarget
 

@@ -21,21 +21,26 @@ from shared.connection import RedisConnection
 from shared.jobs import Job
 from shared.keys import Keys
 from shared.messages import EMBED, Failure, Result, Values, Vectors
+from shared.producer import list_queues
 
 MAX_FAILURES = 20
 CHUNK_INPUTS = 2_048
 
 
 def list_jobs(target: QueueTarget, limit: int, *, in_json: bool) -> int:
-    """Prints at most `limit` jobs, newest first."""
+    """Prints at most `limit` jobs of all queues, or of the one that is named; newest first."""
 
     async def task(connection: RedisConnection, keys: Keys) -> int:
-        latest = await jobs.latest(connection, keys, limit)
+        # The default queue, too, which its workers may have left long ago.
+        names = {keys.queue} if target.queue is not None else {keys.queue, *await list_queues(connection)}
+        latest = [(name, job) for name in sorted(names) for job in await jobs.latest(connection, Keys(name), limit)]
+        latest = sorted(latest, key=lambda each: each[1].created_ms, reverse=True)[:limit]
         if in_json:
-            for job in latest:
-                typer.echo(json.dumps(view.as_dict(keys.queue, job)))
+            for name, job in latest:
+                typer.echo(json.dumps(view.as_dict(name, job)))
         else:
-            Console(highlight=False).print(view.as_table(keys.queue, latest, time.time() * 1000))
+            place = "All queues" if target.queue is None else f"Queue {target.queue}"
+            Console(highlight=False).print(view.as_table(place, latest, time.time() * 1000))
         return 0
 
     return run_on_queue(target, "jobs", task)

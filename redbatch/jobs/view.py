@@ -43,15 +43,15 @@ def as_dict(queue: str, job: Job, failures: Sequence[Failure] = ()) -> dict[str,
     return result
 
 
-def as_table(queue: str, jobs: Sequence[Job], now_ms: float) -> Group:
-    """Returns a table of the latest jobs, newest first. Ids are complete in 80 columns."""
-    head = Text(f"Queue {queue}: {len(jobs):,} job{'s' if len(jobs) != 1 else ''}", style="bold")
+def as_table(place: str, jobs: Sequence[tuple[str, Job]], now_ms: float) -> Group:
+    """Returns a table of jobs and their queues, in this order, in a place. Ids are complete in 80 columns."""
+    head = Text(f"{place}: {len(jobs):,} job{'s' if len(jobs) != 1 else ''}", style="bold")
     if not jobs:
         return Group(head)
     table = plain_table()
     table.add_columns("id", "status", no_wrap=True)
     table.add_columns("done", "failed", "of", "age", justify="right", no_wrap=True)
-    for job in jobs:
+    for queue, job in jobs:
         age = format_duration(max(0.0, now_ms - job.created_ms) / 1000)
         numbers = (f"{job.done:,}", f"{job.failed:,}", f"{job.n:,}", age)
         table.add_row(f"{queue}.{job.job_id}", job.status, *numbers)

@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
-from redbatch.options import Json, RedisUrl, UpPort, Watch, check_queue
+from redbatch.options import Json, OnlyQueue, RedisUrl, UpPort, Watch
 
 
 def queue(
     redis_url: RedisUrl = None,
-    name: Annotated[
-        str | None,
-        typer.Option(
-            "--queue",
-            envvar="REDBATCH_QUEUE",
-            callback=check_queue,
-            help="Show this queue only.",
-            show_default="all",
-        ),
-    ] = None,
+    name: OnlyQueue = None,
     up: UpPort = None,
     in_json: Json = False,
     watch: Watch = False,

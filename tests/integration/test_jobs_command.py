@@ -7,7 +7,9 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,9 +42,10 @@ async def cluster(
         yield GatewayCluster(processes, redis_url, queue_name)
 
 
-def create_job(gateway: GatewayProcess, texts: list[str]) -> str:
-    """Creates a job; returns its id."""
-    answer = plain_http.post(f"{gateway.url}/jobs", json={"texts": texts})
+def create_job(gateway: GatewayProcess, texts: list[str], **headers: str) -> str:
+    """Creates a job; returns its id. `x_tenant` is the header X-Tenant."""
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    answer = plain_http.post(f"{gateway.url}/jobs", json={"texts": texts}, headers=named)
     assert answer.status_code == 202, answer.text
     return str(answer.json()["id"])
 
@@ -50,6 +53,11 @@ def create_job(gateway: GatewayProcess, texts: list[str]) -> str:
 def status(gateway: GatewayProcess, job: str) -> str:
     """Returns the status of a job, once it has ended or after one second."""
     return str(plain_http.get(f"{gateway.url}/jobs/{job}?wait=1").json()["status"])
+
+
+def is_done(gateway: GatewayProcess, job: str) -> bool:
+    """Whether a job is done, at once or within one second."""
+    return status(gateway, job) == "done"
 
 
 async def command(cluster: GatewayCluster, *words: str) -> Result:
@@ -92,6 +100,23 @@ async def test_jobs_are_listed_shown_cancelled_and_written(cluster: GatewayClust
     vectors = np.load(tmp_path / "v.npy")
     assert [vectors[0].tobytes(), vectors[2].tobytes()] == [null_vector("a"), null_vector("b")]
     assert np.isnan(vectors[1]).all()
+
+
+@pytest.mark.leaves_anything
+async def test_the_jobs_of_all_queues_are_listed(cluster: GatewayCluster) -> None:
+    """Without --queue, `list` merges the queues that workers announced, newest job first."""
+    other = f"{cluster.queue}-b"
+    gateways = await asyncio.gather(cluster.start_gateway(), cluster.start_gateway(queue=other))
+    await asyncio.gather(cluster.start_worker(), cluster.start_worker(queue=other))
+    jobs = []
+    for gateway in (*gateways, gateways[0]):
+        jobs.append(create_job(gateway, ["a"]))
+        await wait_until(partial(is_done, gateway, jobs[-1]), "the job is done")
+    words = ["jobs", "list", "--redis-url", as_user(cluster.redis_url, "admin")]
+    listed = (await asyncio.to_thread(CliRunner().invoke, app, [*words, "--json"])).stdout.splitlines()
+    assert [job for job in (json.loads(line)["id"] for line in listed) if job in jobs] == jobs[::-1]
+    table = (await asyncio.to_thread(CliRunner().invoke, app, [*words, "--most", "2"])).stdout
+    assert ("All queues: 2 jobs" in table, jobs[0].rpartition(".")[2] in table.replace("\n", "")) == (True, False)
 
 
 async def consume_with_kills(
@@ -227,3 +252,82 @@ async def test_the_example_finds_the_running_up(
         for each in announcements:
             each.withdraw()
     assert np.load(tmp_path / "into" / f"{job}.npy")[0].tobytes() == null_vector("a")
+
+
+@contextmanager
+def running_example(cluster: GatewayCluster, into: Path, *options: str) -> Iterator[Path]:
+    """Runs the example on the queue of a cluster; yields the file of its output, which has its errors too."""
+    words = [sys.executable, str(EXAMPLE), "--redis-url", as_user(cluster.redis_url, "results")]
+    words += ["--queue", cluster.queue, "--into", str(into), *options]
+    log = into / "consumer.log"
+    with log.open("wb") as file:
+        consumer = subprocess.Popen(words, stdout=file, stderr=subprocess.STDOUT)
+    try:
+        yield log
+    finally:
+        consumer.kill()
+        consumer.wait()
+
+
+def num_pending(cluster: GatewayCluster) -> int:
+    """Returns the number of entries that the group of the example has received and not acknowledged."""
+    with redis.Redis.from_url(cluster.redis_url, protocol=2) as client:
+        return int(client.xpending(cluster.keys.results, "downstream")["pending"])
+
+
+@pytest.mark.leaves_anything
+async def test_the_example_keeps_results_pending_until_it_can_store_them(
+    cluster: GatewayCluster, tmp_path: Path
+) -> None:
+    """Results of a named tenant outlast a gateway that is away and a foreign key, and delay no other results."""
+    gateway, _ = await asyncio.gather(cluster.start_gateway(), cluster.start_worker())
+    job = create_job(gateway, ["a"], x_tenant="bob").rpartition(".")[2]
+    with running_example(cluster, tmp_path, "--gateway", "http://127.0.0.1:1") as log:
+        await wait_until(lambda: "stays pending" in log.read_text(), "the gateway is out of reach", timeout_s=30)
+        assert num_pending(cluster) == 1
+    with running_example(cluster, tmp_path, "--gateway", gateway.url, "--key", "other.secret") as log:
+        await wait_until(lambda: "Its owner is 'bob'" in log.read_text(), "the key is another's", timeout_s=30)
+        own = create_job(gateway, ["b"]).rpartition(".")[2]
+        await wait_until((tmp_path / f"{own}.npy").exists, "the next job is stored", timeout_s=30)
+        assert num_pending(cluster) == 1
+    assert {path.name for path in tmp_path.iterdir()} == {f"{own}.npy", "consumer.log"}
+    with running_example(cluster, tmp_path, "--gateway", gateway.url) as log:
+        await wait_until(lambda: num_pending(cluster) == 0, "all results are stored", timeout_s=30)
+        assert f"{job}.npy: done" in log.read_text()
+    assert np.load(tmp_path / f"{job}.npy")[0].tobytes() == null_vector("a")
+
+
+@pytest.mark.leaves_anything
+async def test_the_example_tries_pending_results_again(cluster: GatewayCluster, tmp_path: Path) -> None:
+    """Without a restart it stores results that it could not fetch at first, also more than it reads at once."""
+    gateway, _ = await asyncio.gather(cluster.start_gateway(), cluster.start_worker())
+    jobs = [create_job(gateway, ["a"]) for _ in range(12)]
+    await wait_until(lambda: all(is_done(gateway, job) for job in jobs), "the jobs are done")
+    port = gateway.port
+    await gateway.program.stop()
+    with running_example(cluster, tmp_path, "--gateway", gateway.url) as log:
+        last = jobs[-1].rpartition(".")[2]
+        await wait_until(lambda: f"{last}: not stored" in log.read_text(), "the gateway is away", timeout_s=30)
+        await cluster.start_gateway(port=port)
+        await wait_until(lambda: num_pending(cluster) == 0, "all results are stored", timeout_s=30)
+    assert len(list(tmp_path.glob("*.npy"))) == len(jobs)
+
+
+@pytest.mark.leaves_anything
+async def test_the_example_says_what_became_of_a_job(cluster: GatewayCluster, tmp_path: Path) -> None:
+    """Expired results and a failed job are acknowledged and named; an unreachable Redis is one line."""
+    gateway, _ = await asyncio.gather(cluster.start_gateway(), cluster.start_worker())
+    expired, failed = create_job(gateway, ["a"]), create_job(gateway, ["", ""])
+    await wait_until(lambda: status(gateway, expired) == "done", "the job is done")
+    await wait_until(lambda: status(gateway, failed) == "failed", "the job has failed")
+    with redis.Redis.from_url(cluster.redis_url, protocol=2) as client:
+        client.delete(cluster.keys.job(expired.rpartition(".")[2]))
+    with running_example(cluster, tmp_path, "--gateway", gateway.url) as log:
+        await wait_until(
+            lambda: f"{failed.rpartition('.')[2]}.npy: failed" in log.read_text(), "both are read", timeout_s=30
+        )
+        await wait_until(lambda: num_pending(cluster) == 0, "both entries are acknowledged")
+        assert "done, but its results have expired" in log.read_text()
+    words = [sys.executable, str(EXAMPLE), "--redis-url", "redis://127.0.0.1:1/0", "--into", str(tmp_path)]
+    result = await asyncio.to_thread(subprocess.run, words, check=False, capture_output=True, text=True)
+    assert (result.returncode, result.stderr.count("\n"), "--redis-url" in result.stderr) == (1, 1, True)

@@ -23,7 +23,6 @@ from tests.waiting import wait_until
 
 SHELL = Path(__file__).with_name("shell.sh")
 BLOCK_S = 60.0
-TEXTS = "".join(f'{{"text": "text {number}"}}\n' for number in range(3))
 
 
 class Place(NamedTuple):
@@ -73,10 +72,9 @@ def activated() -> dict[str, str]:
 
 
 def prepare(folder: Path) -> None:
-    """Makes the files that the documents assume: a checkout's, and the user's texts."""
+    """Makes the files that the documents assume: a checkout's, and an array."""
     shutil.copytree(ROOT / "docs" / "examples", folder / "docs" / "examples")
     shutil.copy(ROOT / "docs" / "examples" / "squares.py", folder)
-    (folder / "texts.jsonl").write_text(TEXTS, encoding="utf-8")
     np.save(folder / "array.npy", np.ones(3, np.float32))
 
 

@@ -236,7 +236,7 @@ async def test_predictions_of_an_embedding_model_are_refused(cluster: GatewayClu
     [
         ("nowhere_at_all:Model", "", "there is no module nowhere_at_all: install it", ""),
         (f"{MODELS}:Missing", "", "has no attribute 'Missing'", ""),
-        (f"{MODELS}:Incomplete", "", "has no transform", ""),
+        (f"{MODELS}:Incomplete", "", "has no transform: write transform(self, inputs), which", ""),
         (f"{MODELS}:Outer", '{"size": 3}', "cannot be constructed: TypeError", "TypeError: Outer"),
         (f"{MODELS}:FailingConstructor", "", "constructed: OSError: there are no weights", "models.py.*, in __init__"),
         ("broken:Model", "", "imported: ZeroDivisionError", "broken.py.*, line 2, in <module>"),

@@ -112,3 +112,12 @@ def test_an_unknown_field_is_refused(served: GatewayProcess, route: str) -> None
 def test_other_apis_ignore_unknown_fields(served: GatewayProcess, route: str, body: object) -> None:
     """Clients of OpenAI and TEI may send fields of other servers."""
     assert post(served, route, body).status_code == 200
+
+
+@pytest.mark.parametrize("content_type", ["application/json", "application/x-ndjson"])
+def test_a_time_limit_beside_a_job_is_refused(served: GatewayProcess, content_type: str) -> None:
+    """The header X-Timeout-Ms is a 400, as the field `timeout_ms` is, and is not ignored."""
+    headers = {"content-type": content_type, "x-timeout-ms": "1000"}
+    refused = plain_http.post(f"{served.url}/jobs", content=b'{"text": "a"}', headers=headers)
+    assert (refused.status_code, error_of(refused)["code"]) == (400, "invalid_request")
+    assert error_of(refused)["message"].startswith("X-Timeout-Ms: leave it out")

@@ -75,6 +75,12 @@ def test_what_a_job_would_drop_is_refused(model: type[BaseModel], fields: dict[s
     assert caught.value.param == name
 
 
+def test_the_ways_to_avoid_on_error_fail_are_told_apart() -> None:
+    """With null, an invalid input fails alone; without the field, it makes the request fail."""
+    with pytest.raises(InvalidRequestError, match="send null, or leave it out to have a request with"):
+        parse_job_options(b'{"text": "a", "on_error": "fail"}', {}, EmbedBody)
+
+
 def test_the_nearest_field_is_suggested() -> None:
     """The error for an unknown field names the nearest one of the same object."""
     for fields, name in (({"promptname": "a"}, "prompt_name"), ({"parameters": {"truncat": 1}}, "parameters.truncate")):

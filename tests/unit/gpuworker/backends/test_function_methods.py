@@ -117,7 +117,7 @@ def class_with(**methods: object) -> type:
 @pytest.mark.parametrize(
     ("methods", "message"),
     [
-        ({"transform": None}, "has no transform"),
+        ({"transform": None}, r"has no transform: write transform\(self, inputs\), which returns one result per"),
         ({"postprocess": lambda _self, _output: None}, r"postprocess that does not take \(preprocessed, outputs\)"),
         ({"postprocess": lambda _self, _output: None}, "call it postprocess_output"),
         ({"preprocess": lambda _self: None}, "call it preprocess_input"),
