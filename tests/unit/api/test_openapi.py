@@ -1,4 +1,4 @@
-"""The OpenAPI description: groups of routes, locks, and examples of bodies that the gateway accepts."""
+"""The OpenAPI description: groups of routes, locks, and an example of each schema, body and answer."""
 
 from __future__ import annotations
 
@@ -28,20 +28,34 @@ def operations() -> Iterator[tuple[str, str, dict[str, Any]]]:
             yield path, method, operation
 
 
+SCHEMAS = DESCRIPTION["components"]["schemas"]
 BODIES = {path: op["requestBody"]["content"] for path, _, op in operations() if "requestBody" in op}
+ANSWERS = {
+    f"{method} {path} {status}": answer.get("content", {})
+    for path, method, op in operations()
+    for status, answer in op["responses"].items()
+}
 
 
-def with_definitions(schema: dict[str, Any]) -> dict[str, Any]:
-    """Returns a schema that can be used on its own."""
-    return schema | {"components": DESCRIPTION["components"]}
+def check(example: object, schema: dict[str, Any]) -> None:
+    """Raises ValidationError: an example does not fit a schema."""
+    jsonschema_rs.Draft202012Validator(schema | {"components": DESCRIPTION["components"]}).validate(example)
 
 
-def examples_of(path: str) -> list[Any]:
-    """Returns the examples of the JSON body of a route."""
-    schema = BODIES[path][JSON]["schema"]
-    if "$ref" in schema:
-        schema = DESCRIPTION["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
-    examples: list[Any] = schema["examples"]
+def examples_of(content: dict[str, Any]) -> list[Any]:
+    """Returns the examples that a page shows of a body: those of the body, or those of its schema."""
+    if "example" in content:
+        return [content["example"]]
+    return [each["value"] for each in content.get("examples", {}).values()] or _of_schema(content["schema"])
+
+
+def _of_schema(schema: dict[str, Any]) -> list[Any]:
+    """Returns the examples of a schema, or of the one that it refers to; or those of each of its alternatives."""
+    if "anyOf" in schema and "examples" not in schema:
+        parts = [_of_schema(each) for each in schema["anyOf"]]
+        return [example for part in parts for example in part] if all(parts) else []
+    named = SCHEMAS[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else {}
+    examples: list[Any] = (named | schema).get("examples", [])
     return examples
 
 
@@ -71,11 +85,10 @@ def test_only_open_routes_have_no_lock() -> None:
 @pytest.mark.parametrize("path", BODIES)
 def test_the_gateway_accepts_the_examples_of_each_body(path: str) -> None:
     """They fit the schema, and the route's dialect parses them: what the page proposes can be sent."""
-    validator = jsonschema_rs.Draft202012Validator(with_definitions(BODIES[path][JSON]["schema"]))
-    examples = examples_of(path)
+    examples = examples_of(BODIES[path][JSON])
     assert examples
     for example in examples:
-        validator.validate(example)
+        check(example, BODIES[path][JSON]["schema"])
         body = orjson.dumps(example)
         if path == "/jobs":
             assert parse_job_body(body).values()
@@ -90,3 +103,26 @@ def test_the_example_of_a_body_of_lines_is_valid(kind: str) -> None:
     (example,) = BODIES["/jobs"][kind]["schema"]["examples"]
     reader = NdjsonReader(10, 100, InputLimit(100, "max_input_bytes"))
     assert len([*reader.feed(example.encode()), *reader.end()]) == 2
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_each_schema_has_examples_that_fit(name: str) -> None:
+    """The page lists all schemas, each with an example."""
+    assert SCHEMAS[name]["examples"]
+    for example in SCHEMAS[name]["examples"]:
+        check(example, SCHEMAS[name])
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_each_answer_has_examples_that_fit(name: str) -> None:
+    """Each answer in JSON has a schema, and examples of it; other answers are pages, arrays or empty."""
+    if name == "get /ping 200":
+        assert ANSWERS[name] == {}
+        return
+    assert ANSWERS[name].keys() - {JSON} <= {"text/html", "application/x-npy"}
+    content = ANSWERS[name][JSON]
+    assert content["schema"]
+    examples = examples_of(content)
+    assert examples
+    for example in examples:
+        check(example, content["schema"])
