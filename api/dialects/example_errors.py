@@ -27,9 +27,9 @@ NO_API_KEY = UnauthorizedError("Send an API key: Authorization: Bearer <key>, or
 NO_SUCH_MODEL = ModelNotFoundError("There is no such model here. Served: minilm.", param="model")
 KEY_REUSED = KeyReusedError("This Idempotency-Key belongs to another job: send another key.")
 RATE_LIMITED = RateLimitedError("Tenant rate limit exceeded: try again in 0.5 s.")
+NOT_JSON = UnsupportedMediaTypeError("Send JSON, with the header Content-Type: application/json.")
 UNHEALTHY = UnavailableError("unhealthy: worker missing")
 
-_NOT_JSON = "Send JSON, with the header Content-Type: application/json"
 _BODY_TOO_LARGE = (
     "The body is over the limit of {} bytes: send fewer inputs at once, or raise the setting {} of the gateway."
 )
@@ -41,7 +41,7 @@ _COMMON: tuple[RedbatchError, ...] = (
     ForbiddenError("This key lacks the scope embed: its scopes are jobs."),
     NO_SUCH_MODEL,
     BodyTimeoutError("The body did not arrive within 30 s: send it without pauses."),
-    UnsupportedMediaTypeError(f"{_NOT_JSON}."),
+    NOT_JSON,
     KEY_REUSED,
     QueueFullError("The queue is full: try again in 2 s."),
     RATE_LIMITED,
@@ -50,13 +50,16 @@ _COMMON: tuple[RedbatchError, ...] = (
     RedisUnreachableError("Redis has not answered for 2.0 s: try again later."),
     DeadlineExceededError("No answer in time: allow more time, send less at once, or add workers."),
 )
+"""Those of all routes that compute."""
 
 NATIVE_ERRORS = (InvalidRequestError("texts is empty: send at least one text."), _TOO_MANY_INPUTS, *_COMMON)
 PREDICT_ERRORS = (
     InvalidRequestError("inputs: send a list with at least one input.", param="inputs"),
     _TOO_MANY_INPUTS,
     *_COMMON,
-    UnsupportedMediaTypeError(f"{_NOT_JSON}, or application/octet-stream, or application/x-npy."),
+    UnsupportedMediaTypeError(
+        "Send JSON, with the header Content-Type: application/json, or application/octet-stream, or application/x-npy."
+    ),
 )
 OPENAI_ERRORS = (
     InvalidRequestError(_NO_INPUTS.format("input"), param="input"),

@@ -132,7 +132,8 @@ TEI = ErrorFormat("TEI", Embed("/"), TeiErrorAnswer)
 def error_answers(errors: Errors, descriptions: dict[int, str] | None = None) -> Answers:
     """Returns the descriptions of errors by status, each error as an example that has the name of its code.
 
-    `descriptions` of statuses take precedence over ERROR_DESCRIPTIONS.
+    Of two errors with the same status and code, the last is shown. `descriptions` of statuses take precedence over
+    ERROR_DESCRIPTIONS.
     """
     texts = ERROR_DESCRIPTIONS | (descriptions or {})
     models: dict[int, Any] = {}

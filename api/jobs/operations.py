@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from api.dialects.example_errors import KEY_REUSED, NO_API_KEY, NO_SUCH_MODEL, RATE_LIMITED
+from api.dialects.example_errors import KEY_REUSED, NO_API_KEY, NO_SUCH_MODEL, NOT_JSON, RATE_LIMITED
 from api.dialects.operations import IDEMPOTENCY, NATIVE, Operation, Schema, body_schema, error_answers, request_of
 from api.dialects.response_models import (
     EXAMPLE_JOB_ID,
@@ -35,7 +35,6 @@ from shared.errors import (
     RedisUnreachableError,
     TooManyBodiesError,
     TooManyFailuresError,
-    UnsupportedMediaTypeError,
 )
 
 _FAILURE = {"index": 1, "code": "invalid_request", "message": "The text is empty."}
@@ -156,7 +155,7 @@ _MAKE_ERRORS = (
     NO_SUCH_MODEL,
     BodyTimeoutError("No data arrived for 30 s: send the body without long pauses."),
     BodyTooLargeError("The body is over the limit of 268435456 bytes: split it into several jobs."),
-    UnsupportedMediaTypeError("Send JSON, with the header Content-Type: application/json, or application/x-ndjson."),
+    NOT_JSON,
     KEY_REUSED,
     TooManyBodiesError("Too many jobs are being received: try again soon."),
     RATE_LIMITED,
@@ -169,7 +168,7 @@ _JOB_ERRORS = (
 )
 _RESULT_ERRORS = (
     *_JOB_ERRORS,
-    JobUnfinishedError("This job is running: try again when it has ended."),
+    JobUnfinishedError("This job is queued: try again when it has ended."),
     JobGoneError("This job was cancelled, so it has no result."),
 )
 _DESCRIPTIONS = {

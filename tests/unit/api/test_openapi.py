@@ -2,61 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import jsonschema_rs
 import orjson
 import pytest
 
-from api.app import UNAUTHENTICATED_PATHS, description
+from api.app import UNAUTHENTICATED_PATHS
 from api.dialects.operations import TAGS
+from api.dialects.response_models import NULL
 from api.dispatch.size_limits import InputLimit
 from api.jobs.ndjson import NdjsonReader
 from api.jobs.schema import NDJSON_TYPES, parse_job_body
 from api.routes import DIALECTS
 from api.settings import GatewaySettings
-
-DESCRIPTION = description()
-JSON = "application/json"
-
-
-def operations() -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Yields path, method and description of each operation."""
-    for path, methods in DESCRIPTION["paths"].items():
-        for method, operation in methods.items():
-            yield path, method, operation
-
-
-SCHEMAS = DESCRIPTION["components"]["schemas"]
-BODIES = {path: op["requestBody"]["content"] for path, _, op in operations() if "requestBody" in op}
-ANSWERS = {
-    f"{method} {path} {status}": answer.get("content", {})
-    for path, method, op in operations()
-    for status, answer in op["responses"].items()
-}
+from tests.openapi_examples import ANSWERS, BODIES, DESCRIPTION, JSON, SCHEMAS, examples_of, operations
 
 
 def check(example: object, schema: dict[str, Any]) -> None:
     """Raises ValidationError: an example does not fit a schema."""
     jsonschema_rs.Draft202012Validator(schema | {"components": DESCRIPTION["components"]}).validate(example)
-
-
-def examples_of(content: dict[str, Any]) -> list[Any]:
-    """Returns the examples that a page shows of a body: those of the body, or those of its schema."""
-    if "example" in content:
-        return [content["example"]]
-    return [each["value"] for each in content.get("examples", {}).values()] or _of_schema(content["schema"])
-
-
-def _of_schema(schema: dict[str, Any]) -> list[Any]:
-    """Returns the examples of a schema, or of the one that it refers to; or those of each of its alternatives."""
-    if "anyOf" in schema and "examples" not in schema:
-        parts = [_of_schema(each) for each in schema["anyOf"]]
-        return [example for part in parts for example in part] if all(parts) else []
-    named = SCHEMAS[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else {}
-    examples: list[Any] = (named | schema).get("examples", [])
-    return examples
 
 
 def test_each_route_is_in_one_group() -> None:
@@ -126,3 +91,11 @@ def test_each_answer_has_examples_that_fit(name: str) -> None:
     assert examples
     for example in examples:
         check(example, content["schema"])
+
+
+def test_examples_keep_fields_that_are_null() -> None:
+    """FastAPI would leave them out, but `param` of OpenAI's errors and `next_url` of the last page are null."""
+    full = examples_of(ANSWERS["post /v1/embeddings 429"][JSON])[0]
+    assert full["error"]["param"] is None
+    assert [each["next_url"] for each in SCHEMAS["JobResultPage"]["examples"]][-1] is None
+    assert NULL not in str(DESCRIPTION)
