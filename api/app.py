@@ -11,6 +11,7 @@ from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 
 from api.dialects.operations import BODY_SCHEMAS, SECURITY, TAGS
+from api.dialects.response_models import NULL, replace_values
 from api.handler import serve
 from api.http.auth import ApiKeyAuthenticator
 from api.http.client_connection import client_address
@@ -40,7 +41,9 @@ class DocumentedFastAPI(FastAPI):
 
     def openapi(self) -> dict[str, Any]:
         """Returns the OpenAPI description, with the schemas of bodies and how to send an API key."""
-        description = super().openapi()
+        if self.openapi_schema is None:
+            self.openapi_schema = replace_values(super().openapi(), NULL, None)
+        description: dict[str, Any] = self.openapi_schema
         schemas = description["components"]["schemas"] | BODY_SCHEMAS
         description["components"] = {"schemas": schemas, "securitySchemes": SECURITY}
         state: State | None = getattr(self.state, "redbatch", None)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-import orjson
 from fastapi import APIRouter, Request, Response
 from starlette.routing import Route
 
@@ -15,9 +14,7 @@ from api.dialects.native import Native, NativeBatch
 from api.dialects.openai import OpenAI
 from api.dialects.operations import (
     EXCLUDE,
-    HEALTH_ANSWERS,
     INFO_ANSWERS,
-    JSON,
     MODEL,
     MODEL_ANSWERS,
     MODEL_PARAMETER,
@@ -27,8 +24,10 @@ from api.dialects.operations import (
     TAG_OPERATIONS,
     TAG_TEI,
     UNHEALTHY_ANSWERS,
+    unhealthy_answers,
 )
 from api.dialects.predict import Predict
+from api.dialects.report_models import Health, Info, Model, ModelList
 from api.dialects.request import MODEL_HEADER
 from api.handler import respond
 from api.http.error_responses import error_response, refuse
@@ -125,12 +124,13 @@ for each in DIALECTS.values():
     tags=[TAG_TEI],
     responses=INFO_ANSWERS,
     openapi_extra={"parameters": [MODEL_PARAMETER]},
+    response_model=Info,
 )
-async def info(request: Request) -> Response:
+async def info(request: Request) -> Info | Response:
     """Returns the model and the limits."""
     state: State = request.app.state.redbatch
     try:
-        return Response(orjson.dumps(state.info(request.headers.get(MODEL_HEADER))), media_type=JSON)
+        return state.info(request.headers.get(MODEL_HEADER))
     except (NoWorkerError, RequestError) as error:
         return refuse(request, DIALECTS["/"], error, request_id_of(request.headers))
 
@@ -147,10 +147,10 @@ async def ping(request: Request) -> Response:
 
 
 @router.get("/v1/models", summary="The models that live workers serve", tags=[TAG_OPENAI], responses=MODELS_ANSWERS)
-async def models(request: Request) -> dict[str, object]:
+async def models(request: Request) -> ModelList:
     """Lists these models."""
     state: State = request.app.state.redbatch
-    return {"object": "list", "data": state.models()}
+    return ModelList(data=state.models())
 
 
 @router.get(
@@ -159,44 +159,58 @@ async def models(request: Request) -> dict[str, object]:
     tags=[TAG_OPENAI],
     responses=MODEL_ANSWERS,
     openapi_extra={"parameters": [MODEL]},
+    response_model=Model,
 )
-async def model(request: Request) -> Response:  # an argument would add a validation error to the description
+async def model(request: Request) -> Model | Response:  # an argument would add a validation error to the description
     """Returns one model, by any of its names."""
     state: State = request.app.state.redbatch
     name = request.path_params["model"]
     try:
-        return Response(orjson.dumps(state.model(name)), media_type=JSON)
+        return state.model(name)
     except ModelNotFoundError as error:
         return refuse(request, OPENAI, error, request_id_of(request.headers))
 
 
-@router.get("/health", summary="Health, for people and simple probes", tags=[TAG_OPERATIONS])
-async def health() -> dict[str, str]:
+@router.get(
+    "/health",
+    summary="Health, for people and simple probes",
+    tags=[TAG_OPERATIONS],
+    response_model_exclude_defaults=True,
+)
+async def health() -> Health:
     """Reports that the gateway runs."""
-    return {"status": "ok"}
+    return Health(status="ok")
 
 
-@router.get("/livez", summary="Whether this process is alive", tags=[TAG_OPERATIONS], responses=HEALTH_ANSWERS)
-async def livez(request: Request) -> Response:
+@router.get(
+    "/livez",
+    summary="Whether this process is alive",
+    tags=[TAG_OPERATIONS],
+    responses=unhealthy_answers(Health(status="stuck")),
+    response_model_exclude_defaults=True,
+)
+async def livez(request: Request, response: Response) -> Health:
     """Checks only the process: Redis may be unreachable."""
     state: State = request.app.state.redbatch
-    return _status(503, "stuck", []) if not state.alive() else _status(200, "ok", [])
+    if state.alive():
+        return Health(status="ok")
+    response.status_code = 503
+    return Health(status="stuck")
 
 
 @router.get(
     "/readyz",
     summary="Whether this gateway can serve",
     tags=[TAG_OPERATIONS],
-    responses=HEALTH_ANSWERS,
+    responses=unhealthy_answers(Health(status="unavailable", missing=["worker"])),
     openapi_extra={"parameters": [EXCLUDE]},
+    response_model_exclude_defaults=True,
 )
-async def readyz(request: Request) -> Response:
+async def readyz(request: Request, response: Response) -> Health:
     """Redis answers, a live worker is ready, and this gateway does not drain; `exclude` ignores one of these."""
     state: State = request.app.state.redbatch
     missing = without_excluded(state.missing(), request.url.query)
-    return _status(503, "unavailable", missing) if missing else _status(200, "ok", [])
-
-
-def _status(code: int, status: str, missing: list[str]) -> Response:
-    body = {"status": status} | ({"missing": missing} if missing else {})
-    return Response(orjson.dumps(body), code, media_type=JSON)
+    if not missing:
+        return Health(status="ok")
+    response.status_code = 503
+    return Health(status="unavailable", missing=missing)

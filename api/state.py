@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from api.dialects.report_models import Info, Model
 from api.http.auth import ApiKeyAuthenticator
 from api.http.body import BodyBudget
 from api.queues import Queues, ServedQueue
@@ -65,11 +66,11 @@ class State:
         """Returns the reasons why this gateway cannot serve: draining, redis, worker; an empty list if it can."""
         return ["draining"] if self.draining else self.queues.missing()
 
-    def models(self) -> list[dict[str, object]]:
+    def models(self) -> list[Model]:
         """Returns the models that live workers serve, in OpenAI's format, by the names of their queues."""
         return [_model(queue, queue.name) for queue in self.queues.live()]
 
-    def model(self, name: str) -> dict[str, object]:
+    def model(self, name: str) -> Model:
         """Returns one model, by any of its names. Raises ModelNotFoundError: no live worker serves it."""
         try:
             queue = self.queues.of_model(name)
@@ -79,7 +80,7 @@ class State:
             raise ModelNotFoundError("No worker serves this model now.", param="model")
         return _model(queue, name)
 
-    def info(self, model: str | None) -> dict[str, object]:
+    def info(self, model: str | None) -> Info:
         """Returns TEI's description of the server and a model; of the gateway's own model for None.
 
         Raises:
@@ -92,23 +93,21 @@ class State:
         loaded = next((each for each in workers if each.state not in (STANDBY, LOADING)), None)
         if loaded is None:
             raise NoWorkerError("No worker serves this model now.")
-        return {
-            "model_id": loaded.model,
-            "model_sha": loaded.commit or None,
-            "model_dtype": loaded.dtype,
-            "served_model_name": queue.name,
-            "model_type": {"embedding": {"pooling": loaded.pooling}},
-            "max_concurrent_requests": self.settings.max_queue_inputs,
-            "max_input_length": loaded.max_input_tokens,
-            "max_batch_tokens": loaded.max_batch_tokens,
-            "max_batch_requests": loaded.max_batch_size,
-            "max_client_batch_size": self.limits.max_inputs,
-            "auto_truncate": True,
-            "tokenization_workers": len(workers),
-            "version": __version__,
-            "sha": None,
-            "docker_label": None,
-        }
+        return Info(
+            model_id=loaded.model,
+            model_sha=loaded.commit or None,
+            model_dtype=loaded.dtype,
+            served_model_name=queue.name,
+            model_type={"embedding": {"pooling": loaded.pooling}},
+            max_concurrent_requests=self.settings.max_queue_inputs,
+            max_input_length=loaded.max_input_tokens,
+            max_batch_tokens=loaded.max_batch_tokens,
+            max_batch_requests=loaded.max_batch_size,
+            max_client_batch_size=self.limits.max_inputs,
+            auto_truncate=True,
+            tokenization_workers=len(workers),
+            version=__version__,
+        )
 
     def compute_type(self, model: str | None) -> str:
         """Returns the kind of device that the workers of a model compute on, as TEI names it."""
@@ -120,6 +119,6 @@ class State:
         return self.queues.alive()
 
 
-def _model(queue: ServedQueue, name: str) -> dict[str, object]:
+def _model(queue: ServedQueue, name: str) -> Model:
     created_s = min(each.started_ms for each in queue.workers()) // 1000
-    return {"id": name, "object": "model", "created": created_s, "owned_by": "redbatch"}
+    return Model(id=name, created=created_s)

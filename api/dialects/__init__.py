@@ -1,6 +1,7 @@
 """The wire formats of clients, in the gateway process: from a body to a request, from a result to an answer. Pure.
 
 - base: the base class of all dialects.
+- example_errors: the errors that the OpenAPI descriptions show.
 - headers: time and lane of a request; the times of its answer.
 - job_options: the options of a request that becomes a job.
 - native: Redbatch's own API.
@@ -8,6 +9,7 @@
 - operations: the OpenAPI descriptions of the embedding routes.
 - parsing: parses bodies into inputs, and checks these.
 - predict: user-defined functions.
+- report_models: what a gateway reports about itself, as pydantic models.
 - request: a request and its result, independent of the dialect.
 - response_models: the answers as pydantic models, for OpenAPI.
 - strict_body: refuses unknown fields of a body.

@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import orjson
 from pydantic import BaseModel
 
-from api.dialects.native import BatchBody, EmbedBody
-from api.dialects.openai import EmbeddingsBody
+from api.dialects.base import BaseDialect
+from api.dialects.example_errors import (
+    INFO_ERRORS,
+    KEY_ERRORS,
+    NATIVE_ERRORS,
+    NO_SUCH_MODEL,
+    OPENAI_ERRORS,
+    PREDICT_ERRORS,
+    TEI_ERRORS,
+    UNHEALTHY,
+)
+from api.dialects.native import BatchBody, EmbedBody, Native
+from api.dialects.openai import EmbeddingsBody, OpenAI
 from api.dialects.predict import BINARY_TYPES, PredictBody
+from api.dialects.report_models import Health
 from api.dialects.request import MAX_TIMEOUT_MS, TRUNCATED_HEADER
 from api.dialects.response_models import (
+    EXAMPLE_ID,
+    NULL,
     AcceptedJob,
     EmbedAnswer,
     EmbeddingsAnswer,
@@ -20,11 +35,16 @@ from api.dialects.response_models import (
     OpenAIErrorAnswer,
     PredictAnswer,
     PredictManyAnswer,
+    Similarities,
     TeiErrorAnswer,
-    Token,
-    Vector,
+    Texts,
+    Tokens,
+    TokenVectors,
+    Vectors,
+    replace_values,
 )
-from api.dialects.tei import DecodeBody, EmbedAllBody, SimilarityBody, TeiBody, TokenizeBody
+from api.dialects.tei import DecodeBody, Embed, EmbedAllBody, SimilarityBody, TeiBody, TokenizeBody
+from shared.errors import RedbatchError
 from shared.keys import LANES
 
 JSON = "application/json"
@@ -68,7 +88,7 @@ BODY_SCHEMAS: dict[str, Schema] = {}
 """The schemas of request bodies, by name."""
 
 _REF = "#/components/schemas/"
-_IN_ORDER = "Vectors in the order of the inputs"
+_IN_ORDER = "Vectors in the order of the inputs; those of the examples are shortened to three numbers"
 
 
 def content(schema: Schema) -> dict[str, Any]:
@@ -92,25 +112,49 @@ ERROR_DESCRIPTIONS = {
     504: "The deadline passed",
 }
 _KEY_REUSED = "With Prefer: respond-async: the Idempotency-Key belongs to another job"
-_STATUSES = (400, 401, 403, 404, 408, 413, 415, 422, 429, 500, 503, 504)
-_TEI_STATUSES = (*_STATUSES, 424)
 
 
-def error_answers(
-    statuses: Sequence[int], descriptions: dict[int, str] | None = None, model: object = ErrorAnswer
-) -> Answers:
-    """Returns the descriptions of errors by status; `descriptions` take precedence over ERROR_DESCRIPTIONS."""
+class ErrorFormat(NamedTuple):
+    """A format of errors: its name, the dialect that encodes them, and the model of their bodies."""
+
+    name: str
+    dialect: BaseDialect
+    model: Any
+
+
+Errors = Mapping[ErrorFormat, Sequence[RedbatchError]]
+"""The errors of a route in each format that it answers in."""
+
+NATIVE = ErrorFormat("Redbatch", Native(), ErrorAnswer)
+OPENAI = ErrorFormat("OpenAI", OpenAI(), OpenAIErrorAnswer)
+TEI = ErrorFormat("TEI", Embed("/"), TeiErrorAnswer)
+
+
+def error_answers(errors: Errors, descriptions: dict[int, str] | None = None) -> Answers:
+    """Returns the descriptions of errors by status, each error as an example that has the name of its code.
+
+    Of two errors with the same status and code, the last is shown. `descriptions` of statuses take precedence over
+    ERROR_DESCRIPTIONS.
+    """
     texts = ERROR_DESCRIPTIONS | (descriptions or {})
-    return {status: {"description": texts[status], "model": model} for status in statuses}
+    models: dict[int, Any] = {}
+    shown: dict[int, dict[str, Any]] = {}
+    for each, error in ((each, error) for each, group in errors.items() for error in group):
+        status, body = each.dialect.encode_error(error, EXAMPLE_ID)
+        models[status] = models.get(status, each.model) | each.model
+        name = error.code if len(errors) == 1 else f"{each.name}: {error.code}"
+        shown.setdefault(status, {})[name] = {"value": replace_values(orjson.loads(body), None, NULL)}
+    return {
+        status: {"description": texts[status], "model": model, "content": {JSON: {"examples": shown[status]}}}
+        for status, model in sorted(models.items())
+    }
 
 
-def _answers(
-    model: object, description: str, statuses: Sequence[int] = _STATUSES, error: object = ErrorAnswer
-) -> Answers:
+def _answers(model: object, description: str, errors: Errors) -> Answers:
     return {
         200: {"description": description, "model": model, "headers": _ANSWER_HEADERS},
         202: {"description": "With Prefer: respond-async: accepted as a job", "model": AcceptedJob},
-        **error_answers(statuses, {} if error is TeiErrorAnswer else {422: _KEY_REUSED}, error),
+        **error_answers(errors, {} if TEI in errors else {422: _KEY_REUSED}),
     }
 
 
@@ -194,42 +238,34 @@ def body_schema(model: type[BaseModel], required: list[str] | None = None) -> Sc
     return {"$ref": f"{_REF}{model.__name__}"}
 
 
-def _any_of(*bodies: Schema) -> Schema:
-    """Returns the schema of a body that is one of these, with the examples of all."""
-    schemas = [BODY_SCHEMAS[body["$ref"].removeprefix(_REF)] for body in bodies]
-    return {"anyOf": list(bodies), "examples": [example for schema in schemas for example in schema["examples"]]}
-
-
 def _tei(summary: str, body: Schema, model: object, description: str) -> Operation:
-    return Operation(summary, request_of(body), _answers(model, description, _TEI_STATUSES, TeiErrorAnswer), TAG_TEI)
+    return Operation(summary, request_of(body), _answers(model, description, {TEI: TEI_ERRORS}), TAG_TEI)
 
 
 _TEI_BODY = body_schema(TeiBody, ["inputs"])
-_TEI_EMBED = _tei("Embed, for TEI's clients", _TEI_BODY, list[Vector], _IN_ORDER)
+_TEI_EMBED = _tei("Embed, for TEI's clients", _TEI_BODY, Vectors, _IN_ORDER)
 _OPENAI = Operation(
     "Embed, for OpenAI's clients",
     request_of(body_schema(EmbeddingsBody, ["input"]), _HEADERS),
-    _answers(EmbeddingsAnswer, f"{_IN_ORDER}, as numbers or as float32 in base64", error=OpenAIErrorAnswer),
+    _answers(EmbeddingsAnswer, f"{_IN_ORDER}, as numbers or as float32 in base64", {OPENAI: OPENAI_ERRORS}),
     TAG_OPENAI,
 )
 _PREDICT = Operation(
     "Call a user-defined function",
     _with_binary_bodies(request_of(body_schema(PredictBody))),
-    _answers(PredictAnswer | PredictManyAnswer, "Outputs in the order of the inputs"),
+    _answers(PredictAnswer | PredictManyAnswer, "Outputs in the order of the inputs", {NATIVE: PREDICT_ERRORS}),
 )
 
 OPERATIONS: dict[str, Operation] = {
     "/embed": Operation(
         "Embed one text or several, also for TEI's clients",
-        request_of(_any_of(body_schema(EmbedBody), _TEI_BODY)),
-        {
-            **_answers(EmbedAnswer | EmbedManyAnswer | list[Vector], _IN_ORDER, error=ErrorAnswer | TeiErrorAnswer),
-            **error_answers((422,), model=ErrorAnswer | TeiErrorAnswer),
-            **error_answers((424,), model=TeiErrorAnswer),
-        },
+        request_of({"anyOf": [body_schema(EmbedBody), _TEI_BODY]}),
+        _answers(EmbedAnswer | EmbedManyAnswer | Vectors, _IN_ORDER, {NATIVE: NATIVE_ERRORS, TEI: TEI_ERRORS}),
     ),
     "/batch_embed": Operation(
-        "Embed several texts", request_of(body_schema(BatchBody)), _answers(EmbedManyAnswer, _IN_ORDER)
+        "Embed several texts",
+        request_of(body_schema(BatchBody)),
+        _answers(EmbedManyAnswer, _IN_ORDER, {NATIVE: NATIVE_ERRORS}),
     ),
     "/predict": _PREDICT,
     "/v1/predict": _PREDICT,
@@ -240,33 +276,35 @@ OPERATIONS: dict[str, Operation] = {
     "/embed_all": _tei(
         "Embed each token",
         body_schema(EmbedAllBody, ["inputs"]),
-        list[list[Vector]],
+        TokenVectors,
         "For each input the vectors of its tokens",
     ),
     "/similarity": _tei(
         "Similarity of sentences to a source sentence",
         body_schema(SimilarityBody),
-        Vector,
+        Similarities,
         "The cosine of each sentence's vector with the source's",
     ),
-    "/tokenize": _tei(
-        "Tokenize texts", body_schema(TokenizeBody, ["inputs"]), list[list[Token]], "For each text its tokens"
-    ),
-    "/decode": _tei("Decode token ids", body_schema(DecodeBody, ["ids"]), list[str], "A text for each list of ids"),
+    "/tokenize": _tei("Tokenize texts", body_schema(TokenizeBody, ["inputs"]), Tokens, "For each text its tokens"),
+    "/decode": _tei("Decode token ids", body_schema(DecodeBody, ["ids"]), Texts, "A text for each list of ids"),
 }
 """By route."""
 
 _WRONG_KEYS = "Too many wrong keys came from this address; `Retry-After` says when to retry"
 _KEY_UNCHECKED = "Redis is unreachable, so the key cannot be checked"
-INFO_ANSWERS = error_answers(
-    (401, 404, 422, 429, 503),
-    {422: "There are several models, and none is named", 429: _WRONG_KEYS},
-    model=TeiErrorAnswer,
-)
-HEALTH_ANSWERS: Answers = {503: {"description": "Not ready; the body says what is missing"}}
-UNHEALTHY_ANSWERS = error_answers((503,), {503: "Not ready"}, TeiErrorAnswer)
-MODELS_ANSWERS = error_answers((401, 429, 503), {429: _WRONG_KEYS, 503: _KEY_UNCHECKED}, OpenAIErrorAnswer)
-MODEL_ANSWERS = MODELS_ANSWERS | error_answers((404,), model=OpenAIErrorAnswer)
+_MODELS_TEXTS = {429: _WRONG_KEYS, 503: _KEY_UNCHECKED}
+INFO_ANSWERS = error_answers({TEI: INFO_ERRORS}, {422: "There are several models, and none is named", 429: _WRONG_KEYS})
+UNHEALTHY_ANSWERS = error_answers({TEI: [UNHEALTHY]}, {503: "Not ready"})
+MODELS_ANSWERS = error_answers({OPENAI: KEY_ERRORS}, _MODELS_TEXTS)
+MODEL_ANSWERS = error_answers({OPENAI: [*KEY_ERRORS, NO_SUCH_MODEL]}, _MODELS_TEXTS)
+
+
+def unhealthy_answers(example: Health) -> Answers:
+    """Returns the description of the answer of a probe that fails."""
+    shown = {"example": example.model_dump(exclude_defaults=True)}
+    return {503: {"description": "Not ready; the body says what is missing", "model": Health, "content": {JSON: shown}}}
+
+
 MODEL = {
     "name": "model",
     "in": "path",

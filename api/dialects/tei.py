@@ -84,6 +84,8 @@ class _Body(BaseModel):
 class TruncationFields(_Body):
     """Whether and how to truncate a text that is too long, and the prompt of the text."""
 
+    model_config = ConfigDict(json_schema_extra={"examples": [{"truncate": True, "truncation_direction": "right"}]})
+
     truncate: bool = Field(default=True, description="Whether to truncate a text that is too long for the model.")
     truncation_direction: Literal["Left", "left", "Right", "right"] = Field(
         default="right", description="Side from which to truncate."
@@ -115,8 +117,13 @@ class TeiBody(EmbedAllBody):
     )
 
 
+_SIMILARITY_INPUTS: Any = {"source_sentence": "a cat", "sentences": ["a dog", "a car"]}
+
+
 class SimilarityInputs(_Body):
     """The texts that POST /similarity compares."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [_SIMILARITY_INPUTS]})
 
     source_sentence: str = Field(json_schema_extra={"minLength": 1})
     sentences: list[str] = Field(fail_fast=True, json_schema_extra={"minItems": 1})
@@ -125,9 +132,7 @@ class SimilarityInputs(_Body):
 class SimilarityBody(_Body):
     """Body of POST /similarity."""
 
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [{"inputs": {"source_sentence": "a cat", "sentences": ["a dog", "a car"]}}]}
-    )
+    model_config = ConfigDict(json_schema_extra={"examples": [{"inputs": _SIMILARITY_INPUTS}]})
 
     inputs: SimilarityInputs
     parameters: TruncationFields = Field(default_factory=TruncationFields)

@@ -6,14 +6,61 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from api.dialects.operations import IDEMPOTENCY, Operation, Schema, body_schema, error_answers, request_of
-from api.dialects.response_models import AcceptedJob, InputFailure, JobLinks, Truncated, Vector
+from api.dialects.example_errors import KEY_REUSED, NO_API_KEY, NO_SUCH_MODEL, NOT_JSON, RATE_LIMITED
+from api.dialects.operations import IDEMPOTENCY, NATIVE, Operation, Schema, body_schema, error_answers, request_of
+from api.dialects.response_models import (
+    EXAMPLE_JOB_ID,
+    EXAMPLE_LINKS,
+    AcceptedJob,
+    InputFailure,
+    JobLinks,
+    Truncated,
+    Vector,
+    examples,
+)
 from api.dialects.text_options import TextOptions
 from api.jobs.schema import NDJSON_TYPES, JobBody
+from shared.errors import (
+    BodyTimeoutError,
+    BodyTooLargeError,
+    ForbiddenError,
+    InternalError,
+    InvalidRequestError,
+    JobGoneError,
+    JobNotFoundError,
+    JobsFullError,
+    JobUnfinishedError,
+    NotDurableError,
+    RedbatchError,
+    RedisUnreachableError,
+    TooManyBodiesError,
+    TooManyFailuresError,
+)
+
+_FAILURE = {"index": 1, "code": "invalid_request", "message": "The text is empty."}
 
 
 class Job(JobLinks):
     """A job; times are in seconds since the epoch."""
+
+    model_config = examples(
+        EXAMPLE_LINKS
+        | {
+            "status": "done",
+            "op": "embed",
+            "n": 4,
+            "done": 3,
+            "failed": 1,
+            "truncated_inputs": 1,
+            "revisions": ["8aadba9b60fb7294"],
+            "created_at": 1_795_573_996.421,
+            "started_at": 1_795_573_996.454,
+            "finished_at": 1_795_573_996.645,
+            "expires_at": 1_795_660_396.421,
+            "kept_until": 1_795_577_596.645,
+            "errors": [_FAILURE],
+        }
+    )
 
     op: str
     n: int
@@ -31,6 +78,18 @@ class Job(JobLinks):
 
 class JobResultPage(BaseModel):
     """Consecutive results of a job, from `offset`: vectors in `embeddings`, or any JSON in `outputs`."""
+
+    model_config = examples(
+        {
+            "id": EXAMPLE_JOB_ID,
+            "n": 4,
+            "offset": 0,
+            "embeddings": [[-0.0342, -0.0121, -0.0346], None],
+            "errors": [_FAILURE],
+            "next_url": f"{EXAMPLE_LINKS['result_url']}?offset=2&limit=2",
+        },
+        {"id": EXAMPLE_JOB_ID, "n": 2, "offset": 0, "outputs": [49.0, 64.0], "errors": [], "next_url": None},
+    )
 
     id: str
     n: int
@@ -82,8 +141,42 @@ _JOB_BODY["parameters"] = [
     IDEMPOTENCY,
     *_line_options(),
 ]
-_JOB_STATUSES = (400, 401, 403, 404, 429, 500, 503)
-_JOB_ERRORS = error_answers(_JOB_STATUSES, {404: "The job does not exist, or belongs to another tenant"})
+_COMMON: tuple[RedbatchError, ...] = (
+    InvalidRequestError("X-Tenant: send up to 64 letters, digits, dots, dashes and underscores."),
+    NO_API_KEY,
+    ForbiddenError("This key lacks the scope jobs: its scopes are embed."),
+    TooManyFailuresError("Too many wrong keys came from your address: wait, then try again."),
+    InternalError("Internal error: see the gateway's logs."),
+    RedisUnreachableError("Redis is out of reach: try again."),
+)
+_MAKE_ERRORS = (
+    *_COMMON,
+    InvalidRequestError("There is no input: send at least one."),
+    NO_SUCH_MODEL,
+    BodyTimeoutError("No data arrived for 30 s: send the body without long pauses."),
+    BodyTooLargeError("The body is over the limit of 268435456 bytes: split it into several jobs."),
+    NOT_JSON,
+    KEY_REUSED,
+    TooManyBodiesError("Too many jobs are being received: try again soon."),
+    RATE_LIMITED,
+    JobsFullError("There is no capacity for more jobs: try again later."),
+    NotDurableError("Redis has not written the job to disk in time: try again."),
+)
+_JOB_ERRORS = (
+    *_COMMON,
+    JobNotFoundError("This job does not exist: check its id; ended jobs are deleted after a while."),
+)
+_RESULT_ERRORS = (
+    *_JOB_ERRORS,
+    JobUnfinishedError("This job is queued: try again when it has ended."),
+    JobGoneError("This job was cancelled, so it has no result."),
+)
+_DESCRIPTIONS = {
+    404: "The job does not exist, or belongs to another tenant",
+    409: "The job has not ended",
+    410: "The job was cancelled",
+}
+_JOB_ANSWERS = error_answers({NATIVE: _JOB_ERRORS}, _DESCRIPTIONS)
 
 OPERATIONS: dict[str, Operation] = {
     "make": Operation(
@@ -92,7 +185,7 @@ OPERATIONS: dict[str, Operation] = {
         {
             202: {"description": "Accepted; the job runs without the client", "model": AcceptedJob},
             **error_answers(
-                (*_JOB_STATUSES, 408, 413, 415, 422),
+                {NATIVE: _MAKE_ERRORS},
                 {
                     422: "The Idempotency-Key belongs to another job",
                     503: "The gateway cannot guarantee that the job was accepted: see the code",
@@ -103,10 +196,10 @@ OPERATIONS: dict[str, Operation] = {
     "show": Operation(
         "Status of a job",
         {"parameters": [_JOB_ID, _query("wait", 60, "Answer when the job has ended, or after this many seconds.")]},
-        {200: {"description": "The job", "model": Job}, **_JOB_ERRORS},
+        {200: {"description": "The job", "model": Job}, **_JOB_ANSWERS},
     ),
     "cancel": Operation(
-        "Cancel a job", {"parameters": [_JOB_ID]}, {200: {"description": "The job", "model": Job}, **_JOB_ERRORS}
+        "Cancel a job", {"parameters": [_JOB_ID]}, {200: {"description": "The job", "model": Job}, **_JOB_ANSWERS}
     ),
     "result": Operation(
         "The results of a job",
@@ -123,8 +216,7 @@ OPERATIONS: dict[str, Operation] = {
                 "model": JobResultPage,
                 "content": {"application/x-npy": {"schema": {"type": "string", "format": "binary"}}},
             },
-            **_JOB_ERRORS,
-            **error_answers((409, 410), {409: "The job has not ended", 410: "The job was cancelled"}),
+            **error_answers({NATIVE: _RESULT_ERRORS}, _DESCRIPTIONS),
         },
     ),
 }

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 import orjson
 from fastapi import APIRouter, Request, Response
 from fastapi.staticfiles import StaticFiles
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
 from api.dialects.operations import JSON, TAG_OPERATIONS, UNHEALTHY_ANSWERS, Answers
+from api.dialects.response_models import examples
 from api.dialects.tei import Embed
 from api.http.error_responses import error_response
 from api.http.request_id import request_id_of
@@ -48,27 +49,35 @@ HEADERS = {
 TEI = Embed("/")
 
 
+_LINKS = {"documentation": DOCS_PATH, "openapi": "/openapi.json", "models": "/v1/models", "health": "/readyz"}
+
+
 class Links(BaseModel):
     """Paths of this gateway."""
 
-    documentation: str = Field(examples=["/docs"])
-    openapi: str = Field(examples=["/openapi.json"])
-    models: str = Field(examples=["/v1/models"])
-    health: str = Field(examples=["/readyz"])
+    model_config = examples(_LINKS)
+
+    documentation: str
+    openapi: str
+    models: str
+    health: str
 
 
 class Home(BaseModel):
     """What serves here, and where to go on."""
 
-    name: str = Field(examples=["Redbatch"])
+    model_config = examples({"name": "Redbatch", "version": __version__, "links": _LINKS})
+
+    name: str
     version: str
     links: Links
 
 
-_PAGE = {"content": {HTML: {"schema": {"type": "string"}}}}
+_PAGE = {HTML: {"schema": {"type": "string"}}}
+_UNHEALTHY = UNHEALTHY_ANSWERS[503]
 HOME_ANSWERS: Answers = {
-    200: {"description": "Links; a page if the client accepts text/html", "model": Home, **_PAGE},
-    503: {**UNHEALTHY_ANSWERS[503], **_PAGE},
+    200: {"description": "Links; a page if the client accepts text/html", "model": Home, "content": _PAGE},
+    503: _UNHEALTHY | {"content": _UNHEALTHY["content"] | _PAGE},
 }
 
 router = APIRouter()
@@ -106,12 +115,7 @@ async def home(request: Request) -> Response:
         response = error_response(TEI, error, request_id_of(request.headers))
         response.headers["vary"] = "accept"
         return response
-    links = Links(
-        documentation=f"{root_path}{DOCS_PATH}",
-        openapi=f"{root_path}/openapi.json",
-        models=f"{root_path}/v1/models",
-        health=f"{root_path}/readyz",
-    )
+    links = Links(**{name: f"{root_path}{path}" for name, path in _LINKS.items()})
     body = Home(name="Redbatch", version=__version__, links=links).model_dump()
     return Response(orjson.dumps(body), 200, {"vary": "accept"}, JSON)
 

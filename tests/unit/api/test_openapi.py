@@ -1,48 +1,27 @@
-"""The OpenAPI description: groups of routes, locks, and examples of bodies that the gateway accepts."""
+"""The OpenAPI description: groups of routes, locks, and an example of each schema, body and answer."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import jsonschema_rs
 import orjson
 import pytest
 
-from api.app import UNAUTHENTICATED_PATHS, description
+from api.app import UNAUTHENTICATED_PATHS
 from api.dialects.operations import TAGS
+from api.dialects.response_models import NULL
 from api.dispatch.size_limits import InputLimit
 from api.jobs.ndjson import NdjsonReader
 from api.jobs.schema import NDJSON_TYPES, parse_job_body
 from api.routes import DIALECTS
 from api.settings import GatewaySettings
-
-DESCRIPTION = description()
-JSON = "application/json"
+from tests.openapi_examples import ANSWERS, BODIES, DESCRIPTION, JSON, SCHEMAS, examples_of, operations
 
 
-def operations() -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Yields path, method and description of each operation."""
-    for path, methods in DESCRIPTION["paths"].items():
-        for method, operation in methods.items():
-            yield path, method, operation
-
-
-BODIES = {path: op["requestBody"]["content"] for path, _, op in operations() if "requestBody" in op}
-
-
-def with_definitions(schema: dict[str, Any]) -> dict[str, Any]:
-    """Returns a schema that can be used on its own."""
-    return schema | {"components": DESCRIPTION["components"]}
-
-
-def examples_of(path: str) -> list[Any]:
-    """Returns the examples of the JSON body of a route."""
-    schema = BODIES[path][JSON]["schema"]
-    if "$ref" in schema:
-        schema = DESCRIPTION["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
-    examples: list[Any] = schema["examples"]
-    return examples
+def check(example: object, schema: dict[str, Any]) -> None:
+    """Raises ValidationError: an example does not fit a schema."""
+    jsonschema_rs.Draft202012Validator(schema | {"components": DESCRIPTION["components"]}).validate(example)
 
 
 def test_each_route_is_in_one_group() -> None:
@@ -78,11 +57,10 @@ def test_routes_with_a_lock_list_the_errors_of_keys() -> None:
 @pytest.mark.parametrize("path", BODIES)
 def test_the_gateway_accepts_the_examples_of_each_body(path: str) -> None:
     """They fit the schema, and the route's dialect parses them: what the page proposes can be sent."""
-    validator = jsonschema_rs.Draft202012Validator(with_definitions(BODIES[path][JSON]["schema"]))
-    examples = examples_of(path)
+    examples = examples_of(BODIES[path][JSON])
     assert examples
     for example in examples:
-        validator.validate(example)
+        check(example, BODIES[path][JSON]["schema"])
         body = orjson.dumps(example)
         if path == "/jobs":
             assert parse_job_body(body).values()
@@ -97,3 +75,34 @@ def test_the_example_of_a_body_of_lines_is_valid(kind: str) -> None:
     (example,) = BODIES["/jobs"][kind]["schema"]["examples"]
     reader = NdjsonReader(10, 100, InputLimit(100, "max_input_bytes"))
     assert len([*reader.feed(example.encode()), *reader.end()]) == 2
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_each_schema_has_examples_that_fit(name: str) -> None:
+    """The page lists all schemas, each with an example."""
+    assert SCHEMAS[name]["examples"]
+    for example in SCHEMAS[name]["examples"]:
+        check(example, SCHEMAS[name])
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_each_answer_has_examples_that_fit(name: str) -> None:
+    """Each answer in JSON has a schema, and examples of it; other answers are pages, arrays or empty."""
+    if name == "get /ping 200":
+        assert ANSWERS[name] == {}
+        return
+    assert ANSWERS[name].keys() - {JSON} <= {"text/html", "application/x-npy"}
+    content = ANSWERS[name][JSON]
+    assert content["schema"]
+    examples = examples_of(content)
+    assert examples
+    for example in examples:
+        check(example, content["schema"])
+
+
+def test_examples_keep_fields_that_are_null() -> None:
+    """FastAPI would leave them out, but `param` of OpenAI's errors and `next_url` of the last page are null."""
+    full = examples_of(ANSWERS["post /v1/embeddings 429"][JSON])[0]
+    assert full["error"]["param"] is None
+    assert [each["next_url"] for each in SCHEMAS["JobResultPage"]["examples"]][-1] is None
+    assert NULL not in str(DESCRIPTION)

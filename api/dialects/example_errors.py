@@ -1,0 +1,88 @@
+"""The errors that the OpenAPI description shows, with the messages that clients get. Pure."""
+
+from __future__ import annotations
+
+from api.dialects.parsing import too_many_inputs_error
+from shared.errors import (
+    BodyTimeoutError,
+    BodyTooLargeError,
+    DeadlineExceededError,
+    EmptyInputsError,
+    ForbiddenError,
+    InputFailedError,
+    InvalidRequestError,
+    KeyReusedError,
+    ModelNotFoundError,
+    NoWorkerError,
+    QueueFullError,
+    RateLimitedError,
+    RedbatchError,
+    RedisUnreachableError,
+    TooManyFailuresError,
+    UnauthorizedError,
+    UnavailableError,
+    UnsupportedMediaTypeError,
+)
+
+NO_API_KEY = UnauthorizedError("Send an API key: Authorization: Bearer <key>, or x-api-key: <key>.")
+NO_SUCH_MODEL = ModelNotFoundError("There is no such model here. Served: minilm.", param="model")
+KEY_REUSED = KeyReusedError("This Idempotency-Key belongs to another job: send another key.")
+RATE_LIMITED = RateLimitedError("Tenant rate limit exceeded: try again in 0.5 s.")
+NOT_JSON = UnsupportedMediaTypeError("Send JSON, with the header Content-Type: application/json.")
+UNHEALTHY = UnavailableError("unhealthy: worker missing")
+
+_BODY_TOO_LARGE = (
+    "The body is over the limit of {} bytes: send fewer inputs at once, or raise the setting {} of the gateway."
+)
+_TOO_MANY_INPUTS = too_many_inputs_error(3_000, 2_048)
+_NO_INPUTS = "{}: send a text, a list of texts, a list of token ids, or a list of such lists; none of them empty."
+
+_COMMON: tuple[RedbatchError, ...] = (
+    NO_API_KEY,
+    ForbiddenError("This key lacks the scope embed: its scopes are jobs."),
+    NO_SUCH_MODEL,
+    BodyTimeoutError("The body did not arrive within 30 s: send it without pauses."),
+    NOT_JSON,
+    KEY_REUSED,
+    QueueFullError("The queue is full: try again in 2 s."),
+    RATE_LIMITED,
+    InputFailedError("The model failed on this input (ValueError)."),
+    NoWorkerError("No worker serves this queue yet: start one, then try again."),
+    RedisUnreachableError("Redis has not answered for 2.0 s: try again later."),
+    DeadlineExceededError("No answer in time: allow more time, send less at once, or add workers."),
+)
+"""Those of all routes that compute."""
+
+NATIVE_ERRORS = (InvalidRequestError("texts is empty: send at least one text."), _TOO_MANY_INPUTS, *_COMMON)
+PREDICT_ERRORS = (
+    InvalidRequestError("inputs: send a list with at least one input.", param="inputs"),
+    _TOO_MANY_INPUTS,
+    *_COMMON,
+    UnsupportedMediaTypeError(
+        "Send JSON, with the header Content-Type: application/json, or application/octet-stream, or application/x-npy."
+    ),
+)
+OPENAI_ERRORS = (
+    InvalidRequestError(_NO_INPUTS.format("input"), param="input"),
+    BodyTooLargeError(_BODY_TOO_LARGE.format(33_554_432, "max_v1_body_bytes")),
+    *_COMMON,
+)
+TEI_ERRORS = (
+    EmptyInputsError("`inputs` cannot be empty", param="inputs"),
+    BodyTooLargeError(_BODY_TOO_LARGE.format(2_000_000, "max_body_bytes")),
+    _TOO_MANY_INPUTS,
+    *_COMMON,
+)
+_TOO_MANY_FAILURES = TooManyFailuresError("Too many wrong keys came from your address: wait, then try again.")
+KEY_ERRORS = (
+    NO_API_KEY,
+    _TOO_MANY_FAILURES,
+    RedisUnreachableError("Redis has not answered for 2.0 s: try again later."),
+)
+INFO_ERRORS = (
+    NO_API_KEY,
+    _TOO_MANY_FAILURES,
+    NO_SUCH_MODEL,
+    InvalidRequestError("Name a model: this cluster serves minilm, squares-squares.", param="model"),
+    NoWorkerError("No worker serves this model now."),
+)

@@ -1,0 +1,84 @@
+"""What a gateway reports about itself, as pydantic models: the models it serves, its limits and its health. Pure."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, Field
+
+from api.dialects.response_models import examples
+from shared.process.version import __version__
+
+
+class Info(BaseModel):
+    """Answer of GET /info: the model and the limits, as TEI reports them."""
+
+    model_config = examples(
+        {
+            "model_id": "minilm",
+            "model_sha": None,
+            "model_dtype": "float32",
+            "served_model_name": "minilm",
+            "model_type": {"embedding": {"pooling": "mean"}},
+            "max_concurrent_requests": 20_000,
+            "max_input_length": 256,
+            "max_batch_tokens": 512,
+            "max_batch_requests": 64,
+            "max_client_batch_size": 2_048,
+            "auto_truncate": True,
+            "tokenization_workers": 1,
+            "version": __version__,
+            "sha": None,
+            "docker_label": None,
+        }
+    )
+
+    model_id: str
+    model_sha: str | None
+    model_dtype: str
+    served_model_name: str
+    model_type: dict[str, dict[str, str]]
+    max_concurrent_requests: int
+    max_input_length: int
+    max_batch_tokens: int
+    max_batch_requests: int
+    max_client_batch_size: int
+    auto_truncate: bool
+    tokenization_workers: int
+    version: str
+    sha: None = None
+    docker_label: None = None
+
+
+_MODEL = {"id": "minilm", "object": "model", "created": 1_795_573_889, "owned_by": "redbatch"}
+
+
+class Model(BaseModel):
+    """A model that live workers serve; `created` is when the oldest of them started (seconds since the epoch)."""
+
+    model_config = examples(_MODEL)
+
+    id: str
+    object: Literal["model"] = "model"
+    created: int
+    owned_by: str = "redbatch"
+
+
+class ModelList(BaseModel):
+    """Answer of GET /v1/models."""
+
+    model_config = examples({"object": "list", "data": [_MODEL]})
+
+    object: Literal["list"] = "list"
+    data: list[Model]
+
+
+class Health(BaseModel):
+    """Whether a gateway lives, or can serve."""
+
+    model_config = examples({"status": "ok"}, {"status": "unavailable", "missing": ["worker"]}, {"status": "stuck"})
+
+    status: Literal["ok", "unavailable", "stuck"]
+    missing: list[str] = Field(
+        default_factory=list, description="draining, redis or worker; only if anything is missing."
+    )
