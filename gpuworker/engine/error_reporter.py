@@ -33,9 +33,9 @@ class ErrorReporter:
 
     def record(self, error: Exception, result: BatchResult) -> ModelFailure:
         """Logs an exception, unless it is a refusal, and adds its type to a result; returns what it means."""
-        index = None
+        index: int | None = None
         if isinstance(error, OneInputError):
-            error, index = error.cause, error.index
+            index, error = error.index, error.cause
         if not isinstance(error, InputRefusedError):
             result.errors.append(type(error).__name__)
             self._write(error)
