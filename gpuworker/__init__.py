@@ -11,6 +11,7 @@
 - metrics: Prometheus metrics of a worker.
 - tracing: spans of batches, if requests are traced.
 - model_spec: the backend of a model, by its name.
+- hub: whether the hub, from which a model has to come, answers.
 - functions: the protocol of a user's function (public).
 - policy: decisions as pure code: values in, values out.
 - consumer: the worker's side of the queue in Redis.

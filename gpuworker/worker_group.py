@@ -20,6 +20,7 @@ import uvloop
 from gpuworker.gpu import devices
 from gpuworker.gpu.devices import Gpu, NoGpuError
 from gpuworker.gpu.lease_slots import turn_devices
+from gpuworker.hub import check_hub
 from gpuworker.model_spec import ModelLoadError, parse_model
 from gpuworker.settings import WorkerSettings
 from gpuworker.worker import Worker
@@ -113,7 +114,7 @@ class WorkerGroup:
 def run(settings: WorkerSettings) -> int:
     """Runs the workers of this process; returns its exit code: 0 after a drain, 2 if a restart would not help."""
     try:
-        parse_model(settings.model, settings.model_revision)
+        check_hub(parse_model(settings.model, settings.model_revision), settings.model_revision)
         gpus = devices.list_visible_gpus()
         device_names = devices.engine_devices(settings.devices, settings.device, gpus)
         if settings.gpu_lease == "batch":

@@ -7,7 +7,6 @@
 - function: a user's class as a model.
 - function_values: the inputs and outputs of such a class.
 - function_methods: the methods of that class, and what their results have to be.
-- hub: the check that the hub answers, before a download.
 - selection: the choice of a backend for a model.
 - model_loading: loads a sentence-transformers model and finds out its properties.
 - precision: the floating-point format in which a model computes.

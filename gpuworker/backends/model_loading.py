@@ -13,7 +13,6 @@ from sentence_transformers.util import get_device_name
 from transformers import PreTrainedTokenizerFast
 from transformers.utils import logging as transformers_logging
 
-from gpuworker.backends.hub import check_hub
 from gpuworker.model_spec import Model, ModelLoadError, one_line
 
 if TYPE_CHECKING:
@@ -26,7 +25,6 @@ def load_model(model: Model, options: EngineOptions, device: str, dtype: torch.d
     Raises:
         ModelLoadError: the model does not exist, or cannot be loaded: it has no safetensors, say.
     """
-    check_hub(model, options.model_revision)
     transformers_logging.disable_progress_bar()
     logging.getLogger("sentence_transformers").setLevel(logging.WARNING)  # the worker logs what it loads
     try:

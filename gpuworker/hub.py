@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import structlog
-from huggingface_hub import HfApi, constants, try_to_load_from_cache
-from huggingface_hub.errors import HfHubHTTPError
 
 from gpuworker.model_spec import Model, ModelLoadError, one_line
 
@@ -22,13 +20,17 @@ def check_hub(model: Model, revision: str | None) -> None:
 
     Any answer will do, also an error: loading the model then says what is wrong.
     """
-    if Path(model.path).is_dir() or constants.HF_HUB_OFFLINE:
+    if model.kind != "sentence" or Path(model.path).is_dir():
+        return
+    from huggingface_hub import HfApi, constants, errors, try_to_load_from_cache  # noqa: PLC0415 - half a second
+
+    if constants.HF_HUB_OFFLINE:
         return
     try:
         if try_to_load_from_cache(model.path, FIRST_FILE, revision=revision) is None:
             log.info("the model is downloaded from the Hugging Face hub", model=model.name)
             HfApi().model_info(model.path, revision=revision, timeout=HUB_TIMEOUT_S)
-    except (HfHubHTTPError, ValueError):  # ValueError: the hub has no such names
+    except (errors.HfHubHTTPError, ValueError):  # ValueError: the hub has no such names
         return
     except Exception as error:  # of its HTTP library
         raise ModelLoadError(
