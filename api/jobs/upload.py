@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from api.dispatch.admission import rate_limited_error
+from api.dispatch.admission import quota_error
 from api.dispatch.splitting import cost_of, inputs_per_entry, split_inputs
 from api.jobs.inputs import JobInput
 from shared import jobs
@@ -129,6 +129,7 @@ class JobUpload:
             KeyReusedError: the idempotency key belongs to another job.
             JobsFullError: the inputs that jobs still have to run, or Redis' memory, have reached their bound.
             RateLimitedError: the tenant's rate limit is exceeded.
+            TooLargeError: the job has more tokens than the tenant's quota for a whole day.
             NotDurableError: the job did not become durable in time. Without an idempotency key, it was cancelled.
             UnavailableError: Redis is out of reach, or full. With an idempotency key, it is safe to send the job again.
         """
@@ -146,7 +147,7 @@ class JobUpload:
         if result.status == "lost":
             raise UnavailableError("Redis has lost the inputs uploaded so far: send the job again.")
         if result.status == "limited":
-            raise rate_limited_error(result.wait_ms, random.random())  # noqa: S311 - spreads clients
+            raise self._quota_error(result.wait_ms)
         if result.status == "full":
             raise JobsFullError("There is no capacity for more jobs: try again later.", retry_after_s=FULL_RETRY_S)
         try:
@@ -163,6 +164,11 @@ class JobUpload:
         """Removes the uploaded inputs if Redis answers; otherwise they expire after jobs.UPLOAD_TTL_MS."""
         with suppress(RedbatchError):
             await jobs.discard_upload(self._job_store.upload_connection, self._job_store.keys, self.job_id)
+
+    def _quota_error(self, wait_ms: int) -> RedbatchError:
+        limits = self._request.limits
+        max_daily_tokens = 0 if limits is None else limits.quota.daily_tokens
+        return quota_error(self._cost, max_daily_tokens, wait_ms, random.random())  # noqa: S311 - spreads clients
 
     async def _create(self, spec: JobSpec, capacity: JobCapacity) -> jobs.CreateResult:
         """Creates the job; repeats the call if its answer was lost, which creates no second job."""

@@ -48,10 +48,11 @@ local function load_tenant(key, name, text, now)
 end
 
 -- Returns after how many ms a tenant may use these tokens; 0: now. A request that costs more than its bucket holds
--- passes when the bucket is full, and the next request waits accordingly longer.
+-- passes when the bucket is full, and the next request waits accordingly longer. What is left of the day is never
+-- exceeded, so a request of more than a whole day's tokens waits for ever: the caller knows, and says so.
 local function wait_ms_for(account, limits, cost, now)
   local max_a_day = limits[3]
-  if max_a_day > 0 and account.used > 0 and account.used + cost > max_a_day then
+  if max_a_day > 0 and account.used + cost > max_a_day then
     return (account.day + 1) * DAY_MS - now
   end
   local missing = math.min(cost, limits[2]) - account.bucket
