@@ -3,7 +3,8 @@
 RedbatchError
 ├── RequestError                  the client's fault: a retry does not help
 │   ├── InvalidRequestError       malformed JSON, missing or empty text, wrong type
-│   │   └── EmptyInputsError      there is nothing to embed
+│   │   ├── EmptyInputsError      there is nothing to embed
+│   │   └── NothingToRunError     no input of a job can run
 │   ├── UnauthorizedError         missing or invalid API key
 │   ├── ForbiddenError            the API key lacks the required scope
 │   ├── NotFoundError             there is no such route
@@ -91,6 +92,12 @@ class EmptyInputsError(InvalidRequestError):
     """An input is empty, or there is none: a separate class because some clients distinguish it."""
 
     code = "empty_inputs"
+
+
+class NothingToRunError(InvalidRequestError):
+    """No input of a job can run."""
+
+    code = "nothing_to_run"
 
 
 class UnauthorizedError(RequestError):

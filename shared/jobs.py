@@ -48,6 +48,8 @@ CHECK_INTERVAL_MS = 1_000
 class JobSpec:
     """How to create a job whose `inputs` were uploaded, in `entries` entries; `failed` of the inputs cannot be run.
 
+    The errors of these were uploaded in `failures`, each of which may be that of several inputs.
+
     `owner` may read the job. It has to end within `timeout_ms`, and its results are kept for `ttl_ms`. `digest`
     identifies the request, and with an `idempotency` name the same request is not created twice. `limits` apply to its
     `tenant`; its inputs have `cost` tokens. Its entries carry its `traceparent`. `op` is the operation on each input.
@@ -71,6 +73,7 @@ class JobSpec:
     traceparent: str = ""
     op: str = EMBED
     max_inline_bytes: int = NO_RESULTS
+    failures: int = 0
 
 
 class JobCapacity(NamedTuple):
@@ -168,8 +171,7 @@ async def create(
         RedisUnreachableError: whether the job was created is unknown; repeating the call creates no second one.
     """
     record = keys.idempotency(spec.idempotency) if spec.idempotency else keys.job(spec.job_id)
-    names = [keys.backlog, keys.jobs, keys.owed, keys.results, keys.epoch, keys.all_jobs, record]
-    names += [keys.tenants, *keys.lanes]
+    names = [keys.backlog, keys.jobs, keys.owed, keys.epoch, keys.all_jobs, record, keys.tenants, *keys.lanes]
     status, *rest = await connection.run(scripts.JOB_CREATE, names, _create_arguments(keys, spec, capacity, window))
     if status == b"limited":
         return CreateResult("limited", spec.job_id, rest[0])
@@ -184,6 +186,7 @@ def _create_arguments(keys: Keys, spec: JobSpec, capacity: JobCapacity, window: 
         job_prefix=keys.job(""),
         job_id=spec.job_id,
         num_entries=spec.entries,
+        num_failures=spec.failures,
         num_failed=spec.failed,
         num_inputs=spec.inputs,
         per_entry=spec.per_entry,
@@ -200,7 +203,6 @@ def _create_arguments(keys: Keys, spec: JobSpec, capacity: JobCapacity, window: 
         max_lane_entries=window.entries,
         max_lane_tokens=window.tokens,
         max_lane_bytes=window.bytes,
-        max_results=MAX_RESULTS,
         cost=spec.cost,
         limits=encode_limits(spec.limits),
         traceparent=spec.traceparent,
@@ -235,7 +237,7 @@ async def latest(connection: RedisConnection, keys: Keys, limit: int) -> list[Jo
 
 
 async def cancel(connection: RedisConnection, keys: Keys, job_id: str) -> str:
-    """Ends a job, if it has not ended; returns its previous status, empty if there is no such job."""
+    """Ends a job, and deletes its inputs and results; returns its previous status, empty if there is no such job."""
     names = [keys.backlog, keys.jobs, keys.owed, keys.results, *keys.lanes]
     status = await connection.run(
         scripts.JOB_CANCEL, names, JobCancelArguments(keys.job(""), job_id, GROUP, MAX_RESULTS)

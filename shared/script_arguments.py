@@ -198,7 +198,7 @@ class JobElementRow(NamedTuple):
 
 
 class JobReplyRow(NamedTuple):
-    """The error of an input that cannot be run."""
+    """The error of consecutive inputs that cannot be run."""
 
     position: int
     reply: bytes
@@ -210,6 +210,7 @@ class JobCreateArguments(NamedTuple):
     job_prefix: str
     job_id: str
     num_entries: int
+    num_failures: int
     num_failed: int
     num_inputs: int
     per_entry: int
@@ -226,7 +227,6 @@ class JobCreateArguments(NamedTuple):
     max_lane_entries: int
     max_lane_tokens: int
     max_lane_bytes: int
-    max_results: int
     cost: int
     limits: str
     traceparent: str

@@ -44,7 +44,7 @@ CACHE_LOOKUP = Script.load("cache_lookup", "cache_generations")
 CACHE_STORE = Script.load("cache_store", "cache_generations")
 
 JOB_UPLOAD = Script.load("job_upload")
-JOB_CREATE = Script.load("job_create", "backlog", "add_entry", "tenant_limits", "job_lanes", "job_results", "job_end")
+JOB_CREATE = Script.load("job_create", "backlog", "add_entry", "tenant_limits", "job_lanes")
 JOB_DISCARD = Script.load("job_discard")
 JOB_FEED = Script.load("job_feed", "backlog", "add_entry", "job_lanes", "job_results", "job_end")
 JOB_SPLIT = Script.load("job_split", "backlog", "add_entry", "job_lanes")

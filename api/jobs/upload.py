@@ -9,7 +9,8 @@ import secrets
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from itertools import groupby
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from api.dispatch.admission import quota_error
 from api.dispatch.splitting import cost_of, inputs_per_entry, split_inputs
@@ -21,17 +22,19 @@ from shared.errors import (
     JobsFullError,
     KeyReusedError,
     NotDurableError,
+    NothingToRunError,
     RedbatchError,
     RedisUnreachableError,
+    RequestError,
     UnavailableError,
 )
 from shared.jobs import JobCapacity, JobSpec
-from shared.messages import DEFAULT_OPTIONS, EMBED, PREDICT, Body, Failure, Input, NewEntry, Options
+from shared.messages import DEFAULT_OPTIONS, EMBED, PREDICT, Body, Failure, NewEntry, Options
 
 if TYPE_CHECKING:
     from api.jobs.store import JobStore
     from api.settings_groups import JobSettings
-    from shared.messages import Heartbeat
+    from shared.messages import Heartbeat, Input
     from shared.tenants import Limits
 
 FLUSH_BYTES = 2**20
@@ -46,6 +49,9 @@ UNKNOWN_DIM = 1_024
 
 REPLY_BYTES = 64
 """Approximate bytes of a result beside its vector."""
+
+FAILED_INPUT_TOKENS = 1
+"""What an input that cannot run costs its tenant: it is read, and its error is stored."""
 
 FULL_RETRY_S = 10.0
 CREATE_ATTEMPTS = 3
@@ -91,7 +97,9 @@ class JobUpload:
         self._failures: list[Failure] = []
         self._bytes = 0
         self._num_entries = 0
+        self._num_failures = 0
         self._num_failed = 0
+        self._first_error = ""
         self._num_inputs = 0
         self._cost = 0
         self._flushed_at = time.monotonic()
@@ -125,7 +133,7 @@ class JobUpload:
         The job's entries carry `traceparent`.
 
         Raises:
-            InvalidRequestError: the job has no inputs.
+            InvalidRequestError: the job has no inputs, or none that can run.
             KeyReusedError: the idempotency key belongs to another job.
             JobsFullError: the inputs that jobs still have to run, or Redis' memory, have reached their bound.
             RateLimitedError: the tenant's rate limit is exceeded.
@@ -137,6 +145,9 @@ class JobUpload:
         self._buffer = []
         if not self._num_inputs:
             raise InvalidRequestError("There is no input: send at least one.")
+        if self._num_failed == self._num_inputs:
+            message = f"None of the inputs can run. {self._first_error}"
+            raise NothingToRunError(message, quoted=self._first_error)
         await self._flush()
         dim = max((each.dim for each in workers), default=0) or UNKNOWN_DIM
         settings = self._settings
@@ -199,24 +210,32 @@ class JobUpload:
             limits=self._request.limits,
             traceparent=traceparent,
             op=self.op,
+            failures=self._num_failures,
             max_inline_bytes=settings.inline_bytes(self.op),
         )
 
     def _add_inputs(self, inputs: Sequence[JobInput]) -> None:
-        """Turns inputs into entries of up to MAX_ENTRY_BYTES for functions; invalid inputs become failures."""
-        valid: list[Input] = []
-        for each in [*inputs, None]:
-            if isinstance(each, Input):
-                valid.append(each)
+        """Turns inputs into entries of up to MAX_ENTRY_BYTES for functions; invalid inputs become failures.
+
+        Neighbours with the same error share a failure, which ends with the entry that they would be in: so a reader of
+        results finds each failure at a position where it looks for an entry.
+        """
+        for error, group in groupby(inputs, _error_of):
+            part = tuple(group)
+            if error is not None:
+                self._add_failure(len(part), *error)
                 continue
-            if valid:
-                for _, part in split_inputs(tuple(valid), len(valid), by_bytes=self.op == PREDICT):
-                    self._add_entry(part)
-                valid = []
-            if each is not None:
-                self._digest.update(each.code.encode())
-                self._failures.append(Failure(self.job_id, self._num_inputs, 1, each.code, each.message))
-                self._num_inputs += 1
+            valid = cast("tuple[Input, ...]", part)
+            for _, values in split_inputs(valid, len(valid), by_bytes=self.op == PREDICT):
+                self._add_entry(values)
+
+    def _add_failure(self, n: int, code: str, message: str) -> None:
+        self._first_error = self._first_error or message
+        self._digest.update(code.encode() * n)
+        self._failures.append(Failure(self.job_id, self._num_inputs, n, code, message))
+        self._num_inputs += n
+        self._num_failed += n
+        self._cost += n * FAILED_INPUT_TOKENS
 
     def _add_entry(self, inputs: Sequence[Input]) -> None:
         body = encode_body(Body(self.op, tuple(inputs), self._request.options))
@@ -230,11 +249,16 @@ class JobUpload:
     async def _flush(self) -> None:
         if self._new_entries or self._failures:
             self._num_entries += len(self._new_entries)
-            self._num_failed += len(self._failures)
+            self._num_failures += len(self._failures)
             await jobs.upload(
                 self._job_store.upload_connection, self._job_store.keys, self.job_id, self._new_entries, self._failures
             )
             self._new_entries, self._failures, self._bytes, self._flushed_at = [], [], 0, time.monotonic()
+
+
+def _error_of(value: JobInput) -> tuple[str, str] | None:
+    """Returns code and message of the error of an invalid input, None for a valid one."""
+    return (value.code, value.message) if isinstance(value, RequestError) else None
 
 
 def _digest(text: str) -> str:

@@ -7,8 +7,8 @@
 -- then, num_entries times, JobElementRow
 --   position     position of the entry's first input
 --   element      element of `:in` (see job_lanes.lua)
--- then, to the end, JobReplyRow: one for each input that cannot be run
---   position     position of the input
+-- then, to the end, JobReplyRow: each for consecutive inputs that cannot be run
+--   position     position of the first of them
 --   reply        the encoded error
 -- Also writes the keys beside the job, of the same slot.
 --

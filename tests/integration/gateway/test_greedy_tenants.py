@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+import redis
 
 from shared import api_keys
 from shared.connection import QueueConnections
@@ -62,3 +63,54 @@ async def test_the_first_request_of_a_day_has_no_more_than_the_day(
     answer = client.post({"texts": large[:5]})
     assert (answer.status_code, error_of(answer)["code"]) == (429, "rate_limited")
     assert gateway.embed({"texts": large[:4]}, x_api_key=key).status_code == 200
+
+
+def used_memory(cluster: GatewayCluster) -> int:
+    """Returns the bytes that Redis uses for keys, without the buffers of clients."""
+    with redis.Redis.from_url(cluster.redis_url, protocol=2) as raw:
+        return int(raw.info("memory")["used_memory_dataset"])
+
+
+def job_keys(cluster: GatewayCluster) -> list[str]:
+    """Returns the keys of all jobs."""
+    with redis.Redis.from_url(cluster.redis_url, protocol=2) as raw:
+        return [name.decode() for name in raw.scan_iter(match=cluster.keys.job("*"), count=1_000)]
+
+
+async def test_inputs_that_cannot_run_do_not_fill_redis(isolated_cluster: GatewayCluster, new_key: NewKey) -> None:
+    """A job of which nothing can run is refused and leaves no key. Beside a text, each 32 such inputs share an error."""
+    gateway = await start(isolated_cluster)
+    client = JobClient(gateway, x_api_key=await new_key())
+    empty, before = b'""\n' * 200_000, used_memory(isolated_cluster)
+    refused = client.post_lines(iter([empty]))
+    assert (refused.status_code, error_of(refused)["code"]) == (400, "nothing_to_run")
+    assert job_keys(isolated_cluster) == []
+    new_job = client.job_of(client.post_lines(iter([b'"a text"\n' + empty])))
+    job = client.wait_until_ended(new_job)
+    assert (job["status"], job["done"], job["failed"]) == ("done", 1, 200_000)
+    assert used_memory(isolated_cluster) - before < 10 * 200_000
+    page = client.get(new_job["result_url"] + "?offset=100000&limit=100").json()
+    assert [each["index"] for each in page["errors"]] == list(range(100_000, 100_100))
+
+
+async def test_a_deleted_job_frees_its_memory_at_once(isolated_cluster: GatewayCluster, new_key: NewKey) -> None:
+    """DELETE removes the results and errors of a job that has ended; only its status is left."""
+    gateway = await start(isolated_cluster)
+    client = JobClient(gateway, x_api_key=await new_key())
+    new_job = client.job_of(client.post({"texts": ["a", "", "b"]}))
+    assert client.wait_until_ended(new_job)["status"] == "done"
+    assert len(job_keys(isolated_cluster)) == 3
+    assert client.delete(new_job["status_url"]).json()["status"] == "cancelled"
+    assert len(job_keys(isolated_cluster)) == 1
+    gone = client.get(new_job["result_url"])
+    assert (gone.status_code, error_of(gone)["code"]) == (410, "job_gone")
+
+
+async def test_inputs_that_cannot_run_are_charged(isolated_cluster: GatewayCluster, new_key: NewKey) -> None:
+    """Each input counts for the quota when it is received, at least as one token."""
+    gateway = await start(isolated_cluster)
+    client = JobClient(gateway, x_api_key=await new_key(Quota(daily_tokens=1_000)))
+    body = ["a text", *[""] * 900]
+    client.wait_until_ended(client.job_of(client.post_lines(body)))
+    answer = client.post_lines(body)
+    assert (answer.status_code, error_of(answer)["code"]) == (429, "rate_limited")

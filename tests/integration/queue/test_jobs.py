@@ -239,27 +239,24 @@ async def test_an_idempotency_key_makes_one_job(job_client: JobClient) -> None:
 
 
 async def test_inputs_that_cannot_be_run(job_client: JobClient, worker: Worker) -> None:
-    """They have failed when the job is created; a job without other inputs has then ended."""
+    """They have failed when the job is created; neighbours share an error, and each of them has it."""
     job_id = secrets.token_hex(16)
-    new_entries = [job_client.new_entry(0, 2), job_client.new_entry(3, 1), job_client.new_entry(4, 4)]
-    bad = Failure(job_id, 2, 1, "invalid_request", "The text is empty.")
+    new_entries = [job_client.new_entry(0, 1), job_client.new_entry(3, 1), job_client.new_entry(4, 4)]
+    bad = Failure(job_id, 1, 2, "invalid_request", "The text is empty.")
     for _ in range(2):  # the reply to the first was lost
         await jobs.upload(job_client.connection, job_client.keys, job_id, new_entries, [bad])
-    assert await job_client.create(JobSpec(job_id, 3, 1, 8, PER_ENTRY)) == CreateResult("ok", job_id)
-    assert (await job_client.job(job_id)).failed == 1
-    assert (await job_client.owed())["inputs"] == 7
+    spec = JobSpec(job_id, 3, 2, 8, PER_ENTRY, failures=1)
+    assert await job_client.create(spec) == CreateResult("ok", job_id)
+    assert (await job_client.job(job_id)).failed == 2
+    assert (await job_client.owed())["inputs"] == 6
     entries = await claim(worker)
-    assert [(each.position, each.ref.n) for each in entries] == [(0, 2), (3, 1), (4, 4)]
+    assert [(each.position, each.ref.n) for each in entries] == [(0, 1), (3, 1), (4, 4)]
     await answer(worker, entries)
     job = await job_client.job(job_id)
-    assert (job.status, job.done, job.failed) == ("done", 7, 1)
-    assert await job_client.numbers(job) == [0, 1, 3, 4, 5, 6, 7]
+    assert (job.status, job.done, job.failed) == ("done", 6, 2)
+    assert await job_client.numbers(job) == [0, 3, 4, 5, 6, 7]
     found = await job_results.replies(job_client.connection, job_client.keys, job, 2, 4)
-    assert [(each.position, each.n, type(each)) for each in found] == [(2, 1, Failure), (3, 1, Vectors)]
-    none = secrets.token_hex(16)
-    await jobs.upload(job_client.connection, job_client.keys, none, [], [bad._replace(position=0)])
-    assert (await job_client.create(JobSpec(none, 0, 1, 1, PER_ENTRY))).status == "ok"
-    assert (await job_client.job(none)).status == "failed"
+    assert [(each.position, each.n, type(each)) for each in found] == [(1, 2, Failure), (3, 1, Vectors)]
     assert await job_client.owed() == {"inputs": 0, "entries": 0, "tokens": 0}
 
 
@@ -375,12 +372,19 @@ async def test_a_cancelled_job_takes_its_entries_along(job_client: JobClient, wo
     assert result[1][b"status"] == b"cancelled"
 
 
-async def test_an_ended_job_is_not_cancelled(job_client: JobClient, worker: Worker) -> None:
-    """The result of an ended job stays."""
+async def test_a_cancel_deletes_the_results_of_an_ended_job(
+    job_client: JobClient, worker: Worker, raw: redis.asyncio.Redis
+) -> None:
+    """Only the status of the job is left, until it expires as before; its counts and the results stream stay."""
     job_id = await job_client.create_job(4)
-    await answer(worker, await claim(worker))
-    assert await jobs.cancel(job_client.connection, job_client.keys, job_id) == "done"
-    assert await job_client.numbers(await job_client.job(job_id)) == [0, 1, 2, 3]
+    await answer(worker, await claim(worker), fail=True)
+    assert await jobs.cancel(job_client.connection, job_client.keys, job_id) == "failed"
+    job = await job_client.job(job_id)
+    assert (job.status, job.failed) == ("cancelled", 4)
+    key = job_client.keys.job(job_id)
+    assert [each async for each in raw.scan_iter(match=f"{key}*")] == [key.encode()]
+    assert 0 < await raw.pttl(key) <= job.ttl_ms
+    assert len(await results(job_client)) == 1
 
 
 async def test_a_job_expires(job_client: JobClient, worker: Worker, bulk_lane: Lane) -> None:
