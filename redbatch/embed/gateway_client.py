@@ -79,7 +79,7 @@ class GatewayClient:
         timeout_s: float = REQUEST_TIMEOUT_S,
         **options: Any,  # noqa: ANN401 - those of httpx
     ) -> httpx.Response:
-        """Returns an answer that is a success or has one of the `allowed` statuses or codes; retries after a temporary error.
+        """Returns an answer that is a success or has an `allowed` status or code; retries after a temporary error.
 
         Raises RequestRefusedError for a permanent error, or after MAX_TRIES; at once if nothing has answered yet,
         because the URL may be wrong.

@@ -79,6 +79,15 @@ local function charge(account, limits, cost, in_first)
   end
 end
 
+-- Gives a tenant back the tokens that it was charged on a day: what they were for is not to run, or is charged again.
+local function refund(account, tokens, day)
+  account.is_charged = true
+  account.bucket = account.bucket + tokens
+  if account.day == day then
+    account.used = math.max(0, account.used - tokens)
+  end
+end
+
 -- Removes the tenants whose account is as good as a new one, so that there is room for others.
 local function remove_idle(key, now)
   local all = redis.call('HGETALL', key)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+import contextlib
+import socket
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any
 
 import pytest
@@ -20,7 +23,7 @@ from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.leaves_anything, pytest.mark.timeout(90)]
 
-NewKey = Callable[[Quota], Coroutine[Any, Any, str]]
+NewKey = Callable[..., Coroutine[Any, Any, str]]
 
 
 @pytest_asyncio.fixture
@@ -78,7 +81,7 @@ def job_keys(cluster: GatewayCluster) -> list[str]:
 
 
 async def test_inputs_that_cannot_run_do_not_fill_redis(isolated_cluster: GatewayCluster, new_key: NewKey) -> None:
-    """A job of which nothing can run is refused and leaves no key. Beside a text, each 32 such inputs share an error."""
+    """A job of which nothing can run is refused and leaves no key; beside a text, 32 such inputs share an error."""
     gateway = await start(isolated_cluster)
     client = JobClient(gateway, x_api_key=await new_key())
     empty, before = b'""\n' * 200_000, used_memory(isolated_cluster)
@@ -114,3 +117,100 @@ async def test_inputs_that_cannot_run_are_charged(isolated_cluster: GatewayClust
     client.wait_until_ended(client.job_of(client.post_lines(body)))
     answer = client.post_lines(body)
     assert (answer.status_code, error_of(answer)["code"]) == (429, "rate_limited")
+
+
+async def test_one_tenant_does_not_take_all_jobs(isolated_cluster: GatewayCluster, new_key: NewKey) -> None:
+    """A tenant that opens jobs gets a 429 at its share, and the others theirs; the bound of all is a 503."""
+    gateway = await isolated_cluster.start_gateway(auth="on", max_open_jobs=50)
+    statuses = []
+    for _ in range(5):
+        client = JobClient(gateway, x_api_key=await new_key())
+        while (answer := client.post({"text": "a"})).status_code == 202:
+            statuses.append(202)
+        statuses.append(answer.status_code)
+        code = "too_many_jobs" if answer.status_code == 429 else "jobs_full"
+        assert error_of(answer)["code"] == code
+        assert int(answer.headers["retry-after"]) >= 1
+    assert statuses == [*[202] * 40, 429, *[202] * 8, 429, 202, 429, 202, 503, 503]
+
+
+async def test_a_large_upload_is_refused_while_it_grows(isolated_cluster: GatewayCluster, new_key: NewKey) -> None:
+    """At the bound on bytes of uploads, and at the quota: Redis never holds more, and nothing of it afterwards."""
+    gateway = await isolated_cluster.start_gateway(auth="on", max_upload_bytes=10_000_000)
+    before, peaks = used_memory(isolated_cluster), []
+
+    def pieces() -> Iterator[bytes]:
+        for i in range(30):
+            peaks.append(used_memory(isolated_cluster) - before)
+            yield b"".join(b'"%d %d %s"\n' % (i, j, b"x" * 1_000) for j in range(1_000))
+
+    rich, poor = await new_key(), await new_key(Quota(daily_tokens=100_000))
+    large = JobClient(gateway, x_api_key=rich).post_lines(pieces())
+    assert (large.status_code, error_of(large)["code"]) == (429, "too_many_jobs")
+    assert 5_000_000 < max(peaks) < 12_000_000
+    peaks.clear()
+    expensive = JobClient(gateway, x_api_key=poor).post_lines(pieces())
+    assert (expensive.status_code, error_of(expensive)["code"]) == (413, "too_large")
+    assert max(peaks) < 1_000_000, "a portion has more tokens than the quota, so nothing was stored"
+    assert job_keys(isolated_cluster) == []
+    client = JobClient(gateway, x_api_key=poor)
+    assert client.post_lines([f"{i} " + "x" * 1_000 for i in range(300)]).status_code == 202, "it was charged nothing"
+
+
+class UnfinishedUpload:
+    """A job in lines whose body does not end."""
+
+    def __init__(self, gateway: GatewayProcess, key: str) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", gateway.port))
+        self._socket.settimeout(0.02)
+        self._status = 0
+        head = f"POST /jobs HTTP/1.1\r\nhost: a\r\nx-api-key: {key}\r\ncontent-type: application/x-ndjson\r\n"
+        self._socket.sendall(head.encode() + b"transfer-encoding: chunked\r\n\r\n")
+        self.send(b'"the first line"\n')
+
+    def send(self, data: bytes) -> None:
+        """Sends a chunk of the body."""
+        self._socket.sendall(b"%x\r\n%s\r\n" % (len(data), data))
+
+    def status(self) -> int:
+        """Returns the status of the answer; 0 if there is none yet."""
+        if not self._status:
+            with contextlib.suppress(TimeoutError):
+                self._status = int(self._socket.recv(4_096).split()[1])
+        return self._status
+
+    def close(self) -> None:
+        """Closes the connection."""
+        self._socket.close()
+
+
+async def test_unfinished_uploads_of_a_tenant_leave_room(isolated_cluster: GatewayCluster, new_key: NewKey) -> None:
+    """A tenant may send four fifths of the bodies that a gateway receives at a time; others may send theirs."""
+    gateway = await isolated_cluster.start_gateway(auth="on")
+    greedy, other = await new_key(), JobClient(gateway, x_api_key=await new_key())
+    uploads = [UnfinishedUpload(gateway, greedy) for _ in range(64)]
+    try:
+        await wait_until(lambda: [each.status() for each in uploads].count(429) == 13, "a fifth is refused")
+        assert other.post_lines(["a"]).status_code == 202
+        assert [each.status() for each in uploads].count(0) == 51
+    finally:
+        for each in uploads:
+            each.close()
+    client = JobClient(gateway, x_api_key=greedy)
+    await wait_until(lambda: client.post_lines(["a"]).status_code == 202, "closed uploads leave their room")
+
+
+async def test_a_slow_upload_ends(isolated_cluster: GatewayCluster, new_key: NewKey) -> None:
+    """A body that arrives below the minimum rate gets a 408, and one that arrives in pieces above it does not."""
+    gateway = await isolated_cluster.start_gateway(auth="on", body_timeout_s=1, min_upload_bytes_per_s=1_000)
+    key = await new_key()
+    slow, fast = UnfinishedUpload(gateway, key), UnfinishedUpload(gateway, key)
+    started = time.monotonic()
+    while not slow.status():
+        assert time.monotonic() - started < 10
+        await asyncio.sleep(0.1)  # the rate of the bodies
+        slow.send(b'"a"\n')
+        fast.send(b'"%s"\n' % (b"x" * 500))
+    assert (slow.status(), fast.status()) == (408, 0)
+    fast.close()
+    slow.close()
