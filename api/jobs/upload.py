@@ -158,8 +158,7 @@ class JobUpload:
             raise NothingToRunError(message, quoted=self._first_error)
         await self._flush()
         dim = max((each.dim for each in workers), default=0) or UNKNOWN_DIM
-        settings = self._settings
-        capacity = JobCapacity(4 * dim + REPLY_BYTES, settings.max_memory_ratio)
+        capacity = JobCapacity(4 * dim + REPLY_BYTES, self._settings.max_memory_ratio)
         result = await self._create(self._job_spec(traceparent), capacity)
         if result.status == "different":
             raise KeyReusedError("This Idempotency-Key belongs to another job: send another key.")
@@ -169,15 +168,20 @@ class JobUpload:
             raise _full_error()
         if result.status == "same":
             await self.discard()
+        await self._confirm(result)
+        return result.job_id
+
+    async def _confirm(self, result: jobs.CreateResult) -> None:
+        """Waits until a job is durable. Raises NotDurableError, RedisUnreachableError, and may cancel the job then."""
+        store, settings = self._job_store, self._settings
         try:
-            await self._job_store.durability.confirm(settings.durability, settings.durable_s)
+            await store.durability.confirm(settings.durability, settings.durable_s)
         except (NotDurableError, RedisUnreachableError):
             # With an idempotency key, another request may have received the id of the job, and rely on the job.
             if result.status == "ok" and not self._request.idempotency:
                 with suppress(RedisUnreachableError):
-                    await jobs.cancel(self._job_store.upload_connection, self._job_store.keys, result.job_id)
+                    await jobs.cancel(store.upload_connection, store.keys, result.job_id)
             raise
-        return result.job_id
 
     async def discard(self) -> None:
         """Removes the uploaded inputs if Redis answers; otherwise they expire after job_uploads.UPLOAD_TTL_MS."""
