@@ -20,6 +20,7 @@ from api.settings_groups import (
 from shared.codec import MAX_INPUT_BYTES
 from shared.option_words import Takes
 from shared.settings import DEFAULT_MODEL, Host, QueueName, QueueSettings, queue_slug
+from shared.tenants import JobBounds
 
 
 def parse_networks(text: str) -> list[IPv4Network | IPv6Network]:
@@ -129,7 +130,7 @@ class GatewaySettings(QueueSettings):
         default=512 * 2**20,
         ge=1,
         description="The same bound in bytes of the inputs of functions, which are in Redis until they are answered. "
-        "Inputs of jobs do not count: their bounds are max_owed_inputs, redis_memory_ratio, and 64 MiB of them in the "
+        "Inputs of jobs do not count: their bounds are max_owed_inputs, max_owed_bytes, and 64 MiB of them in the "
         "lanes at a time.",
     )
     reply_connections: int = Field(
@@ -180,6 +181,35 @@ class GatewaySettings(QueueSettings):
         default=2_000_000,
         ge=1,
         description="Maximum number of inputs without a result, over all jobs; above it: 503.",
+    )
+    max_open_jobs: int = Field(
+        default=2_000,
+        ge=1,
+        le=10_000,
+        description="Maximum number of jobs that have not ended, with those that are being received; above it: 503.",
+    )
+    max_owed_bytes: int = Field(
+        default=2 * 2**30,
+        ge=1,
+        description="Maximum bytes of inputs without a result, over all jobs, with those that are being received; "
+        "above it: 503.",
+    )
+    max_upload_bytes: int = Field(
+        default=512 * 2**20,
+        ge=1,
+        description="Maximum bytes in Redis of jobs that are being received, over all gateways; above it: 503.",
+    )
+    max_tenant_job_share: float = Field(
+        default=0.8,
+        gt=0,
+        le=1,
+        description="Share of each of these maxima that a single tenant of weight 1 may have; above it: 429. Several "
+        "divide more than that by weight, and a part stays free for the next. 1: no bound for a tenant.",
+    )
+    min_upload_bytes_per_s: int = Field(
+        default=4_096,
+        ge=0,
+        description="Minimum rate, after body_timeout_s, at which a job in lines must arrive; below it: 408. 0: none.",
     )
     job_durability: Durability = Field(
         default="none",
@@ -284,7 +314,14 @@ class GatewaySettings(QueueSettings):
             ttl_s=self.job_ttl_s,
             max_inputs=self.max_job_inputs,
             max_body_bytes=self.max_job_body_bytes,
-            max_owed_inputs=self.max_owed_inputs,
+            bounds=JobBounds(
+                jobs=self.max_open_jobs,
+                inputs=self.max_owed_inputs,
+                bytes=self.max_owed_bytes,
+                upload_bytes=self.max_upload_bytes,
+                tenant_share=self.max_tenant_job_share,
+            ),
+            min_bytes_per_s=self.min_upload_bytes_per_s,
             inputs_per_entry=self.inputs_per_entry,
             max_memory_ratio=self.redis_memory_ratio,
             durability=self.job_durability,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from shared.messages import NO_RESULTS, PREDICT
+from shared.tenants import JobBounds
 
 Durability = Literal["none", "aof", "replicas"]
 ResultsPayload = Literal["auto", "inline", "none"]
@@ -58,15 +59,17 @@ class CacheSettings:
 class JobSettings:
     """Bounds and durability of jobs.
 
-    `max_owed_inputs` bounds the inputs of all jobs that have no result yet, and `max_memory_ratio` the fraction of its
-    maxmemory that Redis may use. `results_payload` and `max_inline_bytes` say what the results stream carries.
+    `bounds` are those of all jobs that have not ended, and `max_memory_ratio` the fraction of its maxmemory that Redis
+    may use. `min_bytes_per_s` is the rate at which lines must arrive; 0: any. `results_payload` and `max_inline_bytes`
+    say what the results stream carries.
     """
 
     timeout_s: float
     ttl_s: float
     max_inputs: int
     max_body_bytes: int
-    max_owed_inputs: int
+    bounds: JobBounds
+    min_bytes_per_s: int
     inputs_per_entry: int
     max_memory_ratio: float
     durability: Durability

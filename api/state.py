@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -28,7 +29,7 @@ class State:
         queues: the queues that it serves.
         authenticator: checks API keys; None if every client is admitted.
         draining: whether the gateway is shutting down.
-        uploads: number of jobs whose lines are being received.
+        uploads: number of jobs whose lines are being received, by tenant.
         admin_port: where the metrics of this gateway are; 0 before it listens there.
         body_budget: bounds the bytes of large bodies.
         parse_lock: held while a large body is parsed.
@@ -38,7 +39,7 @@ class State:
     queues: Queues
     authenticator: ApiKeyAuthenticator | None = None
     draining: bool = False
-    uploads: int = 0
+    uploads: Counter[str] = field(default_factory=Counter)
     admin_port: int = 0
     limits: RequestLimits = field(init=False)
     tenants: TenantSettings = field(init=False)

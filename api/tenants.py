@@ -73,6 +73,23 @@ def limits_of(tenant: Tenant, active: ActiveTenants, fleet_tokens_per_s: float, 
     return Limits(tenant.quota, INTERACTIVE_SHARE * fleet_tokens_per_s * weight / total, max_bulk_tokens)
 
 
+def may_hold(held: int, free: int, weight: float, share: float) -> bool:
+    """Returns whether a tenant may hold this part of a resource.
+
+    It may hold up to a multiple of what is free. So any number of tenants share the resource by weight, and a part is
+    left for the next. shared/lua/job_upload.lua has the same rule. The last unit is for any tenant that holds no other.
+
+    Args:
+        held: by the tenant, with what it requests.
+        free: of the resource, without what the tenant requests; negative if there is not enough.
+        weight: of the tenant.
+        share: the part of the resource that a single tenant of weight 1 may hold; 1: all of it.
+    """
+    if free < 0 or share >= 1:
+        return free >= 0
+    return held <= share / (1 - share) * weight * free or held == 1
+
+
 def _with_defaults(quota: Quota, defaults: TenantSettings) -> Quota:
     """Returns a quota with the default rate limit, if the quota sets no rate."""
     rate, burst = quota.tokens_per_s, quota.burst_tokens

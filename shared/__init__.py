@@ -10,6 +10,7 @@
 - errors: the tree of errors that cross a process border.
 - feed_window: how much of jobs may be in the lanes.
 - job_results: reads the results of jobs.
+- job_uploads: uploads of jobs, after quota and room are reserved for them.
 - jobs: operations on jobs.
 - key_table: the documents' tables of Redis keys.
 - keys: all keys in Redis, and what each holds.

@@ -3,7 +3,8 @@
 RedbatchError
 ├── RequestError                  the client's fault: a retry does not help
 │   ├── InvalidRequestError       malformed JSON, missing or empty text, wrong type
-│   │   └── EmptyInputsError      there is nothing to embed
+│   │   ├── EmptyInputsError      there is nothing to embed
+│   │   └── NothingToRunError     no input of a job can run
 │   ├── UnauthorizedError         missing or invalid API key
 │   ├── ForbiddenError            the API key lacks the required scope
 │   ├── NotFoundError             there is no such route
@@ -21,6 +22,7 @@ RedbatchError
 │   ├── QueueFullError
 │   ├── RateLimitedError          the tenant has used its quota
 │   ├── TooManyFailuresError      wrong API keys from this address
+│   ├── TooManyJobsError          the tenant has its share of the room for jobs
 │   └── TooManyBodiesError        the gateway reads its maximum of large bodies or jobs
 ├── UnavailableError              the cluster cannot serve now
 │   ├── RedisUnreachableError
@@ -91,6 +93,12 @@ class EmptyInputsError(InvalidRequestError):
     """An input is empty, or there is none: a separate class because some clients distinguish it."""
 
     code = "empty_inputs"
+
+
+class NothingToRunError(InvalidRequestError):
+    """No input of a job can run."""
+
+    code = "nothing_to_run"
 
 
 class UnauthorizedError(RequestError):
@@ -193,6 +201,12 @@ class TooManyFailuresError(OverloadedError):
     code = "too_many_failures"
 
 
+class TooManyJobsError(OverloadedError):
+    """The tenant has its share of the jobs, or of their inputs or bytes, that may be open at a time."""
+
+    code = "too_many_jobs"
+
+
 class TooManyBodiesError(OverloadedError):
     """This gateway has no room for another large body or upload until it has read the current ones."""
 
@@ -224,7 +238,7 @@ class ModelFailingError(UnavailableError):
 
 
 class JobsFullError(UnavailableError):
-    """All jobs together have reached the bound on outstanding inputs, or Redis has no memory for more."""
+    """All jobs together have reached a bound on jobs, inputs or bytes, or Redis has no memory for more."""
 
     code = "jobs_full"
 

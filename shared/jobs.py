@@ -11,28 +11,20 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, cast, get_args
 
 from shared import scripts
-from shared.codec import encode_reply
 from shared.connection import Argument, RedisConnection
 from shared.feed_window import MIN_WINDOW, FeedWindow
 from shared.keys import BULK, GROUP, LANES, Keys
-from shared.messages import EMBED, NO_RESULTS, Entry, Failure, NewEntry
+from shared.messages import EMBED, NO_RESULTS, Entry
 from shared.script_arguments import (
     JobCancelArguments,
     JobCreateArguments,
-    JobElementRow,
     JobFeedArguments,
     JobInputRow,
-    JobReplyRow,
     JobSplitArguments,
-    JobUploadArguments,
 )
-from shared.tenants import Limits, encode_limits
 
 Status = Literal["queued", "running", "done", "failed", "cancelled", "expired"]
 FINAL_STATUSES: tuple[Status, ...] = ("done", "failed", "cancelled", "expired")
-
-UPLOAD_TTL_MS = 120_000
-"""Inputs of a job that is not created within this time after its last inputs arrived are deleted."""
 
 ENTRY_GRACE_MS = 30_000
 """Entries of a job outlive it by this time: the job expires as a whole, not entry by entry."""
@@ -48,10 +40,12 @@ CHECK_INTERVAL_MS = 1_000
 class JobSpec:
     """How to create a job whose `inputs` were uploaded, in `entries` entries; `failed` of the inputs cannot be run.
 
+    The errors of these were uploaded in `failures`, each of which may be that of several inputs.
+
     `owner` may read the job. It has to end within `timeout_ms`, and its results are kept for `ttl_ms`. `digest`
-    identifies the request, and with an `idempotency` name the same request is not created twice. `limits` apply to its
-    `tenant`; its inputs have `cost` tokens. Its entries carry its `traceparent`. `op` is the operation on each input.
-    The results stream carries results of up to `max_inline_bytes`, and a link to larger ones; with NO_RESULTS neither.
+    identifies the request, and with an `idempotency` name the same request is not created twice. Its entries carry its
+    `traceparent` and its `tenant`. `op` is the operation on each input. The results stream carries results of up to
+    `max_inline_bytes`, and a link to larger ones; with NO_RESULTS neither.
     """
 
     job_id: str
@@ -66,17 +60,15 @@ class JobSpec:
     ttl_ms: int = 3_600_000
     idempotency: str = ""
     digest: str = ""
-    cost: int = 0
-    limits: Limits | None = None
     traceparent: str = ""
     op: str = EMBED
     max_inline_bytes: int = NO_RESULTS
+    failures: int = 0
 
 
 class JobCapacity(NamedTuple):
-    """Bounds of all jobs: inputs without a result, bytes of each one's result, and a share of Redis' maxmemory."""
+    """Bounds of results: bytes of that of each input, and the share of Redis' maxmemory that may be used with them."""
 
-    inputs: int
     bytes_each: int
     memory_ratio: float
 
@@ -84,13 +76,12 @@ class JobCapacity(NamedTuple):
 class CreateResult(NamedTuple):
     """Outcome of a creation: `ok`; or `same`: an equal request created the job `job_id` before.
 
-    `different`: the idempotency key belongs to another request. `lost`: inputs are missing. `full`: there is no
-    capacity. `limited`: the tenant may create this job after `wait_ms`.
+    `different`: the idempotency key belongs to another request. `lost`: inputs are missing. `full`: there is no memory
+    for the results. Except after `ok`, the upload is left.
     """
 
-    status: Literal["ok", "same", "different", "lost", "full", "limited"]
+    status: Literal["ok", "same", "different", "lost", "full"]
     job_id: str
-    wait_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,31 +125,6 @@ class FeedResult(NamedTuple):
     open: int
 
 
-async def upload(
-    connection: RedisConnection,
-    keys: Keys,
-    job_id: str,
-    new_entries: Sequence[NewEntry],
-    failed: Sequence[Failure] = (),
-) -> None:
-    """Stores inputs of a job that is to be created, and, for inputs that cannot be run, their errors.
-
-    Raises:
-        RedisUnreachableError: whether the inputs were stored is unknown; repeating the call is safe. Redis may be full.
-    """
-    args: list[Argument] = [*JobUploadArguments(UPLOAD_TTL_MS, len(new_entries))]
-    for new_entry in new_entries:
-        args += JobElementRow(new_entry.position, b"%d %d %b" % (new_entry.n, new_entry.cost, new_entry.body))
-    for each in failed:
-        args += JobReplyRow(each.position, encode_reply(each))
-    await connection.run(scripts.JOB_UPLOAD, [keys.job(job_id)], args)
-
-
-async def discard_upload(connection: RedisConnection, keys: Keys, job_id: str) -> None:
-    """Removes the uploaded inputs of a job, unless the job was created."""
-    await connection.run(scripts.JOB_DISCARD, [keys.job(job_id)], [])
-
-
 async def create(
     connection: RedisConnection, keys: Keys, spec: JobSpec, capacity: JobCapacity, window: FeedWindow = MIN_WINDOW
 ) -> CreateResult:
@@ -168,11 +134,8 @@ async def create(
         RedisUnreachableError: whether the job was created is unknown; repeating the call creates no second one.
     """
     record = keys.idempotency(spec.idempotency) if spec.idempotency else keys.job(spec.job_id)
-    names = [keys.backlog, keys.jobs, keys.owed, keys.results, keys.epoch, keys.all_jobs, record]
-    names += [keys.tenants, *keys.lanes]
+    names = [keys.backlog, keys.jobs, keys.owed, keys.epoch, keys.all_jobs, record, keys.uploads, *keys.lanes]
     status, *rest = await connection.run(scripts.JOB_CREATE, names, _create_arguments(keys, spec, capacity, window))
-    if status == b"limited":
-        return CreateResult("limited", spec.job_id, rest[0])
     if status == b"same":
         known_id, is_equal = rest
         return CreateResult("same" if is_equal == b"1" else "different", known_id.decode())
@@ -184,6 +147,7 @@ def _create_arguments(keys: Keys, spec: JobSpec, capacity: JobCapacity, window: 
         job_prefix=keys.job(""),
         job_id=spec.job_id,
         num_entries=spec.entries,
+        num_failures=spec.failures,
         num_failed=spec.failed,
         num_inputs=spec.inputs,
         per_entry=spec.per_entry,
@@ -194,15 +158,11 @@ def _create_arguments(keys: Keys, spec: JobSpec, capacity: JobCapacity, window: 
         ttl_ms=spec.ttl_ms,
         entry_grace_ms=ENTRY_GRACE_MS,
         digest=spec.digest if spec.idempotency else "",
-        max_owed_inputs=capacity.inputs,
         result_bytes=capacity.bytes_each,
         memory_ratio=capacity.memory_ratio,
         max_lane_entries=window.entries,
         max_lane_tokens=window.tokens,
         max_lane_bytes=window.bytes,
-        max_results=MAX_RESULTS,
-        cost=spec.cost,
-        limits=encode_limits(spec.limits),
         traceparent=spec.traceparent,
         op=spec.op,
         max_inline_bytes=spec.max_inline_bytes,
@@ -235,7 +195,7 @@ async def latest(connection: RedisConnection, keys: Keys, limit: int) -> list[Jo
 
 
 async def cancel(connection: RedisConnection, keys: Keys, job_id: str) -> str:
-    """Ends a job, if it has not ended; returns its previous status, empty if there is no such job."""
+    """Ends a job, and deletes its inputs and results; returns its previous status, empty if there is no such job."""
     names = [keys.backlog, keys.jobs, keys.owed, keys.results, *keys.lanes]
     status = await connection.run(
         scripts.JOB_CANCEL, names, JobCancelArguments(keys.job(""), job_id, GROUP, MAX_RESULTS)
@@ -245,7 +205,7 @@ async def cancel(connection: RedisConnection, keys: Keys, job_id: str) -> str:
 
 async def feed(connection: RedisConnection, keys: Keys, window: FeedWindow) -> FeedResult:
     """Moves inputs of jobs into the lanes, up to the window; checks all jobs from time to time."""
-    names = [keys.backlog, keys.jobs, keys.owed, keys.results, keys.all_jobs, *keys.lanes]
+    names = [keys.backlog, keys.jobs, keys.owed, keys.results, keys.all_jobs, keys.uploads, *keys.lanes]
     args = JobFeedArguments(
         job_prefix=keys.job(""),
         max_lane_entries=window.entries,

@@ -95,6 +95,11 @@ class Keys:
         return f"{self.prefix}jobs:owed"
 
     @property
+    def uploads(self) -> str:
+        """Hash of what each upload of a job reserves, by job id."""
+        return f"{self.prefix}jobs:uploads"
+
+    @property
     def results(self) -> str:
         """Stream of the jobs that have ended, for the clients that process their results."""
         return f"{self.prefix}results"
@@ -254,8 +259,17 @@ KEY_DOCS = (
         "hash",
         "both",
         "permanent",
-        "inputs without a result; entries, tokens and bytes of jobs in the lanes; `asked`, which a gateway writes "
+        "inputs without a result; entries, tokens and bytes of jobs in the lanes; what open jobs and uploads hold, in "
+        "all and by tenant: `jobs`, `job_inputs`, `job_bytes`, `upload_bytes`; `asked`, which a gateway writes "
         "before it queries Redis whether all earlier writes are durable",
+        "jobs",
+    ),
+    KeyDoc(
+        (f"{_Q}:jobs:uploads",),
+        "hash",
+        "gateways",
+        "permanent; an upload is removed with its end, or two minutes after its last inputs",
+        "what each upload of a job reserves",
         "jobs",
     ),
     KeyDoc(

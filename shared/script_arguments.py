@@ -186,7 +186,19 @@ class CacheRow(NamedTuple):
 class JobUploadArguments(NamedTuple):
     """Arguments of `job_upload`; `num_entries` rows of elements follow, then the rows of replies."""
 
+    job_prefix: str
+    job_id: str
     ttl_ms: int
+    tenant: str
+    limits: str
+    inputs: int
+    bytes: int
+    tokens: int
+    max_jobs: int
+    max_inputs: int
+    max_bytes: int
+    max_upload_bytes: int
+    tenant_share: float
     num_entries: int
 
 
@@ -198,7 +210,7 @@ class JobElementRow(NamedTuple):
 
 
 class JobReplyRow(NamedTuple):
-    """The error of an input that cannot be run."""
+    """The error of consecutive inputs that cannot be run."""
 
     position: int
     reply: bytes
@@ -210,6 +222,7 @@ class JobCreateArguments(NamedTuple):
     job_prefix: str
     job_id: str
     num_entries: int
+    num_failures: int
     num_failed: int
     num_inputs: int
     per_entry: int
@@ -220,15 +233,11 @@ class JobCreateArguments(NamedTuple):
     ttl_ms: int
     entry_grace_ms: int
     digest: str
-    max_owed_inputs: int
     result_bytes: int
     memory_ratio: float
     max_lane_entries: int
     max_lane_tokens: int
     max_lane_bytes: int
-    max_results: int
-    cost: int
-    limits: str
     traceparent: str
     op: str
     max_inline_bytes: int

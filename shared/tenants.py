@@ -44,6 +44,23 @@ class Limits(NamedTuple):
     max_bulk_tokens: int = MAX_TOKENS
 
 
+class JobBounds(NamedTuple):
+    """Bounds of all jobs that have not ended, uploads included: `jobs`, inputs without a result, and bytes of inputs.
+
+    `upload_bytes` bounds the bytes of the uploads alone. `tenant_share` of each may be that of one tenant of weight 1
+    that has limits, while there are no others; 1: all of it.
+    """
+
+    jobs: int = 2_000
+    inputs: int = 2_000_000
+    bytes: int = 2**31
+    upload_bytes: int = 2**29
+    tenant_share: float = 0.8
+
+
+DEFAULT_JOB_BOUNDS = JobBounds()
+
+
 class ActiveTenants(NamedTuple):
     """The sum of the weights of all tenants with recently accepted requests, and of those that have a name."""
 

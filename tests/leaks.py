@@ -38,6 +38,8 @@ def find_leaks(client: redis.Redis, keys: Keys, consumers: Iterable[str] = (), *
             ]
         elif name.removeprefix(keys.prefix) in PERMANENT:
             continue
+        elif name == keys.uploads:
+            leaks.append(f"{name}: {client.hlen(name)} uploads")
         elif name == keys.dead:
             leaks += [] if dead or not client.xlen(name) else [f"{name}: {client.xlen(name)} dead letters"]
         elif not name.removeprefix(keys.prefix).startswith(EXPIRING):

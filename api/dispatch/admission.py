@@ -13,6 +13,7 @@ from shared.errors import (
     RateLimitedError,
     RedbatchError,
     RedisUnreachableError,
+    TooLargeError,
 )
 from shared.long_entries import is_long, long_tokens
 from shared.messages import MAX_TOKENS, Heartbeat
@@ -105,8 +106,19 @@ def model_failing_error(cluster: ClusterState, jitter: float) -> RedbatchError:
     )
 
 
-def rate_limited_error(wait_ms: int, jitter: float) -> RedbatchError:
-    """Returns the error for a request above its tenant's rate limit, which has the tokens for it after `wait_ms`."""
+def quota_error(tokens: int, max_daily_tokens: int, wait_ms: int, jitter: float) -> RedbatchError:
+    """Returns the error for a request that its tenant's quota refuses, and has the tokens for after `wait_ms`.
+
+    Args:
+        tokens: those that the request has, as estimated.
+        max_daily_tokens: those of the tenant's whole day, which no retry exceeds; 0: no limit.
+        wait_ms: until the tenant has enough tokens, unless a day has too few.
+        jitter: the client's place in the jitter, from 0 to 1.
+    """
+    if 0 < max_daily_tokens < tokens:
+        return TooLargeError(
+            f"The request has about {tokens} tokens, and the tenant's quota is {max_daily_tokens} a day: send fewer."
+        )
     wait_s = wait_ms / 1000 + min(wait_ms / 1000 * LIMIT_JITTER, MAX_LIMIT_JITTER_S) * jitter
     return RateLimitedError(f"Tenant rate limit exceeded: try again in {wait_s:.1f} s.", retry_after_s=wait_s)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from api import metrics
-from api.dispatch.admission import rate_limited_error
+from api.dispatch.admission import quota_error
 from api.dispatch.inflight import InFlight
 from api.tenants import Tenant
 from shared import producer
@@ -233,7 +233,9 @@ class Submitter:
         if outcome.status == "slow":
             return self._callbacks.slow(outcome.lane, self._excess(pending, outcome))
         if outcome.status == "limited":
-            return rate_limited_error(outcome.wait_ms, random.random())  # noqa: S311 - spreads clients
+            max_daily_tokens = pending.request.tenant.quota.daily_tokens
+            jitter = random.random()  # noqa: S311 - spreads clients
+            return quota_error(pending.tokens, max_daily_tokens, outcome.wait_ms, jitter)
         return DeadlineExceededError("The deadline passed before the request reached the queue.")
 
     def _excess(self, pending: PendingSubmit, outcome: SubmitOutcome) -> int:

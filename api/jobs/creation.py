@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import nullcontext
@@ -23,6 +24,7 @@ from api.jobs.inputs import JobInput, check_text, check_value
 from api.jobs.ndjson import NdjsonReader
 from api.jobs.schema import NDJSON_TYPES, JobBody, check_no_query, check_no_timeout, parse_job_body, parse_query
 from api.jobs.upload import JobRequest, JobUpload
+from api.tenants import may_hold
 from shared.errors import (
     BodyTimeoutError,
     BodyTooLargeError,
@@ -100,15 +102,13 @@ def parse_idempotency_key(headers: Mapping[str, str]) -> str:
 async def _create_from_lines(
     request: Request, state: State, headers: Mapping[str, str], tenant: Tenant, idempotency_key: str
 ) -> tuple[ServedQueue, str]:
-    if state.uploads >= MAX_UPLOADS:
-        error = TooManyBodiesError("Too many jobs are being received: try again soon.", retry_after_s=UPLOADS_RETRY_S)
-        raise BodyUnreadError(error)
-    state.uploads += 1
+    state.uploads[tenant.name] += 1
     held = Reservation(state.body_budget)
     try:
         lane, fields = parse_lane(headers.get(PRIORITY_HEADER), BULK), parse_query(request.query_params)
         queue = find_queue(request, state, headers.get(MODEL_HEADER))
         limits = queue.dispatcher.monitor.limits(tenant, state.jobs.timeout_s)
+        _check_slots(state, tenant, is_limited=limits is not None)
         job_request = JobRequest(tenant.name, lane, idempotency_key, limits, options=fields.options)
         upload = JobUpload(queue.job_store, state.jobs, job_request)
         reader = _reader_of(queue, state)
@@ -117,8 +117,18 @@ async def _create_from_lines(
     except RedbatchError as error:
         raise BodyUnreadError(error) from None
     finally:
-        state.uploads -= 1
+        state.uploads[tenant.name] -= 1
+        if not state.uploads[tenant.name]:
+            del state.uploads[tenant.name]
         held.resize(0)
+
+
+def _check_slots(state: State, tenant: Tenant, *, is_limited: bool) -> None:
+    """Raises TooManyBodiesError: with this one, the tenant or all of them send more bodies of lines than they may."""
+    share = state.jobs.bounds.tenant_share if is_limited else 1
+    free = MAX_UPLOADS - state.uploads.total()
+    if not may_hold(state.uploads[tenant.name], free, tenant.quota.weight, share):
+        raise TooManyBodiesError("Too many jobs are being received: try again soon.", retry_after_s=UPLOADS_RETRY_S)
 
 
 def _reader_of(queue: ServedQueue, state: State) -> NdjsonReader:
@@ -200,26 +210,31 @@ async def _read_lines(
 ) -> AsyncIterator[list[JobInput]]:
     """Yields the inputs of a body of lines as they arrive; reserves the memory of those that are not uploaded yet.
 
-    The whole body may take any time, but each pause between two pieces is limited to `body_timeout_s`.
+    Each pause between two pieces is limited to `body_timeout_s`. The sum of the pauses is limited to this and the time
+    that the bytes so far take at the minimum rate.
     """
-    max_bytes, timeout_s = state.jobs.max_body_bytes, state.limits.body_timeout_s
+    max_bytes, timeout_s, min_rate = state.jobs.max_body_bytes, state.limits.body_timeout_s, state.jobs.min_bytes_per_s
     content_length = headers.get("content-length", "0")
     if content_length.isdigit() and int(content_length) > max_bytes:
         raise _too_large(max_bytes)
-    size, more_body = 0, True
+    size, more_body, waited_s = 0, True, 0.0
     waiting: deque[int] = deque(maxlen=state.jobs.inputs_per_entry)  # the upload waits until an entry is full
     while more_body:
+        waiting_since = time.monotonic()
         try:
             async with asyncio.timeout(timeout_s):
                 message = await request.receive()
         except TimeoutError:
             raise BodyTimeoutError(f"No data arrived for {timeout_s:g} s: send the body without long pauses.") from None
+        waited_s += time.monotonic() - waiting_since
         if message["type"] == "http.disconnect":
             raise ClientDisconnect
         piece, more_body = message.get("body", b""), message.get("more_body", False)
         size += len(piece)
         if size > max_bytes:
             raise _too_large(max_bytes)
+        if min_rate and more_body and waited_s > timeout_s + size / min_rate:
+            raise BodyTimeoutError(f"The body arrives at less than {min_rate} bytes a second: send it faster.")
         inputs = await _parse(reader, piece, state)
         waiting.extend([0 if isinstance(each, RequestError) else len(each) for each in inputs])
         held.resize(reader.rest_bytes + sum(waiting))

@@ -106,7 +106,7 @@ async def show(request: Request) -> Response:
 @router.delete(JOB_PATH, **OPERATIONS["cancel"].options)
 @_with_error_answers
 async def cancel(request: Request) -> Response:
-    """Cancels a job, unless it has ended."""
+    """Cancels a job, and deletes its results, also if it has ended."""
     job_store, job, public_id = await _find_job(request)
     await jobs.cancel(job_store.connection, job_store.keys, job.job_id)
     job_store, job, public_id = await _find_job(request)

@@ -9,29 +9,34 @@ import secrets
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from itertools import groupby
+from typing import TYPE_CHECKING, NamedTuple, cast
 
-from api.dispatch.admission import rate_limited_error
+from api.dispatch.admission import quota_error
 from api.dispatch.splitting import cost_of, inputs_per_entry, split_inputs
 from api.jobs.inputs import JobInput
-from shared import jobs
+from shared import job_uploads, jobs
 from shared.codec import encode_body
 from shared.errors import (
     InvalidRequestError,
     JobsFullError,
     KeyReusedError,
     NotDurableError,
+    NothingToRunError,
     RedbatchError,
     RedisUnreachableError,
+    RequestError,
+    TooManyJobsError,
     UnavailableError,
 )
+from shared.job_uploads import ELEMENT_BYTES, UploadReservation
 from shared.jobs import JobCapacity, JobSpec
-from shared.messages import DEFAULT_OPTIONS, EMBED, PREDICT, Body, Failure, Input, NewEntry, Options
+from shared.messages import DEFAULT_OPTIONS, EMBED, PREDICT, Body, Failure, NewEntry, Options
 
 if TYPE_CHECKING:
     from api.jobs.store import JobStore
     from api.settings_groups import JobSettings
-    from shared.messages import Heartbeat
+    from shared.messages import Heartbeat, Input
     from shared.tenants import Limits
 
 FLUSH_BYTES = 2**20
@@ -39,13 +44,16 @@ FLUSH_ENTRIES = 256
 """Bounds of one portion: bytes of its bodies, and number of its entries and failures."""
 
 FLUSH_INTERVAL_S = 30.0
-"""Flush interval of slow uploads; shorter than jobs.UPLOAD_TTL_MS, after which Redis drops a partial job."""
+"""Flush interval of slow uploads; shorter than job_uploads.UPLOAD_TTL_MS, after which Redis drops a partial job."""
 
 UNKNOWN_DIM = 1_024
 """Assumed dimension of the vectors while no worker is known."""
 
 REPLY_BYTES = 64
 """Approximate bytes of a result beside its vector."""
+
+FAILED_INPUT_TOKENS = 1
+"""What an input that cannot run costs its tenant: it is read, and its error is stored."""
 
 FULL_RETRY_S = 10.0
 CREATE_ATTEMPTS = 3
@@ -90,21 +98,31 @@ class JobUpload:
         self._new_entries: list[NewEntry] = []
         self._failures: list[Failure] = []
         self._bytes = 0
+        self._portion_bytes = 0
         self._num_entries = 0
+        self._num_failures = 0
         self._num_failed = 0
+        self._first_error = ""
         self._num_inputs = 0
         self._cost = 0
         self._flushed_at = time.monotonic()
         timeout = "" if request.timeout_s is None else f" {request.timeout_s:g}"
         self._digest = hashlib.sha256(f"{request.lane}{timeout}".encode())
+        name = f"{request.tenant}\0{request.idempotency}"
+        self._idempotency = hashlib.sha256(name.encode()).hexdigest() if request.idempotency else ""
+        self._is_known = False
         self.job_id = secrets.token_hex(16)
         self.lane = request.lane
         self.op = request.op
 
     async def add(self, inputs: Sequence[JobInput]) -> None:
-        """Adds inputs, and uploads each full portion.
+        """Adds inputs, and uploads each full portion, after Redis has reserved quota and room for it.
 
         Raises:
+            RateLimitedError: the tenant's rate limit is exceeded.
+            TooLargeError: the inputs so far have more tokens than the tenant's quota for a whole day.
+            TooManyJobsError: the tenant has its share of the room for jobs.
+            JobsFullError: all jobs together, or Redis' memory, have reached their bound.
             UnavailableError: Redis is out of reach, or full.
         """
         self._buffer += inputs
@@ -113,7 +131,7 @@ class JobUpload:
         while len(self._buffer) - start >= size:
             self._add_inputs(self._buffer[start : start + size])
             start += size
-            if self._bytes >= FLUSH_BYTES or len(self._new_entries) + len(self._failures) >= FLUSH_ENTRIES:
+            if self._portion_bytes >= FLUSH_BYTES or len(self._new_entries) + len(self._failures) >= FLUSH_ENTRIES:
                 await self._flush()
         del self._buffer[:start]
         if time.monotonic() - self._flushed_at > FLUSH_INTERVAL_S:
@@ -125,10 +143,9 @@ class JobUpload:
         The job's entries carry `traceparent`.
 
         Raises:
-            InvalidRequestError: the job has no inputs.
+            InvalidRequestError: the job has no inputs, or none that can run.
             KeyReusedError: the idempotency key belongs to another job.
-            JobsFullError: the inputs that jobs still have to run, or Redis' memory, have reached their bound.
-            RateLimitedError: the tenant's rate limit is exceeded.
+            OverloadedError, JobsFullError, TooLargeError: as `add`.
             NotDurableError: the job did not become durable in time. Without an idempotency key, it was cancelled.
             UnavailableError: Redis is out of reach, or full. With an idempotency key, it is safe to send the job again.
         """
@@ -136,33 +153,46 @@ class JobUpload:
         self._buffer = []
         if not self._num_inputs:
             raise InvalidRequestError("There is no input: send at least one.")
+        if self._num_failed == self._num_inputs:
+            message = f"None of the inputs can run. {self._first_error}"
+            raise NothingToRunError(message, quoted=self._first_error)
         await self._flush()
         dim = max((each.dim for each in workers), default=0) or UNKNOWN_DIM
-        settings = self._settings
-        capacity = JobCapacity(settings.max_owed_inputs, 4 * dim + REPLY_BYTES, settings.max_memory_ratio)
+        capacity = JobCapacity(4 * dim + REPLY_BYTES, self._settings.max_memory_ratio)
         result = await self._create(self._job_spec(traceparent), capacity)
         if result.status == "different":
             raise KeyReusedError("This Idempotency-Key belongs to another job: send another key.")
         if result.status == "lost":
             raise UnavailableError("Redis has lost the inputs uploaded so far: send the job again.")
-        if result.status == "limited":
-            raise rate_limited_error(result.wait_ms, random.random())  # noqa: S311 - spreads clients
         if result.status == "full":
-            raise JobsFullError("There is no capacity for more jobs: try again later.", retry_after_s=FULL_RETRY_S)
+            raise _full_error()
+        if result.status == "same":
+            await self.discard()
+        await self._confirm(result)
+        return result.job_id
+
+    async def _confirm(self, result: jobs.CreateResult) -> None:
+        """Waits until a job is durable. Raises NotDurableError, RedisUnreachableError, and may cancel the job then."""
+        store, settings = self._job_store, self._settings
         try:
-            await self._job_store.durability.confirm(settings.durability, settings.durable_s)
+            await store.durability.confirm(settings.durability, settings.durable_s)
         except (NotDurableError, RedisUnreachableError):
             # With an idempotency key, another request may have received the id of the job, and rely on the job.
             if result.status == "ok" and not self._request.idempotency:
                 with suppress(RedisUnreachableError):
-                    await jobs.cancel(self._job_store.upload_connection, self._job_store.keys, result.job_id)
+                    await jobs.cancel(store.upload_connection, store.keys, result.job_id)
             raise
-        return result.job_id
 
     async def discard(self) -> None:
-        """Removes the uploaded inputs if Redis answers; otherwise they expire after jobs.UPLOAD_TTL_MS."""
+        """Removes the uploaded inputs if Redis answers; otherwise they expire after job_uploads.UPLOAD_TTL_MS."""
+        store = self._job_store
         with suppress(RedbatchError):
-            await jobs.discard_upload(self._job_store.upload_connection, self._job_store.keys, self.job_id)
+            await job_uploads.discard(store.upload_connection, store.keys, self.job_id, self._request.limits)
+
+    def _quota_error(self, wait_ms: int) -> RedbatchError:
+        limits = self._request.limits
+        max_daily_tokens = 0 if limits is None else limits.quota.daily_tokens
+        return quota_error(self._cost, max_daily_tokens, wait_ms, random.random())  # noqa: S311 - spreads clients
 
     async def _create(self, spec: JobSpec, capacity: JobCapacity) -> jobs.CreateResult:
         """Creates the job; repeats the call if its answer was lost, which creates no second job."""
@@ -187,30 +217,37 @@ class JobUpload:
             lane=self._request.lane,
             timeout_ms=int(timeout_s * 1000),
             ttl_ms=int(settings.ttl_s * 1000),
-            idempotency=_digest(f"{tenant}\0{self._request.idempotency}") if self._request.idempotency else "",
+            idempotency=self._idempotency,
             digest=self._digest.hexdigest(),
-            cost=self._cost,
-            limits=self._request.limits,
             traceparent=traceparent,
             op=self.op,
+            failures=self._num_failures,
             max_inline_bytes=settings.inline_bytes(self.op),
         )
 
     def _add_inputs(self, inputs: Sequence[JobInput]) -> None:
-        """Turns inputs into entries of up to MAX_ENTRY_BYTES for functions; invalid inputs become failures."""
-        valid: list[Input] = []
-        for each in [*inputs, None]:
-            if isinstance(each, Input):
-                valid.append(each)
+        """Turns inputs into entries of up to MAX_ENTRY_BYTES for functions; invalid inputs become failures.
+
+        Neighbours with the same error share a failure, which ends with the entry that they would be in: so a reader of
+        results finds each failure at a position where it looks for an entry.
+        """
+        for error, group in groupby(inputs, _error_of):
+            part = tuple(group)
+            if error is not None:
+                self._add_failure(len(part), *error)
                 continue
-            if valid:
-                for _, part in split_inputs(tuple(valid), len(valid), by_bytes=self.op == PREDICT):
-                    self._add_entry(part)
-                valid = []
-            if each is not None:
-                self._digest.update(each.code.encode())
-                self._failures.append(Failure(self.job_id, self._num_inputs, 1, each.code, each.message))
-                self._num_inputs += 1
+            valid = cast("tuple[Input, ...]", part)
+            for _, values in split_inputs(valid, len(valid), by_bytes=self.op == PREDICT):
+                self._add_entry(values)
+
+    def _add_failure(self, n: int, code: str, message: str) -> None:
+        self._first_error = self._first_error or message
+        self._digest.update(code.encode() * n)
+        self._failures.append(Failure(self.job_id, self._num_inputs, n, code, message))
+        self._num_inputs += n
+        self._num_failed += n
+        self._cost += n * FAILED_INPUT_TOKENS
+        self._bytes += len(message) + ELEMENT_BYTES
 
     def _add_entry(self, inputs: Sequence[Input]) -> None:
         body = encode_body(Body(self.op, tuple(inputs), self._request.options))
@@ -219,17 +256,50 @@ class JobUpload:
         self._new_entries.append(NewEntry(self._num_inputs, len(inputs), cost, body))
         self._num_inputs += len(inputs)
         self._cost += cost
-        self._bytes += len(body)
+        self._portion_bytes += len(body)
+        self._bytes += len(body) + ELEMENT_BYTES
 
     async def _flush(self) -> None:
-        if self._new_entries or self._failures:
-            self._num_entries += len(self._new_entries)
-            self._num_failed += len(self._failures)
-            await jobs.upload(
-                self._job_store.upload_connection, self._job_store.keys, self.job_id, self._new_entries, self._failures
+        new_entries, failures = self._new_entries, self._failures
+        self._new_entries, self._failures, self._portion_bytes, self._flushed_at = [], [], 0, time.monotonic()
+        if self._is_known or not (new_entries or failures):
+            return
+        self._num_entries += len(new_entries)
+        self._num_failures += len(failures)
+        store = self._job_store
+        result = await job_uploads.upload(
+            store.upload_connection, store.keys, self._reservation(), new_entries, failures
+        )
+        if result.status == "known":
+            self._is_known = True
+        elif result.status == "limited":
+            raise self._quota_error(result.wait_ms)
+        elif result.status == "full":
+            raise _full_error()
+        elif result.status == "share":
+            raise TooManyJobsError(
+                "This tenant has its share of the jobs, inputs or bytes that may be open at a time: try again when "
+                "some of its jobs have ended.",
+                retry_after_s=FULL_RETRY_S,
             )
-            self._new_entries, self._failures, self._bytes, self._flushed_at = [], [], 0, time.monotonic()
+
+    def _reservation(self) -> UploadReservation:
+        return UploadReservation(
+            job_id=self.job_id,
+            inputs=self._num_inputs - self._num_failed,
+            bytes=self._bytes,
+            tokens=self._cost,
+            tenant=self._request.tenant,
+            limits=self._request.limits,
+            bounds=self._settings.bounds,
+            idempotency=self._idempotency,
+        )
 
 
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
+def _full_error() -> JobsFullError:
+    return JobsFullError("There is no capacity for more jobs: try again later.", retry_after_s=FULL_RETRY_S)
+
+
+def _error_of(value: JobInput) -> tuple[str, str] | None:
+    """Returns code and message of the error of an invalid input, None for a valid one."""
+    return (value.code, value.message) if isinstance(value, RequestError) else None

@@ -75,11 +75,11 @@ class GatewayClient:
         method: str,
         path: str,
         *,
-        allowed: Collection[int] = (),
+        allowed: Collection[int | str] = (),
         timeout_s: float = REQUEST_TIMEOUT_S,
         **options: Any,  # noqa: ANN401 - those of httpx
     ) -> httpx.Response:
-        """Returns an answer that is a success or has one of the `allowed` statuses; retries after a temporary error.
+        """Returns an answer that is a success or has an `allowed` status or code; retries after a temporary error.
 
         Raises RequestRefusedError for a permanent error, or after MAX_TRIES; at once if nothing has answered yet,
         because the URL may be wrong.
@@ -100,7 +100,7 @@ class GatewayClient:
             pause_s *= 2
 
     async def _send(
-        self, method: str, path: str, allowed: Collection[int], timeout_s: float, options: Mapping[str, Any]
+        self, method: str, path: str, allowed: Collection[int | str], timeout_s: float, options: Mapping[str, Any]
     ) -> httpx.Response | _Failure:
         timeout = httpx.Timeout(timeout_s, connect=CONNECT_TIMEOUT_S)
         try:
@@ -110,7 +110,7 @@ class GatewayClient:
                 return _Failure(self._not_connected(error), is_permanent=True)
             return _Failure(RequestRefusedError(f"{self.url}: {type(error).__name__} {error}".strip()))
         self._was_connected = True
-        if answer.is_success or answer.status_code in allowed:
+        if answer.is_success or answer.status_code in allowed or error_of(answer)[0] in allowed:
             return answer
         retry_after_s = float(answer.headers.get("retry-after", 0))
         is_quota = answer.status_code == httpx.codes.TOO_MANY_REQUESTS and retry_after_s <= MAX_QUOTA_WAIT_S

@@ -13,13 +13,20 @@ import orjson
 from numpy.typing import NDArray
 
 from redbatch.embed.checkpoint import Checkpoint
-from redbatch.embed.gateway_client import NOT_FOUND, GatewayClient, RequestRefusedError
+from redbatch.embed.gateway_client import NOT_FOUND, GatewayClient, RequestRefusedError, error_of
 from redbatch.embed.session import DoneCallback, Embedded
 
 LONG_POLL_S = 1
 FINAL_WAIT_S = 5.0
+NOTHING_TO_RUN = "nothing_to_run"
+"""Code of the refusal of a job of which no text can be embedded: each of its texts has failed."""
+
 MAX_CREATIONS = 5
 """Maximum number of jobs for one slice: a lost job, for example after Redis lost its data, is created again."""
+
+
+class _NothingToRunError(Exception):
+    """No text of a slice can be embedded."""
 
 
 class JobState(NamedTuple):
@@ -58,7 +65,10 @@ class JobEmbedder:
     async def embed(self, number: int, texts: Sequence[str], on_done: DoneCallback) -> Embedded:
         """Returns the vectors of the texts of a slice. Raises RequestRefusedError."""
         for creation in range(MAX_CREATIONS):
-            path = await self._create(number, texts, f"{self._checkpoint.idempotency_key(number)}-{creation}")
+            try:
+                path = await self._create(number, texts, f"{self._checkpoint.idempotency_key(number)}-{creation}")
+            except _NothingToRunError as error:
+                return Embedded(np.empty((len(texts), 0), dtype="<f4"), dict.fromkeys(range(len(texts)), str(error)))
             state = await self._wait_until_ended(path, on_done)
             vectors = None if state is None or state.status == "cancelled" else await self._vectors(path)
             if state is not None and vectors is not None:
@@ -83,7 +93,11 @@ class JobEmbedder:
     async def _post(self, number: int, texts: Sequence[str], idempotency_key: str) -> str:
         headers = {"content-type": "application/x-ndjson", "idempotency-key": idempotency_key}
         lines = b"".join(orjson.dumps(text, option=orjson.OPT_APPEND_NEWLINE) for text in texts)
-        answer = await self._client.request("POST", "/jobs", content=lines, headers=headers, params=self._fields)
+        answer = await self._client.request(
+            "POST", "/jobs", allowed=(NOTHING_TO_RUN,), content=lines, headers=headers, params=self._fields
+        )
+        if not answer.is_success:
+            raise _NothingToRunError(": ".join(error_of(answer)))
         path = f"/jobs/{answer.json()['id']}"
         self._checkpoint.record_job(number, f"{self._client.url}{path}")
         return path

@@ -54,7 +54,7 @@ def show(
 
 @app.command()
 def cancel(job_id: JobId, redis_url: RedisUrl = None, queue: QueueName = None, up: UpPort = None) -> None:
-    """Cancel a job, and delete its inputs and its results."""
+    """Cancel a job, also one that has ended, and delete its inputs and its results."""
     from redbatch.jobs.command import cancel_job
     from redbatch.queue_target import QueueTarget
 

@@ -61,12 +61,15 @@ def show_job(target: QueueTarget, public_id: str, *, in_json: bool) -> int:
 
 
 def cancel_job(target: QueueTarget, public_id: str) -> int:
-    """Cancels a job."""
+    """Cancels a job, or deletes the results of one that has ended."""
 
     async def task(connection: RedisConnection, keys: Keys, job: Job) -> int:
         status = await jobs.cancel(connection, keys, job.job_id)
+        if status == "cancelled":
+            return report_failure(f"{public_id} is already cancelled")
         if status in jobs.FINAL_STATUSES:
-            return report_failure(f"{public_id} has already ended: it is {status}")
+            typer.echo(f"{public_id}: its results are deleted; it was {status}")
+            return 0
         typer.echo(f"{public_id}: cancelled, {job.done:,} of {job.n:,} inputs were done")
         return 0
 

@@ -1,4 +1,5 @@
--- Job cancel: ends a job whose result is no longer wanted, and removes its entries from the lane.
+-- Job cancel: ends a job whose result is no longer wanted, and removes its entries from the lane. Of a job that has ended,
+-- it removes the results.
 --
 -- KEYS[1]   backlog hash      KEYS[2] open jobs      KEYS[3] hash of what jobs are owed      KEYS[4] results stream
 -- KEYS[5..] lanes, in the order of keys.LANES
@@ -8,7 +9,7 @@
 --   group        consumer group
 --   max_results  maximum results kept in the results stream
 --
--- Returns the job's previous status, or nil if there is no such job. A job that has ended is not changed.
+-- Returns the job's previous status, or nil if there is no such job.
 local job_prefix, job_id, group, max_results = unpack(ARGV, 1, 4)
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -22,5 +23,8 @@ if status == 'queued' or status == 'running' then
   redis.call('UNLINK', job_key .. ':out')
   end_job(jobs, job_id, 'cancelled', now)
   write_counts(KEYS[1], 1)
+elseif status == 'done' or status == 'failed' or status == 'expired' then
+  redis.call('UNLINK', job_key .. ':out', job_key .. ':failed')
+  redis.call('HSET', job_key, 'status', 'cancelled')
 end
 return status

@@ -1,13 +1,14 @@
 -- Job create: creates a job from the uploaded inputs, and moves the first of them into its lane.
 --
--- KEYS[1]   backlog hash      KEYS[2] open jobs      KEYS[3] hash of what jobs are owed      KEYS[4] results stream
--- KEYS[5]   epoch      KEYS[6] all jobs      KEYS[7] record of the idempotency key, or the job where there is none
--- KEYS[8]   tenants hash      KEYS[9..] lanes, in the order of keys.LANES
+-- KEYS[1]   backlog hash      KEYS[2] open jobs      KEYS[3] hash of what jobs are owed      KEYS[4] epoch
+-- KEYS[5]   all jobs      KEYS[6] record of the idempotency key, or the job where there is none
+-- KEYS[7]   hash of uploads      KEYS[8..] lanes, in the order of keys.LANES
 -- ARGV: JobCreateArguments
 --   job_prefix        prefix of the keys of jobs
 --   job_id            id of the job
 --   num_entries       uploaded entries
---   num_failed        uploaded replies: one for each input that cannot be run
+--   num_failures      uploaded replies, each for consecutive inputs that cannot be run
+--   num_failed        inputs that cannot be run, fewer than all
 --   num_inputs        inputs, including those that cannot be run
 --   per_entry         maximum inputs in an entry
 --   owner             owner
@@ -17,33 +18,27 @@
 --   ttl_ms            how long its results are kept
 --   entry_grace_ms    how long its entries outlive it
 --   digest            digest of the request, or "" without an idempotency key
---   max_owed_inputs   maximum inputs of all jobs without a result
 --   result_bytes      bytes of the result of each input
 --   memory_ratio      share of maxmemory that may be used, including these results
 --   max_lane_entries  maximum entries of jobs in the lanes
 --   max_lane_tokens   maximum tokens of jobs in the lanes
 --   max_lane_bytes    about the maximum bytes of jobs in the lanes; one entry may exceed it
---   max_results       maximum results kept in the results stream
---   cost              tokens of all inputs
---   limits            limits of the tenant (see tenant_limits.lua), or "" for none
 --   traceparent       traceparent, or ""
 --   op                operation on each input
 --   max_inline_bytes  maximum bytes of results in the results stream; 0: always a link; -1: neither
 --
 -- Returns {"ok"}; {"same", id, "1" or "0": whether the requests are equal} if the idempotency key is known and its job
--- still exists; {"lost"} if not all inputs are there; {"full"} if too much is owed; {"limited", ms} if the tenant may
--- create this job after that time.
--- The upload stays, except after "same" and "lost". A call that is repeated (its reply was lost) returns "ok" again, and
--- changes nothing.
-local job_prefix, job_id, num_entries, num_failed, num_inputs, per_entry, owner, tenant, lane, timeout_ms, ttl_ms,
-      entry_grace_ms, digest, max_owed_inputs, result_bytes, memory_ratio, max_lane_entries, max_lane_tokens,
-      max_lane_bytes, max_results, cost, limits, traceparent, op, max_inline_bytes = unpack(ARGV, 1, 25)
-local MAX_OPEN_JOBS = 2000  -- each open job is checked once a second
+-- still exists; {"lost"} if not all inputs are there; {"full"} if the results would not fit into memory.
+-- The upload stays, except after "ok". A call that is repeated (its reply was lost) returns "ok" again, and changes
+-- nothing.
+local job_prefix, job_id, num_entries, num_failures, num_failed, num_inputs, per_entry, owner, tenant, lane,
+      timeout_ms, ttl_ms, entry_grace_ms, digest, result_bytes, memory_ratio, max_lane_entries, max_lane_tokens,
+      max_lane_bytes, traceparent, op, max_inline_bytes = unpack(ARGV, 1, 22)
+local MAX_LISTED_JOBS = 2000
 local job_key = job_prefix .. job_id
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local jobs = {open = KEYS[2], owed = KEYS[3], results = KEYS[4], prefix = job_prefix,
-              max_results = max_results, lanes = {unpack(KEYS, 9)}}
+local jobs = {open = KEYS[2], owed = KEYS[3], prefix = job_prefix, lanes = {unpack(KEYS, 8)}}
 
 local parts = {'', ':in', ':todo', ':out', ':failed'}
 for i, part in ipairs(parts) do
@@ -55,15 +50,14 @@ if status and status ~= 'uploading' then
   return {'ok'}
 end
 if digest ~= '' then
-  local known = redis.call('HMGET', KEYS[7], 'id', 'digest')
+  local known = redis.call('HMGET', KEYS[6], 'id', 'digest')
   if known[1] and redis.call('EXISTS', job_prefix .. known[1]) == 1 then
-    redis.call('UNLINK', unpack(parts))
     return {'same', known[1], known[2] == digest and '1' or '0'}
   end
 end
-if redis.call('HLEN', job_key .. ':in') ~= tonumber(num_entries)
-   or redis.call('HLEN', job_key .. ':out') ~= tonumber(num_failed) then
-  redis.call('UNLINK', unpack(parts))
+local upload = redis.call('HGET', KEYS[7], job_id)
+if not upload or redis.call('HLEN', job_key .. ':in') ~= tonumber(num_entries)
+   or redis.call('HLEN', job_key .. ':out') ~= tonumber(num_failures) then
   return {'lost'}
 end
 
@@ -72,24 +66,16 @@ local owed = tonumber(redis.call('HGET', KEYS[3], 'inputs') or 0) + inputs - fai
 local memory = redis.call('INFO', 'memory')
 local used, max = string.match(memory, 'used_memory:(%d+)'), tonumber(string.match(memory, 'maxmemory:(%d+)'))
 local no_memory = max > 0 and used + owed * result_bytes > max * memory_ratio
-if no_memory or owed > tonumber(max_owed_inputs) or redis.call('ZCARD', KEYS[2]) >= MAX_OPEN_JOBS then
+if no_memory then
   return {'full'}
 end
 
-if limits ~= '' then
-  local account, parsed = load_tenant(KEYS[8], tenant, limits, now)
-  local wait_ms = wait_ms_for(account, parsed, tonumber(cost), now)
-  if wait_ms > 0 then
-    return {'limited', wait_ms}
-  end
-  -- The share of the first lane is not charged: jobs in that lane are paced.
-  charge(account, parsed, tonumber(cost), false)
-end
-
 local expires = now + timeout_ms
+upload = take_upload(KEYS[3], KEYS[7], job_id, false)
 redis.call('HSET', job_key, 'status', 'queued', 'owner', owner, 'tenant', tenant, 'lane', lane, 'n', inputs,
            'per_entry', per_entry, 'op', op, 'max_inline_bytes', max_inline_bytes, 'done', 0, 'failed', failed,
            'created_ms', string.format('%d', now), 'expires_ms', string.format('%d', expires), 'ttl_ms', ttl_ms,
+           'bytes', upload.bytes, 'held_inputs', upload.inputs, 'held_bytes', upload.bytes,
            'entry_deadline_ms', string.format('%d', expires + entry_grace_ms))
 if traceparent ~= '' then
   redis.call('HSET', job_key, 'traceparent', traceparent)
@@ -97,20 +83,15 @@ end
 for _, key in ipairs(parts) do
   redis.call('PERSIST', key)
 end
-if not redis.call('GET', KEYS[5]) then
-  redis.call('SET', KEYS[5], time[1] .. '.' .. time[2])
+if not redis.call('GET', KEYS[4]) then
+  redis.call('SET', KEYS[4], time[1] .. '.' .. time[2])
 end
 if digest ~= '' then
-  redis.call('HSET', KEYS[7], 'id', job_id, 'digest', digest)
-  redis.call('PEXPIRE', KEYS[7], string.format('%d', timeout_ms + ttl_ms))
+  redis.call('HSET', KEYS[6], 'id', job_id, 'digest', digest)
+  redis.call('PEXPIRE', KEYS[6], string.format('%d', timeout_ms + ttl_ms))
 end
-redis.call('ZADD', KEYS[6], string.format('%d', now), job_id)
-redis.call('ZREMRANGEBYRANK', KEYS[6], 0, -MAX_OPEN_JOBS - 1)  -- this list is for people, who look at the latest jobs
-write_tenants(KEYS[8], now)
-if inputs == failed then
-  end_job(jobs, job_id, 'failed', now)
-  return {'ok'}
-end
+redis.call('ZADD', KEYS[5], string.format('%d', now), job_id)
+redis.call('ZREMRANGEBYRANK', KEYS[5], 0, -MAX_LISTED_JOBS - 1)  -- this list is for people, who look at the latest jobs
 redis.call('HINCRBY', KEYS[3], 'inputs', inputs - failed)
 -- The job starts level with the job that has received the fewest tokens.
 local first = redis.call('ZRANGE', KEYS[2], 0, 0, 'WITHSCORES')

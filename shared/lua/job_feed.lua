@@ -2,7 +2,7 @@
 -- expired jobs, adds entries again that are in no lane any more, and removes old records.
 --
 -- KEYS[1]   backlog hash      KEYS[2] open jobs      KEYS[3] hash of what jobs are owed      KEYS[4] results stream
--- KEYS[5]   all jobs      KEYS[6..] lanes, in the order of keys.LANES
+-- KEYS[5]   all jobs      KEYS[6] hash of uploads      KEYS[7..] lanes, in the order of keys.LANES
 -- ARGV: JobFeedArguments
 --   job_prefix         prefix of the keys of jobs
 --   max_lane_entries   maximum entries of jobs in the lanes
@@ -19,7 +19,7 @@ local job_prefix, max_lane_entries, max_lane_tokens, max_lane_bytes, group, max_
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local jobs = {open = KEYS[2], owed = KEYS[3], results = KEYS[4], prefix = job_prefix, group = group,
-              max_results = max_results, lanes = {unpack(KEYS, 6)}}
+              max_results = max_results, lanes = {unpack(KEYS, 7)}}
 local num_restored, num_expired = 0, 0
 
 -- Adds entries of a job again that are recorded in `:fed` and in no lane: the stream, or the entry, was deleted by hand.
@@ -40,11 +40,56 @@ local function restore_entries(id)
   return #fed / 2, tokens, bytes
 end
 
--- Checks all open jobs, and counts again what they are owed: the counters may have drifted if keys were deleted by hand.
+-- Adds to the amounts that a tenant holds.
+local function count_held(held, tenant, inputs, bytes, upload_bytes)
+  local amounts = held[tenant] or {jobs = 0, job_inputs = 0, job_bytes = 0, upload_bytes = 0}
+  held[tenant] = amounts
+  amounts.jobs, amounts.job_inputs = amounts.jobs + 1, amounts.job_inputs + inputs
+  amounts.job_bytes, amounts.upload_bytes = amounts.job_bytes + bytes, amounts.upload_bytes + upload_bytes
+end
+
+-- Counts what an open job holds: less, as its inputs get their results.
+local function count_job(held, id, fields)
+  local inputs = fields[2] - fields[3] - fields[4]
+  local bytes = math.ceil((fields[6] or 0) * inputs / fields[2])
+  if inputs ~= tonumber(fields[7] or 0) then
+    redis.call('HSET', jobs.prefix .. id, 'held_inputs', inputs, 'held_bytes', bytes)
+  end
+  count_held(held, fields[5] or '', inputs, bytes, 0)
+end
+
+-- Counts what uploads reserve, and removes those that have expired: their gateways have died.
+local function count_uploads(held)
+  local all = redis.call('HGETALL', KEYS[6])
+  for i = 1, #all, 2 do
+    local upload = parse_upload(all[i + 1])
+    if upload and upload.expires_ms >= now then
+      count_held(held, upload.tenant, upload.inputs, upload.bytes, upload.bytes)
+    else
+      redis.call('HDEL', KEYS[6], all[i])
+    end
+  end
+end
+
+-- Writes what tenants hold, in place of what was counted before.
+local function write_held(held)
+  for _, field in ipairs(redis.call('HKEYS', jobs.owed)) do
+    if KINDS[string.match(field, '^%S+')] then
+      redis.call('HDEL', jobs.owed, field)
+    end
+  end
+  for tenant, amounts in pairs(held) do
+    add_held(jobs.owed, tenant, amounts)
+  end
+end
+
+-- Checks all open jobs, and counts again what they hold and are owed: the counters may have drifted if keys were deleted
+-- by hand.
 local function check_jobs()
-  local inputs, entries, tokens, bytes = 0, 0, 0, 0
+  local held, inputs, entries, tokens, bytes = {}, 0, 0, 0, 0
   for _, id in ipairs(redis.call('ZRANGE', jobs.open, 0, -1)) do
-    local fields = redis.call('HMGET', jobs.prefix .. id, 'expires_ms', 'n', 'done', 'failed')
+    local fields = redis.call('HMGET', jobs.prefix .. id, 'expires_ms', 'n', 'done', 'failed', 'tenant', 'bytes',
+                              'held_inputs')
     if not fields[1] then
       redis.call('ZREM', jobs.open, id)
     elseif now >= tonumber(fields[1]) then
@@ -55,8 +100,11 @@ local function check_jobs()
       local job_entries, job_tokens, job_bytes = restore_entries(id)
       inputs, entries = inputs + fields[2] - fields[3] - fields[4], entries + job_entries
       tokens, bytes = tokens + job_tokens, bytes + job_bytes
+      count_job(held, id, fields)
     end
   end
+  count_uploads(held)
+  write_held(held)
   redis.call('HSET', jobs.owed, 'inputs', inputs, 'entries', entries, 'tokens', tokens, 'bytes', bytes,
              'looked_ms', string.format('%d', now))
   for _, id in ipairs(redis.call('ZRANGE', KEYS[5], 0, 63)) do  -- the oldest

@@ -1,22 +1,104 @@
--- Job upload: stores inputs of a job that does not exist yet.
+-- Job upload: stores inputs of a job that does not exist yet, after it has reserved quota and room for them.
 --
--- KEYS[1]   the job
+-- KEYS[1]   the job      KEYS[2] hash of what jobs are owed      KEYS[3] hash of uploads      KEYS[4] tenants hash
+-- KEYS[5]   record of the idempotency key, or the job where there is none
 -- ARGV: JobUploadArguments
---   ttl_ms       lifetime of the upload, unless more inputs come or the job is created
---   num_entries  number of entries that follow
+--   job_prefix        prefix of the keys of jobs
+--   job_id            id of the job
+--   ttl_ms            lifetime of the upload, unless more inputs come or the job is created
+--   tenant            tenant, or ""
+--   limits            limits of the tenant (see tenant_limits.lua), or "" for none
+--   inputs            inputs that can run, of the whole upload with this call
+--   bytes             bytes of all inputs and errors, of the whole upload with this call
+--   tokens            tokens of all inputs, of the whole upload with this call
+--   max_jobs          maximum jobs that have not ended, with uploads
+--   max_inputs        maximum inputs of these
+--   max_bytes         maximum bytes of these
+--   max_upload_bytes  maximum bytes of uploads
+--   tenant_share      share of each maximum for one tenant of weight 1 that is alone
+--   num_entries       number of entries that follow
 -- then, num_entries times, JobElementRow
---   position     position of the entry's first input
---   element      element of `:in` (see job_lanes.lua)
--- then, to the end, JobReplyRow: one for each input that cannot be run
---   position     position of the input
---   reply        the encoded error
--- Also writes the keys beside the job, of the same slot.
+--   position          position of the entry's first input
+--   element           element of `:in` (see job_lanes.lua)
+-- then, to the end, JobReplyRow: each for consecutive inputs that cannot be run
+--   position          position of the first of them
+--   reply             the encoded error
+-- Also writes the keys beside the job, of the same slot, and reads the job of the idempotency key.
 --
--- Returns the number of entries and of replies that are there.
-local ttl_ms, num_entries = unpack(ARGV, 1, 2)
+-- Returns {"ok"}; {"known"} if there is a job of the idempotency key; {"full"} if a maximum is reached; {"share"} if the
+-- tenant has its share of one; {"limited", ms} if the tenant may upload this after that time. Only "ok" stores anything.
+-- The amounts are those of the whole upload, so a call that is repeated (its reply was lost) reserves nothing twice.
+local job_prefix, job_id, ttl_ms, tenant, limits, inputs, bytes, tokens, max_jobs, max_inputs, max_bytes,
+      max_upload_bytes, tenant_share, num_entries = unpack(ARGV, 1, 14)
+local FIRST_ROW = 15
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local owed, uploads = KEYS[2], KEYS[3]
+local maxima = {jobs = max_jobs, job_inputs = max_inputs, job_bytes = max_bytes, upload_bytes = max_upload_bytes}
+
+-- Returns why a tenant may not hold more; nil if it may. It may hold up to `factor` times what stays free: so any number
+-- of tenants share a maximum by weight, and a part is left for the next. A tenant without a job may have the last one.
+local function find_refusal(more, factor)
+  for kind, amount in pairs(more) do
+    local held = redis.call('HMGET', owed, kind, kind .. ' ' .. tenant)
+    local maximum, own = tonumber(maxima[kind]), tonumber(held[2] or 0) + amount
+    local free = maximum - tonumber(held[1] or 0) - amount
+    if amount > 0 and free < 0 and not (factor and own > factor / (1 + factor) * maximum) then
+      return 'full'
+    elseif amount > 0 and factor and own > factor * free and not (kind == 'jobs' and own == 1 and free >= 0) then
+      return 'share'
+    end
+  end
+end
+
+-- Removes the uploads that have expired: their gateways have died. Returns whether there were any.
+local function remove_expired()
+  local found, all = false, redis.call('HGETALL', uploads)
+  for i = 1, #all, 2 do
+    local upload = parse_upload(all[i + 1])
+    if not upload or upload.expires_ms < now then
+      found = true
+      take_upload(owed, uploads, all[i], true)
+      redis.call('HDEL', uploads, all[i])
+    end
+  end
+  return found
+end
+
+local known = KEYS[5] ~= KEYS[1] and redis.call('HGET', KEYS[5], 'id')
+if known and redis.call('EXISTS', job_prefix .. known) == 1 then
+  return {'known'}
+end
+local saved = parse_upload(redis.call('HGET', uploads, job_id))
+local account, parsed, factor
+if limits ~= '' then
+  account, parsed = load_tenant(KEYS[4], tenant, limits, now)
+  local share = tonumber(tenant_share)
+  factor = share < 1 and share / (1 - share) * parsed[4]
+end
+local reserved = saved or {inputs = 0, bytes = 0, tokens = 0, day = 0}
+local more_bytes = bytes - reserved.bytes
+local more_jobs = saved and 0 or 1
+local more = {jobs = more_jobs, job_inputs = inputs - reserved.inputs, job_bytes = more_bytes, upload_bytes = more_bytes}
+local refusal = find_refusal(more, factor)
+if refusal and remove_expired() then
+  refusal = find_refusal(more, factor)
+end
+if refusal then
+  return {refusal}
+end
+if account then
+  refund(account, reserved.tokens, reserved.day)  -- the whole is checked, and charged, as if it came at once
+  local wait_ms = wait_ms_for(account, parsed, tonumber(tokens), now)
+  if wait_ms > 0 then
+    return {'limited', wait_ms}
+  end
+  charge(account, parsed, tonumber(tokens), false)
+end
+
 local entries, replies = KEYS[1] .. ':in', KEYS[1] .. ':out'
-local first_reply = 3 + 2 * num_entries
-for at = 3, first_reply - 1, 2 do
+local first_reply = FIRST_ROW + 2 * num_entries
+for at = FIRST_ROW, first_reply - 1, 2 do
   local position, element = unpack(ARGV, at, at + 1)
   if redis.call('HSET', entries, position, element) == 1 then
     redis.call('RPUSH', KEYS[1] .. ':todo', position)
@@ -32,4 +114,8 @@ redis.call('HSET', KEYS[1], 'status', 'uploading')
 for _, part in ipairs({'', ':in', ':todo', ':out', ':failed'}) do
   redis.call('PEXPIRE', KEYS[1] .. part, ttl_ms)
 end
-return {redis.call('HLEN', entries), redis.call('HLEN', replies)}
+add_held(owed, tenant, more)
+redis.call('HSET', uploads, job_id, string.format('%.0f %s %s %s %.0f %s', now + ttl_ms, inputs, bytes,
+                                                  account and tokens or '0', account and account.day or 0, tenant))
+write_tenants(KEYS[4], now)
+return {'ok'}

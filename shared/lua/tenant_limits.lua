@@ -48,10 +48,11 @@ local function load_tenant(key, name, text, now)
 end
 
 -- Returns after how many ms a tenant may use these tokens; 0: now. A request that costs more than its bucket holds
--- passes when the bucket is full, and the next request waits accordingly longer.
+-- passes when the bucket is full, and the next request waits accordingly longer. What is left of the day is never
+-- exceeded, so a request of more than a whole day's tokens waits for ever: the caller knows, and says so.
 local function wait_ms_for(account, limits, cost, now)
   local max_a_day = limits[3]
-  if max_a_day > 0 and account.used > 0 and account.used + cost > max_a_day then
+  if max_a_day > 0 and account.used + cost > max_a_day then
     return (account.day + 1) * DAY_MS - now
   end
   local missing = math.min(cost, limits[2]) - account.bucket
@@ -75,6 +76,15 @@ local function charge(account, limits, cost, in_first)
   end
   if in_first then
     account.share = account.share - cost
+  end
+end
+
+-- Gives a tenant back the tokens that it was charged on a day: what they were for is not to run, or is charged again.
+local function refund(account, tokens, day)
+  account.is_charged = true
+  account.bucket = account.bucket + tokens
+  if account.day == day then
+    account.used = math.max(0, account.used - tokens)
   end
 end
 

@@ -131,3 +131,18 @@ async def test_a_gateway_that_restarts_is_retried(cluster: GatewayCluster, tmp_p
     done = await running
     assert done.returncode == 0, done.stderr
     check_rows(np.load(out), texts)
+
+
+async def test_a_slice_without_an_embeddable_text_is_a_failure(cluster: GatewayCluster, tmp_path: Path) -> None:
+    """The gateway refuses its job; its rows are empty, each with an error, and the other slices have their vectors."""
+    gateway, _ = await asyncio.gather(cluster.start_gateway(max_input_chars=100), cluster.start_worker())
+    source, out = tmp_path / "texts.txt", tmp_path / "vectors.npy"
+    source.write_text("\n".join([*["x" * 101] * 10, *(f"text {i}" for i in range(10))]))
+    done = await embed(gateway, source, out, "--slice", "10")
+    assert done.returncode == 1, done.stderr
+    vectors = np.load(out)
+    assert np.isnan(vectors[:10]).all()
+    check_rows(vectors[10:], [f"text {i}" for i in range(10)])
+    faults = [json.loads(line) for line in (tmp_path / "vectors.npy.errors.jsonl").read_text().splitlines()]
+    assert [each["line"] for each in faults] == list(range(1, 11))
+    assert "101 characters" in faults[0]["error"]

@@ -153,8 +153,8 @@ def test_only_invalid_texts_of_a_job_fail(served: GatewayProcess) -> None:
             assert vector is None or vector_bytes(vector) == null_vector(texts[index])
         whole = np.load(io.BytesIO(client.get(new_job["result_url"], **NPY).content))
         assert sorted(np.flatnonzero(np.isnan(whole).any(axis=1))) == [0, 17, 49]
-    empty = client.wait_until_ended(client.job_of(client.post({"text": ""})))
-    assert (empty["status"], empty["failed"]) == ("failed", 1)
+    for refused in (client.post({"texts": ["", ""]}), client.post_lines(["x" * 200_000, ""])):
+        assert (refused.status_code, error_of(refused)["code"]) == (400, "nothing_to_run")
 
 
 def test_an_idempotency_key_returns_the_same_job(served: GatewayProcess) -> None:

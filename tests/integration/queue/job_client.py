@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from shared import job_results, jobs
+from shared import job_results, job_uploads, jobs
 from shared.codec import encode_body
 from shared.connection import RedisConnection
 from shared.feed_window import FeedWindow
+from shared.job_uploads import UploadReservation, UploadResult
 from shared.jobs import CreateResult, FeedResult, Job, JobCapacity, JobSpec
 from shared.keys import Keys
-from shared.messages import EMBED, Body, NewEntry, Vectors
+from shared.messages import EMBED, Body, Failure, NewEntry, Vectors
 
-CAPACITY = JobCapacity(10_000, 1_600, 0.9)
+CAPACITY = JobCapacity(1_600, 0.9)
 WINDOW = FeedWindow(1_024, 10**9)
 PER_ENTRY = 4
 
@@ -33,8 +35,16 @@ class JobClient:
         """Uploads the inputs of a job; each text names its index."""
         job_id = job_id or secrets.token_hex(16)
         new_entries = [self.new_entry(start, min(PER_ENTRY, inputs - start)) for start in range(0, inputs, PER_ENTRY)]
-        await jobs.upload(self.connection, self.keys, job_id, new_entries)
+        assert (
+            await self.reserve(UploadReservation(job_id, inputs, 50 * inputs, tenant="ann"), new_entries)
+        ).status == "ok"
         return JobSpec(job_id, len(new_entries), 0, inputs, PER_ENTRY, "ann", "ann")
+
+    async def reserve(
+        self, reservation: UploadReservation, new_entries: Sequence[NewEntry] = (), failed: Sequence[Failure] = ()
+    ) -> UploadResult:
+        """Uploads inputs."""
+        return await job_uploads.upload(self.connection, self.keys, reservation, new_entries, failed)
 
     def new_entry(self, start: int, n: int) -> NewEntry:
         """Returns an entry of a job; an input has ten tokens."""

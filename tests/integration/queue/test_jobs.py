@@ -13,12 +13,13 @@ import pytest
 import pytest_asyncio
 import redis.asyncio
 
-from shared import consumer, job_results, jobs
+from shared import consumer, job_results, job_uploads, jobs
 from shared.codec import decode_body, encode_binary, encode_body, encode_reply
 from shared.connection import QueueConnections
 from shared.consumer import ClaimBudget, CommitOptions, EntryAnswer, ReclaimQuery
 from shared.errors import RedisUnreachableError
 from shared.feed_window import FeedWindow
+from shared.job_uploads import UploadReservation
 from shared.jobs import CreateResult, JobCapacity, JobSpec
 from shared.keys import BULK, INTERACTIVE
 from shared.messages import BYTES, EMBED, PREDICT, Body, Entry, Failure, NewEntry, Vectors
@@ -49,9 +50,11 @@ def job_client(queue: QueueConnections, worker_queue: QueueConnections) -> JobCl
 
 @pytest_asyncio.fixture(autouse=True)
 async def end_jobs(queue: QueueConnections) -> AsyncIterator[None]:
-    """Ends the jobs that a test leaves open."""
+    """Ends the jobs and uploads that a test leaves open."""
     yield
     connection = queue.connection("end")
+    for job_id in await connection.call("HKEYS", queue.keys.uploads):
+        await job_uploads.discard(connection, queue.keys, job_id.decode())
     for each in await jobs.latest(connection, queue.keys, 100):
         await jobs.cancel(connection, queue.keys, each.job_id)
 
@@ -157,7 +160,7 @@ async def test_the_lanes_hold_a_bounded_number_of_bytes(job_client: JobClient, w
     """However few tokens the inputs have: those of functions count as one each, and may be megabytes."""
     body = encode_body(Body(PREDICT, (encode_binary(BYTES, bytes(1_000)),)))
     spec = JobSpec("a" * 32, 10, 0, 10, 1, "ann", "ann", op=PREDICT)
-    await jobs.upload(job_client.connection, job_client.keys, spec.job_id, [NewEntry(i, 1, 1, body) for i in range(10)])
+    await job_client.reserve(UploadReservation(spec.job_id, 10), [NewEntry(i, 1, 1, body) for i in range(10)])
     narrow = FeedWindow(1_024, 10**9, bytes=2_500)
     assert (await job_client.create(spec, narrow)).status == "ok"
     held: list[Entry] = []
@@ -235,31 +238,27 @@ async def test_an_idempotency_key_makes_one_job(job_client: JobClient) -> None:
         replace(await job_client.upload(4), idempotency="k" * 8, digest="d2")
     ) == CreateResult("different", first.job_id)
     assert [each.job_id for each in await jobs.latest(job_client.connection, job_client.keys, 10)] == [first.job_id]
-    assert await job_client.connection.call("EXISTS", f"{job_client.keys.job(second.job_id)}:in") == 0
 
 
 async def test_inputs_that_cannot_be_run(job_client: JobClient, worker: Worker) -> None:
-    """They have failed when the job is created; a job without other inputs has then ended."""
+    """They have failed when the job is created; neighbours share an error, and each of them has it."""
     job_id = secrets.token_hex(16)
-    new_entries = [job_client.new_entry(0, 2), job_client.new_entry(3, 1), job_client.new_entry(4, 4)]
-    bad = Failure(job_id, 2, 1, "invalid_request", "The text is empty.")
+    new_entries = [job_client.new_entry(0, 1), job_client.new_entry(3, 1), job_client.new_entry(4, 4)]
+    bad = Failure(job_id, 1, 2, "invalid_request", "The text is empty.")
     for _ in range(2):  # the reply to the first was lost
-        await jobs.upload(job_client.connection, job_client.keys, job_id, new_entries, [bad])
-    assert await job_client.create(JobSpec(job_id, 3, 1, 8, PER_ENTRY)) == CreateResult("ok", job_id)
-    assert (await job_client.job(job_id)).failed == 1
-    assert (await job_client.owed())["inputs"] == 7
+        assert (await job_client.reserve(UploadReservation(job_id, 6), new_entries, [bad])).status == "ok"
+    spec = JobSpec(job_id, 3, 2, 8, PER_ENTRY, failures=1)
+    assert await job_client.create(spec) == CreateResult("ok", job_id)
+    assert (await job_client.job(job_id)).failed == 2
+    assert (await job_client.owed())["inputs"] == 6
     entries = await claim(worker)
-    assert [(each.position, each.ref.n) for each in entries] == [(0, 2), (3, 1), (4, 4)]
+    assert [(each.position, each.ref.n) for each in entries] == [(0, 1), (3, 1), (4, 4)]
     await answer(worker, entries)
     job = await job_client.job(job_id)
-    assert (job.status, job.done, job.failed) == ("done", 7, 1)
-    assert await job_client.numbers(job) == [0, 1, 3, 4, 5, 6, 7]
+    assert (job.status, job.done, job.failed) == ("done", 6, 2)
+    assert await job_client.numbers(job) == [0, 3, 4, 5, 6, 7]
     found = await job_results.replies(job_client.connection, job_client.keys, job, 2, 4)
-    assert [(each.position, each.n, type(each)) for each in found] == [(2, 1, Failure), (3, 1, Vectors)]
-    none = secrets.token_hex(16)
-    await jobs.upload(job_client.connection, job_client.keys, none, [], [bad._replace(position=0)])
-    assert (await job_client.create(JobSpec(none, 0, 1, 1, PER_ENTRY))).status == "ok"
-    assert (await job_client.job(none)).status == "failed"
+    assert [(each.position, each.n, type(each)) for each in found] == [(1, 2, Failure), (3, 1, Vectors)]
     assert await job_client.owed() == {"inputs": 0, "entries": 0, "tokens": 0}
 
 
@@ -274,8 +273,8 @@ async def test_a_repeated_creation_changes_nothing(job_client: JobClient, bulk_l
 async def test_a_created_job_is_not_discarded(job_client: JobClient, bulk_lane: Lane) -> None:
     """Only an upload is discarded: a created job may be known to another client, even if its creator lost the reply."""
     job_id, unmade = await job_client.create_job(8), (await job_client.upload(8)).job_id
-    await jobs.discard_upload(job_client.connection, job_client.keys, job_id)
-    await jobs.discard_upload(job_client.connection, job_client.keys, unmade)
+    await job_uploads.discard(job_client.connection, job_client.keys, job_id)
+    await job_uploads.discard(job_client.connection, job_client.keys, unmade)
     assert (await job_client.job(job_id)).status == "queued"
     assert await bulk_lane.length() == 2
     parts = [f"{job_client.keys.job(unmade)}{part}" for part in ("", ":in", ":todo", ":out", ":failed")]
@@ -305,25 +304,22 @@ async def test_an_incomplete_upload_is_no_job(job_client: JobClient) -> None:
     assert await jobs.find(job_client.connection, job_client.keys, spec.job_id) is None
     unmade = await job_client.upload(8)
     assert await jobs.find(job_client.connection, job_client.keys, unmade.job_id) is None
-    assert 0 < await job_client.worker_connection.call("PTTL", job_client.keys.job(unmade.job_id)) <= jobs.UPLOAD_TTL_MS
-    await jobs.discard_upload(job_client.connection, job_client.keys, unmade.job_id)
+    ttl_ms = await job_client.worker_connection.call("PTTL", job_client.keys.job(unmade.job_id))
+    assert 0 < ttl_ms <= job_uploads.UPLOAD_TTL_MS
+    await job_uploads.discard(job_client.connection, job_client.keys, unmade.job_id)
     assert await job_client.owed() == {"inputs": 0, "entries": 0, "tokens": 0}
 
 
-async def test_jobs_are_bounded(job_client: JobClient, raw: redis.asyncio.Redis) -> None:
-    """Jobs are bounded by the inputs owed to all, and by the memory that their results will use in Redis."""
+async def test_results_are_bounded(job_client: JobClient, raw: redis.asyncio.Redis) -> None:
+    """Jobs are bounded by the memory that their results will use in Redis."""
     await job_client.create_job(8)
-    assert (await job_client.create(await job_client.upload(4), capacity=JobCapacity(11, 1_600, 0.9))).status == "full"
-    assert (await job_client.create(await job_client.upload(4), capacity=JobCapacity(12, 1_600, 0.9))).status == "ok"
     used = int((await raw.info("memory"))["used_memory"])
     await raw.config_set("maxmemory", 2 * used)
     try:
         assert (
-            await job_client.create(await job_client.upload(4), capacity=JobCapacity(10_000, used // 10, 0.9))
+            await job_client.create(await job_client.upload(4), capacity=JobCapacity(used // 10, 0.9))
         ).status == "full"
-        assert (
-            await job_client.create(await job_client.upload(4), capacity=JobCapacity(10_000, 1_600, 0.9))
-        ).status == "ok"
+        assert (await job_client.create(await job_client.upload(4), capacity=JobCapacity(1_600, 0.9))).status == "ok"
     finally:
         await raw.config_set("maxmemory", 0)
 
@@ -375,12 +371,19 @@ async def test_a_cancelled_job_takes_its_entries_along(job_client: JobClient, wo
     assert result[1][b"status"] == b"cancelled"
 
 
-async def test_an_ended_job_is_not_cancelled(job_client: JobClient, worker: Worker) -> None:
-    """The result of an ended job stays."""
+async def test_a_cancel_deletes_the_results_of_an_ended_job(
+    job_client: JobClient, worker: Worker, raw: redis.asyncio.Redis
+) -> None:
+    """Only the status of the job is left, until it expires as before; its counts and the results stream stay."""
     job_id = await job_client.create_job(4)
-    await answer(worker, await claim(worker))
-    assert await jobs.cancel(job_client.connection, job_client.keys, job_id) == "done"
-    assert await job_client.numbers(await job_client.job(job_id)) == [0, 1, 2, 3]
+    await answer(worker, await claim(worker), fail=True)
+    assert await jobs.cancel(job_client.connection, job_client.keys, job_id) == "failed"
+    job = await job_client.job(job_id)
+    assert (job.status, job.failed) == ("cancelled", 4)
+    key = job_client.keys.job(job_id)
+    assert [each async for each in raw.scan_iter(match=f"{key}*")] == [key.encode()]
+    assert 0 < await raw.pttl(key) <= job.ttl_ms
+    assert len(await results(job_client)) == 1
 
 
 async def test_a_job_expires(job_client: JobClient, worker: Worker, bulk_lane: Lane) -> None:

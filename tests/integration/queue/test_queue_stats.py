@@ -10,9 +10,10 @@ import redis
 import redis.asyncio
 
 from redbatch.up.local_redis import LocalRedis
-from shared import consumer, jobs, producer
+from shared import consumer, job_uploads, jobs, producer
 from shared.connection import QueueConnections
 from shared.feed_window import FeedWindow
+from shared.job_uploads import UploadReservation
 from shared.jobs import JobCapacity, JobSpec
 from shared.keys import BULK, Keys
 from shared.messages import NewEntry
@@ -54,9 +55,11 @@ async def test_open_jobs_and_what_they_are_owed(queue: QueueConnections, worker:
     created = []
     for inputs in (2, 3):
         job_id = secrets.token_hex(16)
-        await jobs.upload(connection, keys, job_id, [NewEntry(0, inputs, 10, b"body")])
+        await job_uploads.upload(
+            connection, keys, UploadReservation(job_id, inputs), [NewEntry(0, inputs, 10, b"body")]
+        )
         spec = JobSpec(job_id, 1, 0, inputs, 32, "ann", "ann")
-        created.append(await jobs.create(connection, keys, spec, JobCapacity(100, 1_600, 0.9), FeedWindow(8, 10**9)))
+        created.append(await jobs.create(connection, keys, spec, JobCapacity(1_600, 0.9), FeedWindow(8, 10**9)))
     stats = await producer.queue_stats(connection, keys)
     assert (stats.open_jobs, stats.owed_inputs) == (2, 5)
     assert await jobs.cancel(connection, keys, created[0].job_id) == "queued"

@@ -14,6 +14,7 @@ from shared import consumer, jobs
 from shared.codec import encode_reply
 from shared.connection import QueueConnections
 from shared.consumer import ClaimBudget, CommitOptions, EntryAnswer
+from shared.job_uploads import UploadReservation
 from shared.jobs import JobSpec
 from shared.messages import EMBED_ALL, NO_RESULTS, PREDICT, Entry, Failure, Reply, Values, Vectors
 from tests.integration.queue.actors import GRACE_MS, Worker
@@ -118,7 +119,7 @@ async def test_values_of_any_length_are_inline(job_client: JobClient, worker: Wo
     values += [b"%d" % i for i in range(1_024)]
     for n in (1, 7, 15, 16, 1_024):
         job_id = secrets.token_hex(16)
-        await jobs.upload(job_client.connection, job_client.keys, job_id, [job_client.new_entry(0, n)])
+        await job_client.reserve(UploadReservation(job_id, n), [job_client.new_entry(0, n)])
         await job_client.create(JobSpec(job_id, 1, 0, n, n, op=PREDICT, max_inline_bytes=2**20))
         (entry,) = await worker.claim()
         reply = EntryAnswer(entry, encode_reply(Values(job_id, 0, n, tuple(values[:n]), tokens=(1,) * n)))

@@ -91,6 +91,14 @@ async def test_a_day_has_a_maximum_of_tokens(gateway: Gateway, worker: Worker, r
     await drain(worker)
 
 
+async def test_the_first_request_of_a_day_has_no_more_than_the_day(gateway: Gateway, worker: Worker) -> None:
+    """A request of more tokens than the day has is refused, also as the first; one that takes all of them passes."""
+    quota = Quota(daily_tokens=25)
+    sizes = [tenant_request("a", quota, cost=cost) for cost in (26, 25, 1)]
+    assert await statuses(gateway, *sizes) == ["limited", "ok", "limited"]
+    await drain(worker)
+
+
 async def test_what_is_beyond_its_share_goes_behind(gateway: Gateway, worker: Worker) -> None:
     """Requests beyond the share go to bulk, where they can be cancelled too; bulk requests do not use the share."""
     reply = await gateway.submit(

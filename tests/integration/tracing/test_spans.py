@@ -12,8 +12,9 @@ import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import SpanKind, StatusCode
 
-from shared import jobs
+from shared import job_uploads, jobs
 from shared.codec import encode_body
+from shared.job_uploads import UploadReservation
 from shared.jobs import JobCapacity, JobSpec
 from shared.messages import EMBED, Body, Failure, NewEntry, Options, Vectors
 from tests.integration.tracing.conftest import StartTraced
@@ -157,9 +158,11 @@ async def test_failed_inputs_of_a_job_are_linked_to_it(start_traced: StartTraced
     """An entry of a job that fails has a span with its error code, and so has each part that it is split into."""
     traced = await start_traced()
     body = encode_body(Body(EMBED, ("a", "b"), Options(prompt_name="none")))
-    await jobs.upload(cluster.connection, cluster.keys, "a" * 32, [NewEntry(0, 2, 4, body)])
+    await job_uploads.upload(
+        cluster.connection, cluster.keys, UploadReservation("a" * 32, 2), [NewEntry(0, 2, 4, body)]
+    )
     spec = JobSpec("a" * 32, 1, 0, 2, 2, traceparent=f"00-{TRACE}-{CLIENT}-01")
-    assert (await jobs.create(cluster.connection, cluster.keys, spec, JobCapacity(100, 100, 1.0))).status == "ok"
+    assert (await jobs.create(cluster.connection, cluster.keys, spec, JobCapacity(100, 1.0))).status == "ok"
     await wait_until(lambda: sum(len(each.links) for each in traced.named("process {}")) == 3, "all parts have spans")
     batches = traced.named("process {}")
     assert {(each.attributes or {})["error.type"] for each in batches} == {"invalid_request"}

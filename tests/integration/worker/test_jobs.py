@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shared import job_results, jobs
+from shared import job_results, job_uploads, jobs
 from shared.codec import encode_body
 from shared.feed_window import MAX_ENTRIES, FeedWindow
+from shared.job_uploads import UploadReservation
 from shared.jobs import Job, JobCapacity, JobSpec
 from shared.messages import EMBED, Body, NewEntry, Options, Vectors
 from tests.integration.worker.worker_cluster import WorkerCluster, hash_vectors
@@ -19,7 +20,7 @@ from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(90)]
 
-CAPACITY = JobCapacity(1_000_000, 1_600, 0.9)
+CAPACITY = JobCapacity(1_600, 0.9)
 INPUTS_PER_ENTRY = 8
 SLOW = "simulated:base_ms=20,item_ms=0"
 
@@ -33,7 +34,8 @@ async def create_job(cluster: WorkerCluster, texts: list[str], options: dict[int
         body = Body(EMBED, part, (options or {}).get(start, Options()))
         new_entries.append(NewEntry(start, len(part), 4 * len(part), encode_body(body)))
     for start in range(0, len(new_entries), 200):
-        await jobs.upload(cluster.connection, cluster.keys, job_id, new_entries[start : start + 200])
+        reservation = UploadReservation(job_id, len(texts))
+        await job_uploads.upload(cluster.connection, cluster.keys, reservation, new_entries[start : start + 200])
     spec = JobSpec(job_id, len(new_entries), 0, len(texts), INPUTS_PER_ENTRY)
     assert (await jobs.create(cluster.connection, cluster.keys, spec, CAPACITY, FeedWindow(4, 10**9))).status == "ok"
     return job_id

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from api.settings import GatewaySettings
-from api.tenants import ANONYMOUS, Tenant, limits_of, tenant_from_header, tenant_from_key
+from api.tenants import ANONYMOUS, Tenant, limits_of, may_hold, tenant_from_header, tenant_from_key
 from shared.api_keys import new_key
 from shared.errors import InvalidRequestError
 from shared.tenants import NO_QUOTA, ActiveTenants, Limits, Quota
@@ -56,3 +58,32 @@ def test_a_share_is_by_weight_among_active_tenants() -> None:
         "beside one that has a name"
     )
     assert limits_of(heavy, ActiveTenants(4.0, 4.0), 0.0, 5) == Limits(heavy.quota, 0.0, 5)
+
+
+@given(
+    weights=st.lists(st.floats(0.01, 100), min_size=1, max_size=6),
+    maximum=st.integers(1, 200),
+    share=st.floats(0.1, 0.95),
+    order=st.lists(st.integers(0, 5), min_size=500, max_size=500),
+)
+def test_tenants_share_a_resource(weights: list[float], maximum: int, share: float, order: list[int]) -> None:
+    """In any order of requests, each holds at most its share, and the first unit is refused only if none is free."""
+    held = [0] * len(weights)
+    factor = share / (1 - share)
+    for each in order:
+        tenant = each % len(weights)
+        free = maximum - sum(held) - 1
+        if may_hold(held[tenant] + 1, free, weights[tenant], share):
+            held[tenant] += 1
+        else:
+            assert held[tenant] or free < 0
+    for tenant, amount in enumerate(held):
+        lone_share = factor * weights[tenant] / (1 + factor * weights[tenant]) * maximum
+        assert amount <= max(1.0, lone_share + 1e-6)
+    assert sum(held) <= maximum
+
+
+def test_a_share_of_one_is_no_bound_of_a_tenant() -> None:
+    """A tenant may then hold all there is."""
+    assert may_hold(100, 0, 1.0, 1.0)
+    assert not may_hold(1, -1, 1.0, 1.0)

@@ -46,6 +46,7 @@ def test_each_key_is_documented_once() -> None:
         queue.jobs,
         queue.all_jobs,
         queue.owed,
+        queue.uploads,
         *queue.cache,
         pool.fence,
         *pool.waiting(["<x>"]),

@@ -9,6 +9,7 @@ import pytest
 from api.dispatch.splitting import MAX_ENTRY_BYTES
 from api.jobs.upload import JobRequest, JobUpload
 from api.settings import GatewaySettings
+from shared.job_uploads import UploadResult
 from shared.keys import BULK
 from shared.messages import PREDICT
 
@@ -27,11 +28,12 @@ async def test_entries_of_functions_are_bounded_in_bytes(monkeypatch: pytest.Mon
     uploaded: list[NewEntry] = []
 
     async def upload(
-        _connection: object, _keys: object, _job_id: str, entries: list[NewEntry], _failed: object
-    ) -> None:
+        _connection: object, _keys: object, _reservation: object, entries: list[NewEntry], _failed: object
+    ) -> UploadResult:
         uploaded.extend(entries)
+        return UploadResult("ok")
 
-    monkeypatch.setattr("shared.jobs.upload", upload)
+    monkeypatch.setattr("shared.job_uploads.upload", upload)
     job_upload = JobUpload(cast("Any", FakeStore()), GatewaySettings().jobs, JobRequest("", BULK, op=PREDICT))
     inputs = [b"x" * 1_400_000] * 30 + [b"x" * (MAX_ENTRY_BYTES + 1), b"x"]
     await job_upload.add(inputs)

@@ -1,0 +1,216 @@
+"""Tenants that take what they can: the bounds of each, and what is left for the others."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+import redis
+
+from shared import api_keys
+from shared.connection import QueueConnections
+from shared.settings import QueueSettings
+from shared.tenants import NO_QUOTA, Quota
+from tests.integration.gateway.gateway_cluster import GatewayCluster, GatewayProcess, error_of
+from tests.integration.gateway.job_client import JobClient
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.redis, pytest.mark.leaves_anything, pytest.mark.timeout(90)]
+
+NewKey = Callable[..., Coroutine[Any, Any, str]]
+
+
+@pytest_asyncio.fixture
+async def new_key(isolated_cluster: GatewayCluster) -> AsyncIterator[NewKey]:
+    """Creates an API key of a new tenant with a quota."""
+    queue = QueueConnections(QueueSettings(redis_url=isolated_cluster.redis_url), isolated_cluster.queue, "test")
+
+    async def create(quota: Quota = NO_QUOTA) -> str:
+        key, secret = api_keys.new_key(("embed", "jobs"), quota=quota)
+        await api_keys.add(queue.connection("keys"), key)
+        return secret
+
+    yield create
+    await queue.close()
+
+
+async def start(cluster: GatewayCluster, **settings: object) -> GatewayProcess:
+    """Starts a gateway that requires keys, and a worker."""
+    gateway, _ = await asyncio.gather(cluster.start_gateway(auth="on", **settings), cluster.start_worker())
+    await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
+    return gateway
+
+
+async def test_the_first_request_of_a_day_has_no_more_than_the_day(
+    isolated_cluster: GatewayCluster, new_key: NewKey
+) -> None:
+    """A job or request above the daily quota is refused as the first of the day, and takes nothing from it."""
+    key = await new_key(Quota(daily_tokens=100))
+    gateway = await start(isolated_cluster)
+    client = JobClient(gateway, x_api_key=key)
+    large = ["a text of some words"] * 1_000
+    for answer in (
+        client.post({"texts": large}),
+        client.post_lines(large),
+        gateway.embed({"texts": large[:50]}, x_api_key=key),
+    ):
+        assert (answer.status_code, error_of(answer)["code"]) == (413, "too_large")
+        assert "100 a day" in error_of(answer)["message"]
+    assert client.wait_until_ended(client.job_of(client.post({"texts": large[:10]})))["done"] == 10  # 70 tokens
+    answer = client.post({"texts": large[:5]})
+    assert (answer.status_code, error_of(answer)["code"]) == (429, "rate_limited")
+    assert gateway.embed({"texts": large[:4]}, x_api_key=key).status_code == 200
+
+
+def used_memory(cluster: GatewayCluster) -> int:
+    """Returns the bytes that Redis uses for keys, without the buffers of clients."""
+    with redis.Redis.from_url(cluster.redis_url, protocol=2) as raw:
+        return int(raw.info("memory")["used_memory_dataset"])
+
+
+def job_keys(cluster: GatewayCluster) -> list[str]:
+    """Returns the keys of all jobs."""
+    with redis.Redis.from_url(cluster.redis_url, protocol=2) as raw:
+        return [name.decode() for name in raw.scan_iter(match=cluster.keys.job("*"), count=1_000)]
+
+
+async def test_inputs_that_cannot_run_do_not_fill_redis(isolated_cluster: GatewayCluster, new_key: NewKey) -> None:
+    """A job of which nothing can run is refused and leaves no key; beside a text, 32 such inputs share an error."""
+    gateway = await start(isolated_cluster)
+    client = JobClient(gateway, x_api_key=await new_key())
+    empty, before = b'""\n' * 200_000, used_memory(isolated_cluster)
+    refused = client.post_lines(iter([empty]))
+    assert (refused.status_code, error_of(refused)["code"]) == (400, "nothing_to_run")
+    assert job_keys(isolated_cluster) == []
+    new_job = client.job_of(client.post_lines(iter([b'"a text"\n' + empty])))
+    job = client.wait_until_ended(new_job)
+    assert (job["status"], job["done"], job["failed"]) == ("done", 1, 200_000)
+    assert used_memory(isolated_cluster) - before < 10 * 200_000
+    page = client.get(new_job["result_url"] + "?offset=100000&limit=100").json()
+    assert [each["index"] for each in page["errors"]] == list(range(100_000, 100_100))
+
+
+async def test_a_deleted_job_frees_its_memory_at_once(isolated_cluster: GatewayCluster, new_key: NewKey) -> None:
+    """DELETE removes the results and errors of a job that has ended; only its status is left."""
+    gateway = await start(isolated_cluster)
+    client = JobClient(gateway, x_api_key=await new_key())
+    new_job = client.job_of(client.post({"texts": ["a", "", "b"]}))
+    assert client.wait_until_ended(new_job)["status"] == "done"
+    assert len(job_keys(isolated_cluster)) == 3
+    assert client.delete(new_job["status_url"]).json()["status"] == "cancelled"
+    assert len(job_keys(isolated_cluster)) == 1
+    gone = client.get(new_job["result_url"])
+    assert (gone.status_code, error_of(gone)["code"]) == (410, "job_gone")
+
+
+async def test_inputs_that_cannot_run_are_charged(isolated_cluster: GatewayCluster, new_key: NewKey) -> None:
+    """Each input counts for the quota when it is received, at least as one token."""
+    gateway = await start(isolated_cluster)
+    client = JobClient(gateway, x_api_key=await new_key(Quota(daily_tokens=1_000)))
+    body = ["a text", *[""] * 900]
+    client.wait_until_ended(client.job_of(client.post_lines(body)))
+    answer = client.post_lines(body)
+    assert (answer.status_code, error_of(answer)["code"]) == (429, "rate_limited")
+
+
+async def test_one_tenant_does_not_take_all_jobs(isolated_cluster: GatewayCluster, new_key: NewKey) -> None:
+    """A tenant that opens jobs gets a 429 at its share, and the others theirs; the bound of all is a 503."""
+    gateway = await isolated_cluster.start_gateway(auth="on", max_open_jobs=50)
+    statuses = []
+    for _ in range(5):
+        client = JobClient(gateway, x_api_key=await new_key())
+        while (answer := client.post({"text": "a"})).status_code == 202:
+            statuses.append(202)
+        statuses.append(answer.status_code)
+        code = "too_many_jobs" if answer.status_code == 429 else "jobs_full"
+        assert error_of(answer)["code"] == code
+        assert int(answer.headers["retry-after"]) >= 1
+    assert statuses == [*[202] * 40, 429, *[202] * 8, 429, 202, 429, 202, 503, 503]
+
+
+async def test_a_large_upload_is_refused_while_it_grows(isolated_cluster: GatewayCluster, new_key: NewKey) -> None:
+    """At the bound on bytes of uploads, and at the quota: Redis never holds more, and nothing of it afterwards."""
+    gateway = await isolated_cluster.start_gateway(auth="on", max_upload_bytes=10_000_000)
+    before, peaks = used_memory(isolated_cluster), []
+
+    def pieces() -> Iterator[bytes]:
+        for i in range(30):
+            peaks.append(used_memory(isolated_cluster) - before)
+            yield b"".join(b'"%d %d %s"\n' % (i, j, b"x" * 1_000) for j in range(1_000))
+
+    rich, poor = await new_key(), await new_key(Quota(daily_tokens=100_000))
+    large = JobClient(gateway, x_api_key=rich).post_lines(pieces())
+    assert (large.status_code, error_of(large)["code"]) == (429, "too_many_jobs")
+    assert 5_000_000 < max(peaks) < 12_000_000
+    peaks.clear()
+    expensive = JobClient(gateway, x_api_key=poor).post_lines(pieces())
+    assert (expensive.status_code, error_of(expensive)["code"]) == (413, "too_large")
+    assert max(peaks) < 1_000_000, "a portion has more tokens than the quota, so nothing was stored"
+    assert job_keys(isolated_cluster) == []
+    client = JobClient(gateway, x_api_key=poor)
+    assert client.post_lines([f"{i} " + "x" * 1_000 for i in range(300)]).status_code == 202, "it was charged nothing"
+
+
+class UnfinishedUpload:
+    """A job in lines whose body does not end."""
+
+    def __init__(self, gateway: GatewayProcess, key: str) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", gateway.port))
+        self._socket.settimeout(0.02)
+        self._status = 0
+        head = f"POST /jobs HTTP/1.1\r\nhost: a\r\nx-api-key: {key}\r\ncontent-type: application/x-ndjson\r\n"
+        self._socket.sendall(head.encode() + b"transfer-encoding: chunked\r\n\r\n")
+        self.send(b'"the first line"\n')
+
+    def send(self, data: bytes) -> None:
+        """Sends a chunk of the body."""
+        self._socket.sendall(b"%x\r\n%s\r\n" % (len(data), data))
+
+    def status(self) -> int:
+        """Returns the status of the answer; 0 if there is none yet."""
+        if not self._status:
+            with contextlib.suppress(TimeoutError):
+                self._status = int(self._socket.recv(4_096).split()[1])
+        return self._status
+
+    def close(self) -> None:
+        """Closes the connection."""
+        self._socket.close()
+
+
+async def test_unfinished_uploads_of_a_tenant_leave_room(isolated_cluster: GatewayCluster, new_key: NewKey) -> None:
+    """A tenant may send four fifths of the bodies that a gateway receives at a time; others may send theirs."""
+    gateway = await isolated_cluster.start_gateway(auth="on")
+    greedy, other = await new_key(), JobClient(gateway, x_api_key=await new_key())
+    uploads = [UnfinishedUpload(gateway, greedy) for _ in range(64)]
+    try:
+        await wait_until(lambda: [each.status() for each in uploads].count(429) == 13, "a fifth is refused")
+        assert other.post_lines(["a"]).status_code == 202
+        assert [each.status() for each in uploads].count(0) == 51
+    finally:
+        for each in uploads:
+            each.close()
+    client = JobClient(gateway, x_api_key=greedy)
+    await wait_until(lambda: client.post_lines(["a"]).status_code == 202, "closed uploads leave their room")
+
+
+async def test_a_slow_upload_ends(isolated_cluster: GatewayCluster, new_key: NewKey) -> None:
+    """A body that arrives below the minimum rate gets a 408, and one that arrives in pieces above it does not."""
+    gateway = await isolated_cluster.start_gateway(auth="on", body_timeout_s=1, min_upload_bytes_per_s=1_000)
+    key = await new_key()
+    slow, fast = UnfinishedUpload(gateway, key), UnfinishedUpload(gateway, key)
+    started = time.monotonic()
+    while not slow.status():
+        assert time.monotonic() - started < 10
+        await asyncio.sleep(0.1)  # the rate of the bodies
+        slow.send(b'"a"\n')
+        fast.send(b'"%s"\n' % (b"x" * 500))
+    assert (slow.status(), fast.status()) == (408, 0)
+    fast.close()
+    slow.close()

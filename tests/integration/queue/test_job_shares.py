@@ -1,0 +1,214 @@
+"""What tenants may hold of the jobs: reserved as an upload grows, shared by weight, and released with the job."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+import pytest_asyncio
+import redis.asyncio
+
+from shared import consumer, job_uploads, jobs
+from shared.codec import encode_reply
+from shared.connection import QueueConnections
+from shared.consumer import ClaimBudget, CommitOptions, EntryAnswer
+from shared.job_uploads import UploadReservation
+from shared.jobs import JobSpec
+from shared.messages import Failure
+from shared.tenants import DEFAULT_JOB_BOUNDS, NO_QUOTA, JobBounds, Limits, Quota
+from tests.integration.queue.actors import GRACE_MS, Worker
+from tests.integration.queue.job_client import PER_ENTRY, JobClient
+
+pytestmark = pytest.mark.redis
+
+KINDS = ("jobs", "job_inputs", "job_bytes", "upload_bytes")
+
+
+@pytest_asyncio.fixture
+async def job_client(queue: QueueConnections, worker_queue: QueueConnections) -> AsyncIterator[JobClient]:
+    """A client that creates jobs; those that a test leaves open are ended."""
+    connection = queue.connection("jobs")
+    yield JobClient(connection, worker_queue.connection("feed"), queue.keys)
+    for job_id in await connection.call("HKEYS", queue.keys.uploads):
+        await job_uploads.discard(connection, queue.keys, job_id.decode())
+    for each in await jobs.latest(connection, queue.keys, 100):
+        await jobs.cancel(connection, queue.keys, each.job_id)
+
+
+async def reserve(
+    job_client: JobClient,
+    tenant: str,
+    amount: int = 1,
+    bounds: JobBounds = DEFAULT_JOB_BOUNDS,
+    quota: Quota = NO_QUOTA,
+    job_id: str = "",
+) -> str:
+    """Uploads a job of some inputs, each of ten bytes and a token; returns the outcome."""
+    reservation = UploadReservation(
+        job_id or secrets.token_hex(16),
+        amount,
+        10 * amount,
+        tokens=amount,
+        tenant=tenant,
+        limits=Limits(quota, 0.0),
+        bounds=bounds,
+    )
+    return (await job_client.reserve(reservation, [job_client.new_entry(0, amount)])).status
+
+
+async def held(job_client: JobClient, tenant: str | None = None) -> tuple[int, ...]:
+    """Returns what a tenant holds, of each kind; without a tenant, what all hold."""
+    fields = [kind if tenant is None else f"{kind} {tenant}" for kind in KINDS]
+    return tuple(int(each or 0) for each in await job_client.connection.call("HMGET", job_client.keys.owed, *fields))
+
+
+async def count_again(job_client: JobClient) -> None:
+    """Lets a worker check all jobs, which counts what they hold."""
+    await job_client.connection.call("HDEL", job_client.keys.owed, "looked_ms")
+    await job_client.feed()
+
+
+@pytest.mark.parametrize(
+    ("bounds", "amount"),
+    [
+        (JobBounds(jobs=100), 1),
+        (JobBounds(inputs=10_000), 100),
+        (JobBounds(bytes=100_000), 100),
+        (JobBounds(upload_bytes=100_000), 100),
+    ],
+    ids=KINDS,
+)
+async def test_each_bound_is_shared(job_client: JobClient, bounds: JobBounds, amount: int) -> None:
+    """A tenant gets four fifths of each bound, the next the same part of the rest; a tenant without limits gets all."""
+
+    async def take(tenant: str) -> int:
+        taken = 0
+        while (status := await reserve(job_client, tenant, amount, bounds)) == "ok":
+            taken += 1
+        assert status == "share"
+        return taken
+
+    assert [await take(tenant) for tenant in ("a", "b", "c")] == [80, 16, 3]
+    everything = UploadReservation("f" * 32, amount, 10 * amount, bounds=bounds)
+    assert (await job_client.reserve(everything, [job_client.new_entry(0, amount)])).status == "ok"
+    assert await reserve(job_client, "d", amount, bounds) == "full"
+    assert await reserve(job_client, "a", amount, bounds) == "share", "its own part is the reason"
+
+
+async def test_a_bound_is_shared_by_weight(job_client: JobClient) -> None:
+    """Tenants that grow by their weights end with parts of that ratio, and a part stays free."""
+    weights, taken = {"a": 1.0, "b": 2.0, "c": 4.0}, dict.fromkeys("abc", 0)
+    bounds, statuses = JobBounds(jobs=290), ["ok"]
+    while "ok" in statuses:
+        statuses = []
+        for tenant in "abbcccc":
+            statuses.append(await reserve(job_client, tenant, 1, bounds, Quota(weight=weights[tenant])))
+            taken[tenant] += statuses[-1] == "ok"
+    assert [taken["a"] / 40, taken["b"] / 80, taken["c"] / 160] == pytest.approx([1, 1, 1], rel=0.15)
+    assert sum(taken.values()) < 290
+
+
+async def test_the_last_job_is_for_a_tenant_without_one(job_client: JobClient) -> None:
+    """A tenant that has no job may have one while the bound of all has room."""
+    bounds = JobBounds(jobs=3)
+    statuses = [await reserve(job_client, tenant, bounds=bounds) for tenant in "aaabb"]
+    assert statuses == ["ok", "ok", "share", "ok", "full"]
+    assert await reserve(job_client, "c", bounds=bounds) == "full"
+
+
+async def test_a_single_tenant_may_have_everything(job_client: JobClient) -> None:
+    """With a share of 1, only the bounds of all jobs hold."""
+    bounds = JobBounds(jobs=2, tenant_share=1.0)
+    assert [await reserve(job_client, "a", bounds=bounds) for _ in range(3)] == ["ok", "ok", "full"]
+
+
+async def test_a_refused_upload_stores_nothing(job_client: JobClient, raw: redis.asyncio.Redis) -> None:
+    """Neither for a bound nor for the quota: no key of it exists, and its tenant holds nothing and is not charged."""
+    quota = Quota(daily_tokens=10)
+    assert await reserve(job_client, "a", 4, JobBounds(inputs=3)) == "share"
+    assert await reserve(job_client, "a", 11, quota=quota) == "limited"
+    assert [each async for each in raw.scan_iter(match=job_client.keys.job("*"))] == []
+    assert await held(job_client) == (0, 0, 0, 0)
+    assert await reserve(job_client, "a", 10, quota=quota) == "ok"
+
+
+async def test_a_growing_upload_is_checked_as_a_whole(job_client: JobClient) -> None:
+    """Each portion is charged once, also if it is repeated, and a bucket that is full lets a larger upload pass."""
+    quota, job_id = Quota(tokens_per_s=0.001, burst_tokens=10, daily_tokens=100), secrets.token_hex(16)
+    amounts = (4, 4, 8, 50, 100)
+    assert [await reserve(job_client, "a", n, quota=quota, job_id=job_id) for n in amounts] == ["ok"] * 5
+    assert await held(job_client, "a") == (1, 100, 1_000, 1_000)
+    assert await reserve(job_client, "a", 101, quota=quota, job_id=job_id) == "limited"
+    await job_uploads.discard(job_client.connection, job_client.keys, job_id, Limits(quota, 0.0))
+    assert await held(job_client) == (0, 0, 0, 0)
+    assert await reserve(job_client, "a", 100, quota=quota) == "ok", "a discarded upload gives its tokens back"
+
+
+async def test_a_known_idempotency_key_stores_nothing(job_client: JobClient) -> None:
+    """While its job exists, an upload with the same key reserves and stores nothing."""
+    first = replace(await job_client.upload(4), idempotency="k" * 8, digest="d")
+    assert (await job_client.create(first)).status == "ok"
+    before = await held(job_client)
+    again = UploadReservation("e" * 32, 4, idempotency="k" * 8)
+    assert (await job_client.reserve(again, [job_client.new_entry(0, 4)])).status == "known"
+    assert await held(job_client) == before
+    assert await job_client.connection.call("EXISTS", job_client.keys.job("e" * 32)) == 0
+    assert (await job_client.create(replace(first, job_id="e" * 32))).status == "same"
+
+
+async def test_a_job_holds_what_has_no_result(job_client: JobClient, worker: Worker) -> None:
+    """A created job is no upload any more; its part shrinks with its results, and is released with its end."""
+    job_id = await job_client.create_job(4 * PER_ENTRY)
+    assert await held(job_client, "ann") == (1, 16, 800, 0)
+    claimed = await consumer.claim(worker.connection, worker.keys, worker.name, ClaimBudget(256, 10**9, 1, 0))
+    answers = [
+        EntryAnswer(each, encode_reply(Failure(job_id, each.position, each.ref.n, "input_failed", "no")), failed=True)
+        for each in claimed.entries
+    ]
+    options = CommitOptions(worker.name, GRACE_MS)
+    await consumer.commit(worker.connection, worker.keys, answers[:1], options)
+    await count_again(job_client)
+    assert await held(job_client, "ann") == (1, 12, 600, 0)
+    await consumer.commit(worker.connection, worker.keys, answers[1:], options)
+    assert await held(job_client) == await held(job_client, "ann") == (0, 0, 0, 0)
+
+
+async def test_cancelled_jobs_release_their_part(job_client: JobClient) -> None:
+    """A cancelled job and a repeated cancel or discard leave exactly what others hold."""
+    job_id, _ = await job_client.create_job(8), await reserve(job_client, "bob", 3)
+    for _ in range(2):
+        await jobs.cancel(job_client.connection, job_client.keys, job_id)
+        await job_uploads.discard(job_client.connection, job_client.keys, job_id)
+    assert await held(job_client) == await held(job_client, "bob") == (1, 3, 30, 30)
+    await count_again(job_client)
+    assert await held(job_client) == await held(job_client, "bob") == (1, 3, 30, 30)
+
+
+@pytest.mark.parametrize("by_worker", [True, False])
+async def test_uploads_of_dead_gateways_are_released(job_client: JobClient, *, by_worker: bool) -> None:
+    """An upload without inputs for two minutes is released: by workers, or where its room is needed."""
+    assert await reserve(job_client, "a") == "ok"
+    job_id, saved = await job_client.connection.call("HGETALL", job_client.keys.uploads)
+    expired = b" ".join([b"1", *saved.split()[1:]])
+    await job_client.connection.call("HSET", job_client.keys.uploads, job_id, expired)
+    if by_worker:
+        await count_again(job_client)
+        assert await held(job_client) == (0, 0, 0, 0)
+    else:
+        assert await reserve(job_client, "b", bounds=JobBounds(jobs=1)) == "ok"
+        assert await held(job_client) == await held(job_client, "b") == (1, 1, 10, 10)
+    assert (await job_client.create(JobSpec(job_id.decode(), 1, 0, 1, PER_ENTRY))).status == "lost"
+
+
+async def test_what_drifted_is_counted_again(job_client: JobClient) -> None:
+    """Amounts that were changed by hand are corrected, and those of tenants that hold nothing are removed."""
+    await job_client.create_job(8)
+    await reserve(job_client, "bob", 3)
+    expected = await held(job_client, "ann"), await held(job_client, "bob"), await held(job_client)
+    changed: list[str | int] = ["jobs", 99, "job_bytes ann", 5, "upload_bytes eve", 7, "job_inputs bob", 0]
+    await job_client.connection.call("HSET", job_client.keys.owed, *changed)
+    await count_again(job_client)
+    assert (await held(job_client, "ann"), await held(job_client, "bob"), await held(job_client)) == expected
+    assert await held(job_client, "eve") == (0, 0, 0, 0)
