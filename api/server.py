@@ -103,11 +103,11 @@ def build_app(state: State) -> ASGIApp:
     return AccessLogApp(app) if state.settings.access_log else app
 
 
-def gateway_protocol(settings: GatewaySettings) -> type[GatewayProtocol]:
+def gateway_protocol(settings: GatewaySettings) -> partial[GatewayProtocol]:
     """Returns what makes the protocol of a connection, for all connections of one gateway."""
     limits = settings.connection_limits(max_connections_of(settings.max_connections, max_open_files()))
     limiter = ConnectionLimiter(limits, settings.trusted_networks)
-    return cast("type[GatewayProtocol]", partial(GatewayProtocol, head_limits=settings.head_limits, limiter=limiter))
+    return partial(GatewayProtocol, head_limits=settings.head_limits, limiter=limiter)
 
 
 async def serve(settings: GatewaySettings, listen: socket.socket, tracing: Tracing | None = None) -> int:
@@ -121,7 +121,7 @@ async def serve(settings: GatewaySettings, listen: socket.socket, tracing: Traci
     state, app = build_gateway(settings, connections, authenticator, tracing)
     config = uvicorn.Config(
         RootPathApp(app, settings.root_path) if settings.root_path else app,
-        http=gateway_protocol(settings),
+        http=cast("type[GatewayProtocol]", gateway_protocol(settings)),  # called only
         ws="none",
         lifespan="on",
         log_config=None,

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from ipaddress import ip_address, ip_network
 
 from api import metrics
-from api.http.connection_table import ConnectionLimits, ConnectionTable, Place, address_group
+from api.http.connection_table import ConnectionTable, Place, address_group
+from api.settings_groups import ConnectionLimits
 from shared.process.limited_log import LimitedLog
 
 EVICTED, REFUSED, HEAD_TIMEOUT, HEADS_FULL = "evicted", "refused", "head_timeout", "heads_full"

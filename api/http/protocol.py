@@ -1,4 +1,4 @@
-"""The HTTP protocol of a connection: that of uvicorn with bounded heads, fewer writes, and notice of leaving clients."""
+"""The HTTP protocol of a connection: that of uvicorn, with bounded heads, fewer writes, and notice of departures."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from api.http.client_connection import CLIENT, ClientConnection
 from api.http.head_refusal import HeadRefusal
@@ -64,7 +64,7 @@ class GatewayProtocol(HttpToolsProtocol):
         self.transport = self._transport = CoalescingTransport(transport, self.loop)  # type: ignore[assignment]
         self._place = self._limiter.admit(transport, self.client[0] if self.client else "")
         if self._place.is_spare:
-            self.app = ProbesOnlyApp(self.app)  # type: ignore[arg-type, assignment] - starlette's type of the same
+            self.app = ProbesOnlyApp(self.app)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client has closed the connection, or the connection is lost."""
@@ -99,16 +99,18 @@ class GatewayProtocol(HttpToolsProtocol):
                 continue
             piece, rest = rest[:room], rest[room:]
             self._head_bytes += len(piece)
-            super().data_received(piece)  # type: ignore[arg-type] - the parser takes any buffer
+            super().data_received(piece)  # type: ignore[arg-type]  # the parser takes any buffer
 
     def _refuse(self, error: RequestError) -> None:
         """Refuses a head and closes the connection; without an answer if that to another request is due before."""
         self._head_bytes = self._max_head_bytes  # so that what follows is dropped
-        if self.cycle is not None and not self.cycle.response_complete:
+        cycle: RequestResponseCycle | None = self.cycle  # None before the first request
+        if cycle is not None and not cycle.response_complete:
             self.transport.close()
         else:
             self._refusal = HeadRefusal(self.transport, error, self.client[0] if self.client else "")
-            self.parser = self.scope = None  # type: ignore[assignment] - they hold a part of the head
+            self.parser = None  # type: ignore[assignment]  # as uvicorn does: it holds a part of the head
+            self.scope = None  # type: ignore[assignment]  # the same
             self.url, self.headers = b"", []
 
     def send_400_response(self, msg: str) -> None:
@@ -133,12 +135,15 @@ class GatewayProtocol(HttpToolsProtocol):
             raise self._head_error
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header field has arrived."""
+        """A header field has arrived. Does what uvicorn's does: a call of that for each field takes as long as both."""
         if len(self.headers) >= self._max_fields:
             message = f"A request may have at most {self._max_fields} header fields (max_head_fields)."
             self._head_error = HeadTooLargeError(message)
             raise self._head_error
-        super().on_header(name, value)
+        name = name.lower()
+        if name == b"expect" and value.lower() == b"100-continue":
+            self.expect_100_continue = True
+        self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         """A head has arrived."""

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
 import httpx
 import pytest
@@ -75,7 +76,7 @@ async def gateway(traced: TracedCluster, listen: socket.socket, settings: Gatewa
     """Runs a gateway on a listening socket while the block runs."""
     connections = QueueConnections(settings, settings.initial_queue, "gateway:traced")
     _, app = build_gateway(settings, connections, None, create_tracing(traced.provider("gateway")))
-    protocol = gateway_protocol(settings)
+    protocol = cast("type[asyncio.Protocol]", gateway_protocol(settings))
     server = uvicorn.Server(uvicorn.Config(app, http=protocol, ws="none", lifespan="on", log_config=None))
     serving = asyncio.create_task(server.serve(sockets=[listen]))
     try:
