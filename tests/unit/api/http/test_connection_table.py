@@ -35,7 +35,7 @@ class Simulation:
         self.now_s, self.steps = 0.0, 0
 
     def connect(self, client: str) -> None:
-        """A client connects. What is closed for it waited longest: of its own, or of all."""
+        """A client connects. What is closed for it waited longest, of the client's connections or of all."""
         self.steps += 1
         counted = {key: name for key, (name, place) in self.open.items() if not place.is_spare}
         own = [key for key, name in counted.items() if name == client]
