@@ -68,10 +68,9 @@ class GatewaySettings(QueueSettings):
         default=8 * 2**10, ge=2**8, le=2**20, description="Maximum length of a URL, in bytes; above it: 414."
     )
     max_heads_bytes: int = Field(
-        default=32 * 2**20,
+        default=4 * 2**20,
         ge=2**20,
-        description="Maximum total size of the heads that are unfinished; above it, the connection of one that grows "
-        "is closed.",
+        description="Maximum total size of unfinished heads; above it, one that grows beyond 4 KiB is refused: 431.",
     )
     head_timeout_s: float = Field(
         default=10.0,

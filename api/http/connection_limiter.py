@@ -12,10 +12,8 @@ from api.http.connection_table import ConnectionTable, Place, address_group
 from api.settings_groups import ConnectionLimits
 from shared.process.limited_log import LimitedLog
 
-EVICTED, REFUSED, HEAD_TIMEOUT, HEADS_FULL = "evicted", "refused", "head_timeout", "heads_full"
-"""Why a connection was closed: for a newer one; because none could be closed for it; because its head did not come in
-time; because all unfinished heads together are too large.
-"""
+EVICTED, REFUSED, HEAD_TIMEOUT = "evicted", "refused", "head_timeout"
+"""Why a connection was closed: for a newer one; because none could be closed for it; its head did not come in time."""
 
 limited_log = LimitedLog()
 
@@ -49,13 +47,12 @@ class ConnectionLimiter:
         metrics.CONNECTIONS.set(len(self.table))
         return admission.place
 
-    def update_head(self, place: Place[asyncio.Transport], num_bytes: int) -> None:
-        """A head has grown to a number of bytes, or is complete (0). Its connection is closed if that is too much."""
+    def update_head(self, place: Place[asyncio.Transport], num_bytes: int) -> bool:
+        """A head has grown to a number of bytes, or is complete (0); returns whether there is room for it."""
         loop = asyncio.get_running_loop()
-        if not self.table.update_head(place, num_bytes, loop.time()):
-            self.table.remove(place)
-            _close(place.owner, HEADS_FULL)
+        has_room = self.table.update_head(place, num_bytes, loop.time())
         self._set_timer(loop)
+        return has_room
 
     def expect_head(self, place: Place[asyncio.Transport]) -> None:
         """What has yet to arrive of an answered request, and the next head, must come in time."""

@@ -13,6 +13,9 @@ T = TypeVar("T")
 MAX_SPARES = 16
 """Maximum connections beyond the limits: a probe that comes while all others have requests is answered on one."""
 
+SMALL_HEAD_BYTES = 4 * 2**10
+"""A head of this size is never refused because of others: usual ones may come in two parts, and are smaller."""
+
 DESCRIPTOR_RATIO = 0.75
 """Fraction of the open files that may be connections of clients; Redis, logs and the admin port need the others."""
 
@@ -126,7 +129,7 @@ class ConnectionTable(Generic[T]):
     def update_head(self, place: Place[T], num_bytes: int, now_s: float) -> bool:
         """A head has grown to a number of bytes, or is complete (0). Until then, the rest must come in time.
 
-        Returns whether there is memory for it; if not, the connection must be closed.
+        Returns whether there is room for it among all unfinished heads; there always is for a small one.
         """
         if not place.is_open:
             return True
@@ -134,7 +137,7 @@ class ConnectionTable(Generic[T]):
         place.head_bytes = num_bytes
         if num_bytes:
             self.expect_head(place, now_s)
-        return num_bytes == 0 or self._heads_bytes <= self._limits.max_heads_bytes
+        return num_bytes <= SMALL_HEAD_BYTES or self._heads_bytes <= self._limits.max_heads_bytes
 
     def start_request(self, place: Place[T]) -> None:
         """A head has arrived: until `end_request`, the connection is not closed."""

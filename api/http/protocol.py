@@ -82,8 +82,10 @@ class GatewayProtocol(HttpToolsProtocol):
             self._receive_in_pieces(data)
         else:
             super().data_received(data)
-        if self._head_bytes != self._place.head_bytes:
-            self._limiter.update_head(self._place, self._head_bytes)
+        if self._head_bytes != self._place.head_bytes and self._refusal is None:
+            has_room = self._limiter.update_head(self._place, self._head_bytes)
+            if not has_room:
+                self._refuse(HeadTooLargeError("All unfinished heads together are too large (max_heads_bytes)."))
 
     def _receive_in_pieces(self, data: bytes) -> None:
         """Parses up to the maximum of a head at a time, since only the parser knows whether it is one or a body."""
@@ -112,6 +114,7 @@ class GatewayProtocol(HttpToolsProtocol):
             self.parser = None  # type: ignore[assignment]  # as uvicorn does: it holds a part of the head
             self.scope = None  # type: ignore[assignment]  # the same
             self.url, self.headers = b"", []
+            self._limiter.update_head(self._place, 0)
 
     def send_400_response(self, msg: str) -> None:
         """Refuses what is not HTTP, or a head over its limits, and logs it."""

@@ -123,11 +123,16 @@ async def test_a_connection_without_a_head_is_closed(cluster: GatewayCluster, co
 
 
 async def test_unfinished_heads_have_a_common_bound(cluster: GatewayCluster, connect: Connect) -> None:
-    """Of 30 half heads of 60 KB, those that fit into 1 MiB stay; requests whose heads come at once are served."""
+    """Of 30 half heads of 60 KB, those that fit into 1 MiB stay, and the others are refused; small ones never are."""
     gateway = await cluster.start_gateway(max_heads_bytes=2**20, head_timeout_s=60)
     heads = [connect(gateway, GET + b"a: " + b"x" * 60_000) for _ in range(30)]
-    await wait_until(lambda: sum(map(is_closed, heads)) == 30 - 2**20 // 60_000, "heads that do not fit are closed")
-    assert plain_http.get(f"{gateway.url}/livez").status_code == httpx.codes.OK
+    num_refused = 30 - 2**20 // 60_040
+    await wait_until(lambda: gateway.errors("head_too_large") == num_refused, "heads that do not fit are refused")
+    assert heads[-1].recv(12) == b"HTTP/1.1 431"
+    small = connect(gateway, GET + b"a: " + b"x" * 1_000)
+    await wait_until(lambda: gateway.metric("redbatch_connections") >= 30 - num_refused + 1, "it is accepted")
+    small.sendall(b"\r\n\r\n")
+    assert small.recv(12) == b"HTTP/1.1 200"
 
 
 async def test_the_oldest_idle_connection_gives_way(cluster: GatewayCluster, connect: Connect) -> None:
