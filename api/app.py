@@ -16,7 +16,7 @@ from api.handler import serve
 from api.http.auth import ApiKeyAuthenticator
 from api.http.client_connection import client_address
 from api.http.error_responses import refuse
-from api.http.lingering_close import LingeringCloseResponse
+from api.http.lingering_close import LingeringCloseResponse, close_connection
 from api.http.request_id import request_id_of
 from api.http.request_log import ARRIVAL, TENANT
 from api.http.root_path import restore_root_path, route_path
@@ -28,7 +28,7 @@ from shared.errors import InvalidRequestError, MethodNotAllowedError, NotFoundEr
 from shared.process.version import __version__
 
 if TYPE_CHECKING:
-    from starlette.types import Lifespan, Message, Receive, Scope, Send
+    from starlette.types import Lifespan, Receive, Scope, Send
 
 UNAUTHENTICATED_PATHS = frozenset(("/", "/health", "/livez", "/readyz", "/ping", *PAGE_PATHS))
 """Probes send no API key, and neither does a browser that opens a page."""
@@ -142,20 +142,8 @@ class FastPathApp:
             await serve(scope, receive, send, self._state, dialect)
             return
         scope["state"][ARRIVAL] = (time.monotonic(), "")
-        send = _close_connection(send) if self._state.draining else send
+        send = close_connection(send) if self._state.draining else send
         authenticator = self._state.authenticator
         error = None if authenticator is None else await _authentication_error(Request(scope), authenticator)
         restore_root_path(scope)
         await (error or self._app)(scope, receive, send)
-
-
-def _close_connection(send: Send) -> Send:
-    """Returns a `send` that sets `Connection: close`."""
-
-    async def send_closing(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            others = [pair for pair in message["headers"] if pair[0] != b"connection"]
-            message["headers"] = [*others, (b"connection", b"close")]
-        await send(message)
-
-    return send_closing

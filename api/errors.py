@@ -10,6 +10,7 @@ from shared.errors import (
     BodyTimeoutError,
     DeadlineExceededError,
     ForbiddenError,
+    HeadTooLargeError,
     JobGoneError,
     JobUnfinishedError,
     KeyReusedError,
@@ -22,6 +23,7 @@ from shared.errors import (
     UnauthorizedError,
     UnavailableError,
     UnsupportedMediaTypeError,
+    UrlTooLongError,
 )
 
 STATUS: dict[type[RedbatchError], int] = {
@@ -34,9 +36,11 @@ STATUS: dict[type[RedbatchError], int] = {
     JobUnfinishedError: 409,
     JobGoneError: 410,
     TooLargeError: 413,
+    UrlTooLongError: 414,
     UnsupportedMediaTypeError: 415,
     KeyReusedError: 422,
     OverloadedError: 429,
+    HeadTooLargeError: 431,
     UnavailableError: 503,
     DeadlineExceededError: 504,
 }

@@ -18,6 +18,12 @@ DURATION = Histogram(
     "redbatch_request_duration_seconds", "Time from the head of a request to its answer", buckets=DURATION_BUCKETS_S
 )
 IN_FLIGHT = Gauge("redbatch_requests_in_flight", "Requests that wait for an answer")
+CONNECTIONS = Gauge("redbatch_connections", "Open connections of clients")
+CLOSED_CONNECTIONS = Counter(
+    "redbatch_closed_connections",
+    "Connections that the gateway closed: evicted or refused because of too many, or because no head came in time",
+    ["reason"],
+)
 REQUEST_INPUTS = Counter("redbatch_request_inputs", "Inputs in accepted requests")
 CANCELLED_ENTRIES = Counter("redbatch_cancelled_entries", "Entries cancelled because no client waits for them")
 RECONCILIATIONS = Counter("redbatch_settles", "Reconciliations of outstanding requests, by cause", ["cause"])

@@ -9,7 +9,7 @@ import sys
 import time
 from functools import partial
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import structlog
 import uvicorn
@@ -17,6 +17,8 @@ import uvloop
 
 from api.app import UNAUTHENTICATED_PATHS, FastPathApp, make_app
 from api.http.auth import ApiKeyAuthenticator, NoKeysError, create_authenticator
+from api.http.connection_limiter import ConnectionLimiter
+from api.http.connection_table import max_connections_of
 from api.http.protocol import GatewayProtocol
 from api.http.request_log import AccessLogApp
 from api.http.root_path import RootPathApp
@@ -27,7 +29,7 @@ from api.state import State
 from shared.connection import QueueConnections
 from shared.process.admin_server import AdminServer, PortTakenError
 from shared.process.gc_tuning import collect_rarely
-from shared.process.listener import BACKLOG, ListenError, raise_open_file_limit
+from shared.process.listener import BACKLOG, ListenError, max_open_files, raise_open_file_limit
 from shared.process.listener import listen as bind
 from shared.process.settings import EXIT_CONFIGURATION, flag_of, print_error, variable_of
 from shared.process.tracing import Tracing, start_tracing
@@ -101,6 +103,13 @@ def build_app(state: State) -> ASGIApp:
     return AccessLogApp(app) if state.settings.access_log else app
 
 
+def gateway_protocol(settings: GatewaySettings) -> partial[GatewayProtocol]:
+    """Returns what makes the protocol of a connection, for all connections of one gateway."""
+    limits = settings.connection_limits(max_connections_of(settings.max_connections, max_open_files()))
+    limiter = ConnectionLimiter(limits, settings.trusted_networks)
+    return partial(GatewayProtocol, head_limits=settings.head_limits, limiter=limiter)
+
+
 async def serve(settings: GatewaySettings, listen: socket.socket, tracing: Tracing | None = None) -> int:
     """Serves on a listening socket until SIGTERM or SIGINT; returns the exit code."""
     connections = QueueConnections(settings, settings.initial_queue, f"gateway:{secrets.token_hex(8)}")
@@ -112,7 +121,7 @@ async def serve(settings: GatewaySettings, listen: socket.socket, tracing: Traci
     state, app = build_gateway(settings, connections, authenticator, tracing)
     config = uvicorn.Config(
         RootPathApp(app, settings.root_path) if settings.root_path else app,
-        http=GatewayProtocol,
+        http=cast("type[GatewayProtocol]", gateway_protocol(settings)),  # called only
         ws="none",
         lifespan="on",
         log_config=None,

@@ -13,6 +13,28 @@ ResultsPayload = Literal["auto", "inline", "none"]
 
 
 @dataclass(frozen=True, slots=True)
+class HeadLimits:
+    """Maximum of a request's head: bytes with its first line, header fields, and bytes of its URL."""
+
+    max_bytes: int
+    max_fields: int
+    max_url_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """Maximum open connections, in all and of one address, and bytes of all unfinished heads.
+
+    `head_timeout_s` is the maximum time for a head to arrive.
+    """
+
+    max_connections: int
+    max_per_address: int
+    max_heads_bytes: int
+    head_timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class RequestLimits:
     """Bounds of one request: inputs, the length of an input, bytes of a body, and its default time.
 

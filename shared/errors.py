@@ -16,6 +16,8 @@ RedbatchError
 │   ├── MethodNotAllowedError     the route has other methods
 │   ├── UnsupportedMediaTypeError the body is not JSON
 │   ├── BodyTimeoutError          the body did not arrive in time
+│   ├── HeadTooLargeError         the head of the request is over the limit, in bytes or fields
+│   ├── UrlTooLongError           the URL is over the limit
 │   └── TooLargeError             inputs or characters over the limit
 │       └── BodyTooLargeError     the body is over the limit
 ├── OverloadedError               try again after `retry_after_s`
@@ -29,6 +31,7 @@ RedbatchError
 │   ├── NoWorkerError
 │   ├── ModelFailingError         the model fails on every batch of every worker
 │   ├── JobsFullError             no capacity for more jobs
+│   ├── TooManyConnectionsError   the gateway has its maximum of connections
 │   └── NotDurableError           Redis does not confirm that data will survive
 ├── DeadlineExceededError         the answer did not come in time
 └── ModelError                    the fault lies with this input or the model
@@ -167,6 +170,18 @@ class BodyTimeoutError(RequestError):
     code = "request_timeout"
 
 
+class HeadTooLargeError(RequestError):
+    """The head of the request has more bytes or more fields than its limits allow."""
+
+    code = "head_too_large"
+
+
+class UrlTooLongError(RequestError):
+    """The URL exceeds its limit in bytes."""
+
+    code = "url_too_long"
+
+
 class TooLargeError(RequestError):
     """The number of inputs, or an input, exceeds its limit."""
 
@@ -241,6 +256,12 @@ class JobsFullError(UnavailableError):
     """All jobs together have reached a bound on jobs, inputs or bytes, or Redis has no memory for more."""
 
     code = "jobs_full"
+
+
+class TooManyConnectionsError(UnavailableError):
+    """This gateway has its maximum of connections, all of them with a request."""
+
+    code = "too_many_connections"
 
 
 class NotDurableError(UnavailableError):

@@ -3,8 +3,12 @@
 - auth: authenticates API keys.
 - body: reads bodies within their bounds.
 - client_connection: the client's address, whether it is still there, and a task to cancel when it leaves.
+- connection_limiter: closes connections that are too many, or whose head does not come.
+- connection_table: which connections these are.
 - error_responses: errors as responses, in the client's dialect, logged and counted.
+- head_refusal: the answer to a head over its limits.
 - lingering_close: answers a request whose body is not read, then closes the connection.
+- probes_only: what a connection beyond the limits is for.
 - request_log: the log lines of requests.
 - root_path: the prefix under which a proxy serves the gateway.
 - protocol: the connection, as a uvicorn protocol.

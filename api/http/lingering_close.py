@@ -1,4 +1,4 @@
-"""The answer to a request whose body is not read to its end."""
+"""Answers that close the connection: the one to a request whose body is not read to its end, and any other."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from fastapi import Response
 
 if TYPE_CHECKING:
-    from starlette.types import Receive, Scope, Send
+    from starlette.types import Message, Receive, Scope, Send
 
 MAX_SILENCE_S = 1.0
 MAX_LINGER_S = 30.0
@@ -33,6 +33,18 @@ class LingeringCloseResponse(Response):
             async with asyncio.timeout(MAX_LINGER_S):
                 await _drop_body(receive)
         await send({"type": "http.response.body", "body": b""})
+
+
+def close_connection(send: Send) -> Send:
+    """Returns a `send` that sets `Connection: close`."""
+
+    async def send_closing(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            others = [pair for pair in message["headers"] if pair[0] != b"connection"]
+            message["headers"] = [*others, (b"connection", b"close")]
+        await send(message)
+
+    return send_closing
 
 
 async def _drop_body(receive: Receive) -> None:

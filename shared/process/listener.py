@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import resource
 import socket
+import sys
 from ipaddress import ip_address
 
 BACKLOG = 4_096
@@ -50,6 +51,12 @@ def raise_open_file_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     except (OSError, ValueError):  # macOS reports no number; the current limit stays
         return
+
+
+def max_open_files() -> int:
+    """Returns the limit of open files of this process; sys.maxsize if there is none."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return sys.maxsize if soft == resource.RLIM_INFINITY else soft
 
 
 def is_loopback(host: str) -> bool:

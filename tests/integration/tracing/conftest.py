@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
 import httpx
 import pytest
@@ -18,8 +19,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from api.http.protocol import GatewayProtocol
-from api.server import build_gateway
+from api.server import build_gateway, gateway_protocol
 from api.settings import GatewaySettings
 from gpuworker.settings import WorkerSettings
 from gpuworker.worker import Worker
@@ -76,7 +76,8 @@ async def gateway(traced: TracedCluster, listen: socket.socket, settings: Gatewa
     """Runs a gateway on a listening socket while the block runs."""
     connections = QueueConnections(settings, settings.initial_queue, "gateway:traced")
     _, app = build_gateway(settings, connections, None, create_tracing(traced.provider("gateway")))
-    server = uvicorn.Server(uvicorn.Config(app, http=GatewayProtocol, ws="none", lifespan="on", log_config=None))
+    protocol = cast("type[asyncio.Protocol]", gateway_protocol(settings))
+    server = uvicorn.Server(uvicorn.Config(app, http=protocol, ws="none", lifespan="on", log_config=None))
     serving = asyncio.create_task(server.serve(sockets=[listen]))
     try:
         yield

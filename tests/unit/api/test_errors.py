@@ -11,6 +11,7 @@ from api.dialects.operations import OPERATIONS
 from api.errors import STATUS, error_body, headers_of, status_of
 from api.routes import DIALECTS
 from shared.errors import (
+    HeadTooLargeError,
     JobGoneError,
     JobNotFoundError,
     JobUnfinishedError,
@@ -18,6 +19,7 @@ from shared.errors import (
     NotFoundError,
     QueueFullError,
     RedbatchError,
+    UrlTooLongError,
     error_tree,
 )
 
@@ -36,6 +38,8 @@ EXPECTED = {
     "MethodNotAllowedError": 405,
     "UnsupportedMediaTypeError": 415,
     "BodyTimeoutError": 408,
+    "HeadTooLargeError": 431,
+    "UrlTooLongError": 414,
     "TooLargeError": 413,
     "BodyTooLargeError": 413,
     "EmptyInputsError": 400,
@@ -51,6 +55,7 @@ EXPECTED = {
     "ModelFailingError": 503,
     "NoWorkerError": 503,
     "JobsFullError": 503,
+    "TooManyConnectionsError": 503,
     "NotDurableError": 503,
     "DeadlineExceededError": 504,
     "ModelError": 500,
@@ -66,6 +71,8 @@ UNDOCUMENTED = {
     JobNotFoundError,
     JobUnfinishedError,
     JobGoneError,
+    HeadTooLargeError,
+    UrlTooLongError,
 }
 
 
@@ -83,7 +90,8 @@ def test_each_row_of_the_table_is_in_the_tree() -> None:
 def test_the_documented_statuses_are_those_of_possible_errors(dialect: BaseDialect) -> None:
     """OpenAPI documents each status that an error has on the route, and no other.
 
-    Errors of routing are not documented, and those of jobs on their own routes. Nothing raises the root of the tree.
+    Errors of heads and of routing are not documented, and those of jobs on their own routes. Nothing raises the root of
+    the tree.
     """
     dialects = {dialect, dialect.for_body(b'{"inputs": "a"}')}
     errors = [cls("") for cls in set(error_tree()) - UNDOCUMENTED]

@@ -224,5 +224,5 @@ def test_every_error_has_all_four_keys(kind: type[RedbatchError]) -> None:
     error = json.loads(answer)["error"]
     assert sorted(error) == ["code", "message", "param", "type"]
     assert (error["message"], error["param"], error["code"]) == ("It is so.", None, kind.code)
-    expected = "invalid_request_error" if status < 429 else "rate_limit_error" if status == 429 else "server_error"
+    expected = "rate_limit_error" if status == 429 else "invalid_request_error" if status < 500 else "server_error"
     assert error["type"] == expected

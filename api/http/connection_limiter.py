@@ -1,0 +1,86 @@
+"""Closes connections: those too many for the limits, and those whose head does not come in time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from ipaddress import ip_address, ip_network
+
+from api import metrics
+from api.http.connection_table import ConnectionTable, Place, address_group
+from api.settings_groups import ConnectionLimits
+from shared.process.limited_log import LimitedLog
+
+EVICTED, REFUSED, HEAD_TIMEOUT = "evicted", "refused", "head_timeout"
+"""Why a connection was closed: for a newer one; because none could be closed for it; its head did not come in time."""
+
+limited_log = LimitedLog()
+
+
+class ConnectionLimiter:
+    """The open connections of a gateway, within their limits.
+
+    Args:
+        limits: of the connections.
+        proxies: networks of the proxies, as sockets report them: their connections are those of many clients.
+
+    Attributes:
+        table: of the connections; each reports to it when a head or a request begins and ends.
+    """
+
+    def __init__(self, limits: ConnectionLimits, proxies: Iterable[str]) -> None:
+        self.table: ConnectionTable[asyncio.Transport] = ConnectionTable(limits)
+        self._proxies = [ip_network(each) for each in proxies]
+        self._timer: asyncio.TimerHandle | None = None
+
+    def admit(self, transport: asyncio.Transport, host: str) -> Place[asyncio.Transport]:
+        """Returns the place of a new connection from an address. It or another one may be closed for that."""
+        loop = asyncio.get_running_loop()
+        is_proxy = bool(host and self._proxies) and any(ip_address(host) in network for network in self._proxies)
+        admission = self.table.admit(transport, address_group(host), loop.time(), is_proxy=is_proxy)
+        if admission.closed is not None:
+            _close(admission.closed, EVICTED)
+        if not admission.place.is_open:
+            _close(transport, REFUSED)
+        self._set_timer(loop)
+        metrics.CONNECTIONS.set(len(self.table))
+        return admission.place
+
+    def update_head(self, place: Place[asyncio.Transport], num_bytes: int) -> bool:
+        """A head has grown to a number of bytes, or is complete (0); returns whether there is room for it."""
+        loop = asyncio.get_running_loop()
+        has_room = self.table.update_head(place, num_bytes, loop.time())
+        self._set_timer(loop)
+        return has_room
+
+    def expect_head(self, place: Place[asyncio.Transport]) -> None:
+        """What has yet to arrive of an answered request, and the next head, must come in time."""
+        loop = asyncio.get_running_loop()
+        self.table.expect_head(place, loop.time())
+        self._set_timer(loop)
+
+    def remove(self, place: Place[asyncio.Transport]) -> None:
+        """The connection is closed."""
+        self.table.remove(place)
+        metrics.CONNECTIONS.set(len(self.table))
+
+    def _set_timer(self, loop: asyncio.AbstractEventLoop) -> None:
+        deadline_s = self.table.next_deadline_s
+        if self._timer is None and deadline_s is not None:
+            self._timer = loop.call_at(deadline_s, self._close_overdue, loop)
+
+    def _close_overdue(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer = None
+        for transport in self.table.take_overdue(loop.time()):
+            _close(transport, HEAD_TIMEOUT)
+        self._set_timer(loop)
+
+
+def _close(transport: asyncio.Transport, reason: str) -> None:
+    """Closes a connection at once: what its client does not read would keep the descriptor open."""
+    metrics.CLOSED_CONNECTIONS.labels(reason).inc()
+    client = transport.get_extra_info("peername")
+    details = {"client": client[0] if client else ""}
+    limited_log.write(logging.INFO, "connection closed", lambda: details, reason=reason)
+    transport.abort()

@@ -1,0 +1,58 @@
+"""What attacks on a gateway are made of, and how long other clients wait meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from tests.integration.gateway.gateway_cluster import GatewayProcess
+
+ROOT = Path(__file__).parents[2]
+MIN_PROBES = 100
+"""Minimum number of probes: with fewer, the p99 would be the maximum."""
+
+
+async def exchange(gateway: GatewayProcess, parts: AsyncIterator[bytes], source: str = "127.0.0.1") -> bytes:
+    """Sends parts from an address until the gateway answers; returns its answer."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port, local_addr=(source, 0))
+    answer = asyncio.create_task(reader.read(65_536))
+    with contextlib.suppress(OSError):
+        async for part in parts:
+            writer.write(part)
+            await writer.drain()
+            if answer.done():
+                break
+        async with asyncio.timeout(20):
+            await answer
+    writer.transport.abort()
+    with contextlib.suppress(OSError):
+        return await answer
+    return b""
+
+
+@asynccontextmanager
+async def probe_livez(gateway: GatewayProcess) -> AsyncIterator[list[float]]:
+    """Requests /livez from another process during the block; fills the list with the latencies (s) after it."""
+    latencies_s: list[float] = []
+    pipe = asyncio.subprocess.PIPE
+    command = [sys.executable, "-m", "tests.chaos.latency_probe", str(gateway.port)]
+    process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdin=pipe, stdout=pipe)
+    assert process.stdout is not None
+    await process.stdout.readline()  # it has started
+    try:
+        yield latencies_s
+    finally:
+        output, _ = await process.communicate(b"")  # which ends its input
+    assert process.returncode == 0
+    latencies_s += json.loads(output)
+
+
+def p99_of(latencies_s: list[float]) -> float:
+    """Returns the 99th percentile of latencies (s), in ms. Raises AssertionError: there are too few of them."""
+    assert len(latencies_s) >= MIN_PROBES
+    return 1e3 * sorted(latencies_s)[int(0.99 * (len(latencies_s) - 1))]

@@ -1,0 +1,106 @@
+"""A connection of a gateway whose transport only records what is called."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Self
+
+import uvicorn
+
+from api.http.client_connection import CLIENT, ClientConnection
+from api.http.protocol import BODY_COMPLETE
+from api.server import gateway_protocol
+from api.settings import GatewaySettings
+
+HEAD = b"POST /embed HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\n"
+
+
+class RecordingTransport(asyncio.Transport):
+    """A transport that records its calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[bytes | str] = []
+
+    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
+        """Records data that is written in one system call."""
+        self.calls.append(b"".join(list_of_data))
+
+    def close(self) -> None:
+        """Records the close."""
+        self.calls.append("closed")
+
+    def abort(self) -> None:
+        """Records the end, after which nothing is written."""
+        self.calls.append("aborted")
+
+    def write_eof(self) -> None:
+        """Records that nothing more will be written."""
+        self.calls.append("ended")
+
+    def is_closing(self) -> bool:
+        """Whether it was closed."""
+        return "closed" in self.calls
+
+    def pause_reading(self) -> None:
+        """Records the pause."""
+        self.calls.append("paused")
+
+    def resume_reading(self) -> None:
+        """Records the resumption."""
+        self.calls.append("resumed")
+
+
+class ConnectionUnderTest:
+    """A connection whose application records the state of each request, and answers once `answers` is set."""
+
+    def __init__(self, **settings: object) -> None:
+        config = uvicorn.Config(self._app, interface="asgi3", proxy_headers=False, log_config=None)
+        config.load()
+        self.clients: list[ClientConnection] = []
+        self.outcomes: list[str] = []
+        self.body_complete: list[bool] = []
+        self.answers = asyncio.Event()
+        self.transport = RecordingTransport()
+        protocol = gateway_protocol(GatewaySettings.model_validate(settings))
+        self.protocol = protocol(config, uvicorn.Server(config).server_state, {}, asyncio.get_running_loop())
+        self.protocol.connection_made(self.transport)
+
+    async def _app(
+        self,
+        scope: dict[str, dict[str, object]],
+        _receive: object,
+        send: Callable[[dict[str, object]], Awaitable[None]],
+    ) -> None:
+        client = scope["state"][CLIENT]
+        assert isinstance(client, ClientConnection)
+        self.clients.append(client)
+        self.body_complete.append(BODY_COMPLETE in scope["state"])
+        client.watch()
+        try:
+            await self.answers.wait()
+        except asyncio.CancelledError:
+            self.outcomes.append("left" if client.gone else "cut off")
+        else:
+            self.outcomes.append("answered")
+        client.unwatch()
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+        await send({"type": "http.response.body", "body": b"ok"})
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        await self.lose()
+
+    async def lose(self, error: Exception | None = None) -> None:
+        """Closes the connection as if its client had left."""
+        self.protocol.connection_lost(error)
+        await asyncio.sleep(0.01)
+
+    async def receive(self, *parts: bytes) -> None:
+        """Passes each part to the protocol, with time between them."""
+        for part in parts:
+            self.protocol.data_received(part)
+            await asyncio.sleep(0.01)

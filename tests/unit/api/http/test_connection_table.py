@@ -1,0 +1,194 @@
+"""Which connections stay open: never more than the limits, and the oldest that wait are closed first."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from api.http.connection_table import (
+    MAX_SPARES,
+    SMALL_HEAD_BYTES,
+    ConnectionTable,
+    Place,
+    address_group,
+    max_connections_of,
+)
+from api.settings import GatewaySettings
+from api.settings_groups import ConnectionLimits
+
+LIMITS = ConnectionLimits(max_connections=4, max_per_address=2, max_heads_bytes=20_000, head_timeout_s=10.0)
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["connect", "connect", "head", "request", "answer", "close"]),
+        st.sampled_from(["a", "b", "c", "proxy"]),
+        st.integers(0, 9),
+        st.floats(0, 5),
+    ),
+    max_size=80,
+)
+
+
+class Simulation:
+    """A table, and what its connections are known to do."""
+
+    def __init__(self) -> None:
+        self.table: ConnectionTable[int] = ConnectionTable(LIMITS)
+        self.open: dict[int, tuple[str, Place[int]]] = {}
+        self.waits_since: dict[int, int] = {}
+        self.now_s, self.steps = 0.0, 0
+
+    def connect(self, client: str) -> None:
+        """A client connects. What is closed for it waited longest, of the client's connections or of all."""
+        self.steps += 1
+        counted = {key: name for key, (name, place) in self.open.items() if not place.is_spare}
+        own = [key for key, name in counted.items() if name == client]
+        admission = self.table.admit(self.steps, client, self.now_s, is_proxy=client == "proxy")
+        crowd = own if client != "proxy" and len(own) >= LIMITS.max_per_address else list(counted)
+        is_full = crowd is own or len(counted) >= LIMITS.max_connections
+        waiting = [key for key in crowd if key in self.waits_since]
+        if is_full and waiting:
+            assert admission.closed == min(waiting, key=self.waits_since.__getitem__)
+        elif admission.closed is not None:
+            assert is_full
+            assert self.open[admission.closed][1].is_spare
+            assert not self.open[admission.closed][1].is_busy
+        assert admission.place.is_spare == (is_full and not waiting)
+        if admission.closed is not None:
+            self.forget(admission.closed)
+        if admission.place.is_open:
+            self.open[self.steps] = (client, admission.place)
+            self.waits_since[self.steps] = self.steps
+
+    def forget(self, key: int) -> None:
+        """A connection is not open any more."""
+        del self.open[key]
+        self.waits_since.pop(key, None)
+
+    def step(self, what: str, client: str, which: int, wait_s: float) -> None:
+        """Something happens after a while; heads that are overdue then are closed before it."""
+        self.now_s += wait_s
+        for key in self.table.take_overdue(self.now_s):
+            assert key in self.waits_since, "a connection with a request was closed"
+            self.forget(key)
+        if what == "connect":
+            self.connect(client)
+        elif self.open:
+            self.change(what, list(self.open)[which % len(self.open)])
+
+    def change(self, what: str, key: int) -> None:
+        """Something happens on a connection."""
+        self.steps += 1
+        _, place = self.open[key]
+        if what == "head":
+            num_bytes = len(str(key)) * 4_000
+            others = sum(each.head_bytes for _, each in self.open.values()) - place.head_bytes
+            fits = self.table.update_head(place, num_bytes, self.now_s)
+            assert fits == (num_bytes <= SMALL_HEAD_BYTES or others + num_bytes <= LIMITS.max_heads_bytes)
+            if not fits:
+                self.table.remove(place)
+                self.forget(key)
+        elif what == "request":
+            self.table.update_head(place, 0, self.now_s)
+            self.table.start_request(place)
+            self.waits_since.pop(key, None)
+        elif what == "answer" and place.is_busy:
+            self.table.end_request(place)
+            if self.steps % 2:
+                self.table.expect_head(place, self.now_s)
+            self.waits_since[key] = self.steps
+        elif what == "close":
+            self.table.remove(place)
+            self.table.remove(place)
+            self.forget(key)
+
+
+@given(STEPS)
+def test_limits_hold_and_the_oldest_give_way(steps: list[tuple[str, str, int, float]]) -> None:
+    """No limit is ever exceeded, no connection with a request is closed, and no place is lost."""
+    simulation = Simulation()
+    for step in steps:
+        simulation.step(*step)
+        counted = Counter(name for name, place in simulation.open.values() if not place.is_spare)
+        assert counted.total() <= LIMITS.max_connections
+        assert all(number <= LIMITS.max_per_address for name, number in counted.items() if name != "proxy")
+        assert len(simulation.table) == len(simulation.open) <= LIMITS.max_connections + MAX_SPARES
+    for _, place in list(simulation.open.values()):
+        simulation.table.remove(place)
+    assert (len(simulation.table), simulation.table.next_deadline_s) == (0, None)
+
+
+def test_a_head_has_its_time_from_its_first_part() -> None:
+    """Further parts of a head do not extend its time; a connection without a head has it from the connect."""
+    table: ConnectionTable[str] = ConnectionTable(LIMITS)
+    silent = table.admit("silent", "a", 0.0).place
+    kept = table.admit("kept", "b", 0.0).place
+    table.start_request(kept)
+    table.end_request(kept)
+    assert table.take_overdue(9.9) == []
+    table.update_head(kept, 10, 9.9)
+    table.update_head(silent, 10, 9.9)
+    assert table.take_overdue(10.0) == ["silent"]
+    table.update_head(kept, 20, 19.0)
+    assert table.next_deadline_s == 19.9
+    assert table.take_overdue(19.9) == ["kept"]
+
+
+def test_spare_places_are_for_newer_connections() -> None:
+    """While all connections have requests, there are MAX_SPARES newer ones; the oldest of these gives way."""
+    table: ConnectionTable[int] = ConnectionTable(LIMITS)
+    for number in range(4):
+        table.start_request(table.admit(number, f"client {number}", 0.0).place)
+    spares = [table.admit(number, "prober", 1.0) for number in range(MAX_SPARES)]
+    assert all(each.place.is_spare and each.closed is None for each in spares)
+    assert table.admit(100, "prober", 2.0).closed == 0
+    for each in spares[1:]:
+        table.start_request(each.place)
+    assert table.admit(101, "prober", 2.0).closed == 100
+    table.start_request(table.admit(102, "prober", 2.0).place)
+    refused = table.admit(103, "prober", 2.0)
+    assert (refused.place.is_open, refused.closed) == (False, None)
+
+
+def test_the_rest_of_a_request_has_its_time_from_the_answer() -> None:
+    """A body, or a next head, of which a part came before the answer, has its time from then on."""
+    table: ConnectionTable[str] = ConnectionTable(LIMITS)
+    for name, is_read in (("read", True), ("unread", False)):
+        place = table.admit(name, name, 0.0).place
+        table.start_request(place)
+        table.update_head(place, 10, 5.0)
+        assert table.take_overdue(99.0) == []
+        table.end_request(place)
+        if not is_read:
+            table.expect_head(place, 100.0)
+    assert table.take_overdue(109.9) == []
+    assert table.take_overdue(110.0) == ["unread"]
+
+
+def test_the_limit_of_open_files_bounds_the_connections() -> None:
+    """A quarter of the files is left for Redis, logs and the admin port; no limit is below 1."""
+    assert max_connections_of(8_192, sys.maxsize) == 8_192
+    assert max_connections_of(8_192, 400) == 300
+    assert max_connections_of(1, 1) == 1
+    assert GatewaySettings().connection_limits(300).max_per_address == 150
+    assert GatewaySettings(max_address_ratio=0.1).connection_limits(1).max_per_address == 1
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("10.0.0.1", "10.0.0.1", True),
+        ("10.0.0.1", "10.0.0.2", False),
+        ("::ffff:10.0.0.1", "10.0.0.1", True),
+        ("2001:db8::1", "2001:db8::ffff:0:0:2", True),
+        ("2001:db8::1", "2001:db8:0:1::1", False),
+        ("fe80::1%eth0", "fe80::2%eth1", True),
+        ("", "10.0.0.1", False),
+    ],
+)
+def test_one_client_of_ipv6_has_many_addresses(one: str, other: str, *, same: bool) -> None:
+    """All addresses of a /64 network are one client."""
+    assert (address_group(one) == address_group(other)) == same
