@@ -9,13 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import typer
-from rich.console import Console
 
 from redbatch.exit_codes import report_failure, report_misuse
 from redbatch.jobs import view
 from redbatch.preconditions import check_file
 from redbatch.queue_target import QueueTarget, run_on_queue
+from redbatch.terminal import make_console, print_line
 from shared import job_results, jobs
 from shared.connection import RedisConnection
 from shared.jobs import Job
@@ -33,9 +32,9 @@ def list_jobs(target: QueueTarget, limit: int, *, in_json: bool) -> int:
         latest = await jobs.latest(connection, keys, limit)
         if in_json:
             for job in latest:
-                typer.echo(json.dumps(view.as_dict(keys.queue, job)))
+                print_line(json.dumps(view.as_dict(keys.queue, job)))
         else:
-            Console(highlight=False).print(view.as_table(keys.queue, latest, time.time() * 1000))
+            make_console().print(view.as_table(keys.queue, latest, time.time() * 1000))
         return 0
 
     return run_on_queue(target, "jobs", task)
@@ -47,9 +46,9 @@ def show_job(target: QueueTarget, public_id: str, *, in_json: bool) -> int:
     async def task(connection: RedisConnection, keys: Keys, job: Job) -> int:
         failures = await job_results.failures(connection, keys, job.job_id, MAX_FAILURES)
         if in_json:
-            typer.echo(json.dumps(view.as_dict(keys.queue, job, failures)))
+            print_line(json.dumps(view.as_dict(keys.queue, job, failures)))
         else:
-            Console(highlight=False).print(view.as_text(keys.queue, job, failures))
+            make_console().print(view.as_text(keys.queue, job, failures))
         return 0
 
     return _run_on_job(target, public_id, task)
@@ -62,7 +61,7 @@ def cancel_job(target: QueueTarget, public_id: str) -> int:
         status = await jobs.cancel(connection, keys, job.job_id)
         if status in jobs.FINAL_STATUSES:
             return report_failure(f"{public_id} has already ended: it is {status}")
-        typer.echo(f"{public_id}: cancelled, {job.done:,} of {job.n:,} inputs were done")
+        print_line(f"{public_id}: cancelled, {job.done:,} of {job.n:,} inputs were done")
         return 0
 
     return _run_on_job(target, public_id, task)
@@ -91,7 +90,7 @@ def write_results(target: QueueTarget, public_id: str, out: Path) -> int:
             partial.unlink(missing_ok=True)
             return report_failure(f"{public_id}: none of its {job.n:,} inputs has a result; see `redbatch jobs show`")
         partial.replace(out)
-        typer.echo(f"{out}: {written:,} of {job.n:,} {kind}")
+        print_line(f"{out}: {written:,} of {job.n:,} {kind}")
         return 0
 
     return _run_on_job(target, public_id, task)
