@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
@@ -47,9 +48,8 @@ def write_records(client: redis.Redis) -> None:
     body = encode_body(Body(EMBED, (HOSTILE,)))
     client.xadd(KEYS.dead, {**dict.fromkeys(texts, HOSTILE), "n": "1", "attempts": "3", "body": body}, id=LETTER_ID)
     for job_id in (JOB_ID, HOSTILE):
-        names = dict.fromkeys(("owner", "revisions", "op"), HOSTILE.encode())
-        numbers: dict[str, bytes] = dict.fromkeys(NUMBERS, b"1")
-        client.hset(KEYS.job(job_id), mapping={"status": b"done", **names, **numbers})
+        names = dict.fromkeys(("owner", "revisions", "op"), HOSTILE)
+        client.hset(KEYS.job(job_id), mapping=dict[Any, Any](status="done", **names, **dict.fromkeys(NUMBERS, "1")))
         client.zadd(KEYS.all_jobs, {job_id: 1})
         client.rpush(f"{KEYS.job(job_id)}:failed", 0)
         client.hset(f"{KEYS.job(job_id)}:out", "0", encode_reply(Failure(job_id, 0, 1, HOSTILE, HOSTILE)))
