@@ -158,7 +158,6 @@ def up(
         int | None,
         typer.Option(
             min=16_777_216,
-            metavar="BYTES",
             help="Maximum memory of the private Redis, which evicts nothing. Default: a quarter of this machine's.",
         ),
     ] = None,

@@ -1,7 +1,7 @@
 """The only way of the commands to the terminal: consoles, and lines of text or JSON.
 
-What a command prints may come from Redis or from clients. Its control characters are escaped here, so that nobody who
-names a key or a queue controls the operator's terminal.
+What a command prints may come from Redis or from clients. Its control characters are escaped here, so that the name of
+a key or a queue does not control the operator's terminal.
 """
 
 from __future__ import annotations

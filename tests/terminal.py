@@ -1,4 +1,4 @@
-"""Runs commands in a terminal, and checks that nobody but the program controls it."""
+"""Runs commands in a terminal, and finds what others than the program wrote there to control it."""
 
 from __future__ import annotations
 

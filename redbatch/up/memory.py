@@ -10,7 +10,7 @@ CGROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/
 """The limit of a container, as it sees it: version 2 and 1."""
 
 REDIS_PART = 4
-"""One in so many bytes: Redis needs up to twice its data while it rewrites its file, and the model needs the rest."""
+"""Redis gets the memory divided by this: it needs up to twice its data to rewrite its file, and the model needs memory."""
 
 
 def default_redis_bytes() -> int:
