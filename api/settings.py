@@ -187,6 +187,14 @@ class GatewaySettings(QueueSettings):
     cache_ttl_s: float = Field(
         default=86_400.0, gt=0, le=31_536_000, description="Maximum time that a vector stays in the cache."
     )
+    cache_per_tenant: bool = Field(
+        default=False,
+        description="Whether a tenant gets from the cache only what it has requested itself. Otherwise an answer tells "
+        "(by x-batch-size: 0, and its time) that someone has requested the same text.",
+    )
+    cache_hits_count: bool = Field(
+        default=False, description="Whether inputs that are answered from the cache count against quotas."
+    )
     tenant_tokens_per_s: float = Field(
         default=0.0,
         ge=0,
@@ -354,7 +362,7 @@ class GatewaySettings(QueueSettings):
     @cached_property
     def cache(self) -> CacheSettings:
         """The cache of vectors."""
-        return CacheSettings(self.cache_bytes, self.cache_ttl_s)
+        return CacheSettings(self.cache_bytes, self.cache_ttl_s, self.cache_per_tenant, self.cache_hits_count)
 
     @cached_property
     def jobs(self) -> JobSettings:

@@ -71,10 +71,15 @@ class TenantSettings:
 
 @dataclass(frozen=True, slots=True)
 class CacheSettings:
-    """The cache of vectors in Redis. `max_bytes` 0: no cache."""
+    """The cache of vectors in Redis. `max_bytes` 0: no cache.
+
+    Tenants share it unless it is `per_tenant`. Cached vectors count against quotas if `hits_count`.
+    """
 
     max_bytes: int
     ttl_s: float
+    per_tenant: bool
+    hits_count: bool
 
 
 @dataclass(frozen=True, slots=True)

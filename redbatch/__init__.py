@@ -33,6 +33,7 @@ Modules:
 - run_process: `redbatch gateway` and `redbatch worker`, one process.
 - state_printer: prints a state once or again and again.
 - tables: the look of printed tables.
+- terminal: the only way to the terminal, on which control characters are escaped.
 - times: durations and timestamps as people read and write them.
 - urls: URLs and command lines to print.
 - variables: environment variables that have no effect.

@@ -27,6 +27,7 @@ from redbatch.options import UpPort
 from redbatch.plain_errors import PlainErrors
 from redbatch.queue.cli import queue
 from redbatch.redis_users.cli import k8s_app, swarm_app
+from redbatch.terminal import print_line
 from redbatch.tune.settings import TuneSettings
 from shared.process.version import __version__
 
@@ -97,7 +98,7 @@ def _with_auth(overrides: dict[str, str], no_auth: bool) -> dict[str, str]:
 
 def _print_version(value: bool) -> None:
     if value:
-        typer.echo(f"redbatch {__version__}")
+        print_line(f"redbatch {__version__}")
         raise typer.Exit
 
 
@@ -153,6 +154,13 @@ def up(
             "when `up` ends.",
         ),
     ] = None,
+    max_redis_bytes: Annotated[
+        int | None,
+        typer.Option(
+            min=16_777_216,
+            help="Maximum memory of the private Redis, which evicts nothing. Default: a quarter of this machine's.",
+        ),
+    ] = None,
     no_auth: NoAuth = False,
 ) -> int:
     """Run a whole cluster in this terminal.
@@ -170,7 +178,7 @@ def up(
     from redbatch.up.cluster import ClusterSize
     from redbatch.up.command import run
 
-    return run(ClusterSize(gateways, workers), _with_auth(overrides, no_auth), data_dir)
+    return run(ClusterSize(gateways, workers), _with_auth(overrides, no_auth), data_dir, max_redis_bytes)
 
 
 @app.command()

@@ -8,6 +8,8 @@ from typing import Self
 from rich.console import Console
 from rich.progress import Progress, ProgressColumn
 
+from redbatch.terminal import make_console
+
 
 class ProgressBar:
     """A progress bar on stderr, because stdout is for the result. A context manager; visible only on a terminal.
@@ -21,7 +23,7 @@ class ProgressBar:
     def __init__(
         self, *columns: ProgressColumn, console: Console | None = None, refresh_per_s: float | None = None
     ) -> None:
-        self.console = console or Console(stderr=True, highlight=False)
+        self.console = console or make_console(to_stderr=True)
         self.progress = Progress(
             *columns,
             console=self.console,

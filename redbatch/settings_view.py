@@ -7,7 +7,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import typer
 from pydantic_settings import BaseSettings
 from rich.cells import cell_len
 from rich.console import Console
@@ -17,6 +16,7 @@ from rich.text import Text
 from redbatch.exit_codes import report_misuse
 from redbatch.flags import Setting, settings_of
 from redbatch.tables import labelled_line, shorten
+from redbatch.terminal import make_console, print_line
 from redbatch.urls import mask_password
 from shared.option_words import what_it_takes
 from shared.process.settings import PREFIX, read_settings
@@ -47,9 +47,9 @@ def show_settings(
     except UnknownSettingError as error:
         return report_misuse(str(error))
     if in_json or in_markdown:
-        typer.echo(as_json(rows) if in_json else as_markdown(rows))
+        print_line(as_json(rows) if in_json else as_markdown(rows))
     else:
-        (print_table if is_process else print_details)(rows, Console(highlight=False))
+        (print_table if is_process else print_details)(rows, make_console())
     return 0
 
 

@@ -7,9 +7,10 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-import typer
 from rich.console import Console, RenderableType
 from rich.live import Live
+
+from redbatch.terminal import print_line
 
 WATCH_EVERY_S = 1.0
 
@@ -25,12 +26,17 @@ def state_printer(
     JSON may have several lines, or none.
     """
     if in_json:
-        yield lambda state: typer.echo("".join(f"{line}\n" for line in as_json(state).splitlines()), nl=False)
+        yield lambda state: _print_lines(as_json(state))
     elif console.is_terminal:
         with Live(console=console, auto_refresh=False) as live:
             yield lambda state: live.update(as_text(state), refresh=True)
     else:
         yield lambda state: console.print(as_text(state))
+
+
+def _print_lines(text: str) -> None:
+    for line in text.splitlines():
+        print_line(line)
 
 
 async def print_states(read: Callable[[], Awaitable[State]], show: Callable[[State], None], *, watch: bool) -> None:

@@ -10,6 +10,8 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
+from shared.process.log_text import printable_line
+
 GAPS = (2, 1)
 """Spaces between two columns; the smaller number on a narrow console."""
 
@@ -36,8 +38,8 @@ class PlainTable:
         self._columns += [_Column(heading, justify, no_wrap) for heading in headings]
 
     def add_row(self, *cells: str | Text, style: str = "") -> None:
-        """Adds a row with a cell for each column."""
-        self._rows.append(([Text(cell) if isinstance(cell, str) else cell for cell in cells], style))
+        """Adds a row with a cell for each column: a text in one line, or any Text."""
+        self._rows.append(([_as_text(cell) for cell in cells], style))
 
     def __rich_console__(self, _console: Console, options: ConsoleOptions) -> RenderResult:
         """Yields a table or, if the console is too narrow for it, labelled lines."""
@@ -80,6 +82,11 @@ class PlainTable:
                 yield line
 
 
+def _as_text(cell: str | Text) -> Text:
+    """Returns a cell; one that is a `str` may come from anybody, and its newlines would look like further rows."""
+    return Text(printable_line(cell)) if isinstance(cell, str) else cell
+
+
 def _line_width(text: str) -> int:
     return max((cell_len(line) for line in text.split("\n")), default=0)
 
@@ -96,8 +103,8 @@ def plain_table(*headings: str) -> PlainTable:
 
 
 def labelled_line(label: str, value: str | Text, width: int) -> Text:
-    """Returns an indented line: the label in bold, padded to `width` columns, two spaces, and the value."""
-    return Text.assemble((f"  {label:<{width}}  ", "bold"), value)
+    """Returns an indented line: the label in bold, padded to `width` columns, two spaces, the value in one line."""
+    return Text.assemble((f"  {label:<{width}}  ", "bold"), _as_text(value))
 
 
 def shorten(text: str, width: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 from shared.process.listener import WILDCARDS
 
@@ -28,5 +28,5 @@ def redis_cli_line(program: str, url: str, *command: str) -> str:
     parts = urlsplit(url)
     if parts.scheme == "unix":
         database = parse_qs(parts.query).get("db", ["0"])[0]
-        return shlex.join([program, "-s", parts.path, "-n", database, *command])
+        return shlex.join([program, "-s", unquote(parts.path), "-n", database, *command])
     return shlex.join([program, "-u", mask_password(url), *command])

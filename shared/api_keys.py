@@ -11,21 +11,26 @@ import secrets
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BeforeValidator, TypeAdapter, ValidationError
 
 from shared.connection import RedisConnection
 from shared.keys import API_KEYS
 from shared.tenants import NO_QUOTA, Quota
 
-Scope = Literal["embed", "jobs", "admin"]
-SCOPES: tuple[Scope, ...] = ("embed", "jobs", "admin")
+Scope = Literal["embed", "jobs"]
+SCOPES: tuple[Scope, ...] = ("embed", "jobs")
 
 _ID_BYTES, _SECRET_BYTES = 8, 32
 
 _MARK = "-"
 """A field that stays when the last key is deleted, and disappears if Redis loses its data."""
+
+
+def _without_unknown(scopes: object) -> object:
+    """Returns the known scopes: keys of other versions may have more, such as `admin`, and stay valid for the rest."""
+    return [each for each in scopes if each in SCOPES] if isinstance(scopes, list) else scopes
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +43,7 @@ class ApiKey:
 
     key_id: str
     digest: str
-    scopes: tuple[Scope, ...]
+    scopes: Annotated[tuple[Scope, ...], BeforeValidator(_without_unknown)]
     tenant: str
     name: str
     created_ms: int

@@ -12,7 +12,8 @@ from shared import scripts
 from shared.connection import Argument, RedisConnection
 from shared.keys import Keys
 from shared.messages import Input, Options
-from shared.script_arguments import CacheRow
+from shared.script_arguments import CacheRow, ChargeArguments
+from shared.tenants import Limits, encode_limits
 
 DIGEST_BYTES = 20
 
@@ -43,10 +44,13 @@ class CachedVector(NamedTuple):
     truncated: bool = False
 
 
-def cache_key(revision: str, options: Options, value: Input) -> bytes:
-    """Returns the key of an input's vector in the cache. Raises UnicodeEncodeError: it holds a lone surrogate."""
+def cache_key(revision: str, options: Options, value: Input, owner: tuple[str, ...] = ()) -> bytes:
+    """Returns the key of an input's vector in the cache, which is that of its `owner` alone if there is one.
+
+    Raises UnicodeEncodeError: the input holds a lone surrogate.
+    """
     kind, data = (b"ids", value) if isinstance(value, bytes) else (b"text", value.encode())
-    head = repr((_FORMAT, revision, *options)).encode()
+    head = repr((_FORMAT, revision, *options, *owner)).encode()
     return hashlib.blake2b(b"\0".join((head, kind, data)), digest_size=DIGEST_BYTES).digest()
 
 
@@ -66,6 +70,17 @@ async def store(
     for name, value in values.items():
         args += CacheRow(name, _HEAD.pack(value.at_ms, value.tokens, value.truncated) + value.data)
     await connection.run(scripts.CACHE_STORE, keys.cache, args)
+
+
+async def charge(
+    connection: RedisConnection, keys: Keys, tenant: str, limits: Limits, tokens: int, *, may_refuse: bool
+) -> int:
+    """Charges a tenant for the tokens of cached vectors; returns 0, or in how many ms its quota allows that.
+
+    Unless `may_refuse`, they are charged in any case, and the tenant's next requests wait longer.
+    """
+    args = ChargeArguments(tenant, encode_limits(limits), tokens, int(may_refuse))
+    return int(await connection.run(scripts.CHARGE, [keys.tenants], args))
 
 
 def _parse_vector(raw: bytes | None, since_ms: int) -> CachedVector | None:

@@ -262,13 +262,14 @@ class QueueConnections:
         self.keys = Keys(name)
         self.settings = settings
         self._client = client
+        is_tcp = not settings.redis_url.startswith("unix://")
         self._pool = ConnectionPool.from_url(
             settings.redis_url,
             protocol=2,
             decode_responses=False,
             socket_timeout=settings.redis_timeout_s,
             socket_connect_timeout=settings.redis_timeout_s,
-            socket_keepalive=True,
+            **({"socket_keepalive": True} if is_tcp else {}),  # redis-py refuses it for the socket of a file
             health_check_interval=0,
             retry=Retry(NoBackoff(), 0),
             driver_info=None,

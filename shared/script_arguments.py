@@ -176,6 +176,15 @@ class HeartbeatArguments(NamedTuple):
     standby: int
 
 
+class ChargeArguments(NamedTuple):
+    """Arguments of `charge`."""
+
+    tenant: str
+    limits: str
+    cost: int
+    may_refuse: int
+
+
 class CacheRow(NamedTuple):
     """A vector for `cache_store`."""
 
@@ -293,6 +302,7 @@ ROWS: dict[str, tuple[type, ...]] = {
     "hand_back": (HandBackArguments, HeldRow),
     "reclaim": (ReclaimArguments,),
     "heartbeat": (HeartbeatArguments,),
+    "charge": (ChargeArguments,),
     "cache_store": (CacheRow,),
     "job_upload": (JobUploadArguments, JobElementRow, JobReplyRow),
     "job_create": (JobCreateArguments,),

@@ -9,11 +9,18 @@ _SOURCE = """#!{python}
 import os, socket, sys
 from pathlib import Path
 port = int(sys.argv[sys.argv.index("--port") + 1])
-keeps_data = sys.argv[-4:] == ["--appendonly", "yes", "--appendfsync", "everysec"]
+paths = sys.argv[sys.argv.index("--unixsocket") + 1 :][:1] if "--unixsocket" in sys.argv else []
+keeps_data = "everysec" in sys.argv
 with Path("starts").open("a") as starts:
     starts.write("%d\\n" % os.getpid())
 print("WARNING Memory overcommit must be enabled!", flush=True)
-with socket.create_server(("127.0.0.1", port)) as listener:
+if paths:
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(*paths)
+    listener.listen()
+else:
+    listener = socket.create_server(("127.0.0.1", port))
+with listener:
     while True:
         connection, _ = listener.accept()
         with connection:

@@ -14,6 +14,7 @@ import structlog
 
 from api import metrics
 from api.dialects.request import InferenceRequest, InferenceResult
+from api.dispatch.cache_quota import CacheQuota
 from api.dispatch.dispatcher import Dispatcher
 from api.settings_groups import CacheSettings
 from shared import cache
@@ -126,11 +127,26 @@ class CachingDispatcher:
     """A dispatcher that does not compute vectors that are in the cache.
 
     It relies on one model revision of all ready workers: while there are several, or none, all vectors are computed.
+
+    Args:
+        dispatcher: computes vectors.
+        vector_cache: finds and stores them.
+        quota: charges tenants for cached vectors; None: these are free.
+        per_tenant: whether a tenant finds only its own vectors.
     """
 
-    def __init__(self, dispatcher: Dispatcher, vector_cache: VectorCache) -> None:
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        vector_cache: VectorCache,
+        quota: CacheQuota | None = None,
+        *,
+        per_tenant: bool = False,
+    ) -> None:
         self._dispatcher = dispatcher
         self._vector_cache = vector_cache
+        self._quota = quota
+        self._per_tenant = per_tenant
 
     async def run(self) -> None:
         """Looks up and stores until cancelled. An unexpected exception is logged; then all is computed for PAUSE_S."""
@@ -146,8 +162,9 @@ class CachingDispatcher:
         revision = self._revision()
         if request.op != EMBED or revision is None or request.input_errors:
             return await self._dispatcher.answer(request, request_id)
+        owner = (request.tenant.name,) if self._per_tenant else ()
         try:
-            cache_keys = [cache_key(revision, request.options, each) for each in request.inputs]
+            cache_keys = [cache_key(revision, request.options, each, owner) for each in request.inputs]
         except UnicodeEncodeError:  # the dispatcher raises the error for it
             return await self._dispatcher.answer(request, request_id)
         cache_results = await self._vector_cache.find(cache_keys)
@@ -155,6 +172,7 @@ class CachingDispatcher:
         metrics.CACHE_MISSES.inc(len(misses))
         metrics.CACHE_HITS.inc(len(cache_results) - len(misses))
         if not misses:
+            await self._charge(request, cache_results, may_refuse=True)
             return _merge_results(cache_results, InferenceResult(()), misses)
         remaining = request if len(misses) == len(cache_results) else _select_inputs(request, misses)
         started_at = time.monotonic()
@@ -163,9 +181,16 @@ class CachingDispatcher:
         if remaining is request:
             return result
         if all(part.revision == revision for part in result.parts if isinstance(part, Vectors)):
+            await self._charge(request, cache_results, may_refuse=False)
             return _merge_results(cache_results, result, misses)
         left_ms = request.timeout_ms - int((time.monotonic() - started_at) * 1000)  # the revision has changed meanwhile
         return await self._dispatcher.answer(request._replace(timeout_ms=max(1, left_ms)))  # with a new id
+
+    async def _charge(self, request: InferenceRequest, cache_results: CacheResults, *, may_refuse: bool) -> None:
+        """Charges the tenant for what was cached. Raises RedbatchError: its quota is exhausted, and `may_refuse`."""
+        if self._quota is not None:
+            tokens = sum(each.tokens for each in cache_results if each is not None)
+            await self._quota.charge(request, tokens, may_refuse=may_refuse)
 
     def _revision(self) -> str | None:
         """Returns the model revision of all ready workers; None if there is not exactly one."""
@@ -190,7 +215,13 @@ def create_caching_dispatcher(settings: CacheSettings, dispatcher: Dispatcher) -
         return None
     bound = CacheBound(settings.max_bytes, int(settings.ttl_s * 1000))
     queue = dispatcher.queue
-    return CachingDispatcher(dispatcher, VectorCache(queue.connection("cache"), queue.keys, bound))
+    quota = CacheQuota(queue.connection("quota"), queue.keys, dispatcher.monitor.limits)
+    return CachingDispatcher(
+        dispatcher,
+        VectorCache(queue.connection("cache"), queue.keys, bound),
+        quota if settings.hits_count else None,
+        per_tenant=settings.per_tenant,
+    )
 
 
 def _select_inputs(request: InferenceRequest, misses: Sequence[int]) -> InferenceRequest:

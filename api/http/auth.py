@@ -116,7 +116,7 @@ class ApiKeyAuthenticator:
         if key is None or not _is_valid(key, secret):
             self._reject(address, now, "" if key is None else key.key_id)
         if scope is not None and scope not in key.scopes:
-            message = f"This key lacks the scope {scope}: its scopes are {', '.join(key.scopes)}."
+            message = f"This key lacks the scope {scope}: its scopes are {', '.join(key.scopes) or 'none'}."
             raise ForbiddenError(message, key_id=key.key_id)
         return key
 

@@ -9,12 +9,13 @@ from dataclasses import asdict
 from importlib.metadata import version
 from typing import Any
 
-from rich.console import Console, Group
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
 from redbatch.bench.run import GeneratorCost, RunResult
 from redbatch.bench.statistics import Summary
+from redbatch.terminal import make_console
 from shared.process.version import __version__
 
 MAX_CORE_SHARE = 0.7
@@ -210,4 +211,4 @@ def as_json(result: RunResult) -> str:
 
 def print_result(result: RunResult) -> None:
     """Prints the table to stdout."""
-    Console(highlight=False).print(as_text(result), soft_wrap=True)
+    make_console().print(as_text(result), soft_wrap=True)

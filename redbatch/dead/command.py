@@ -7,12 +7,10 @@ import json
 import secrets
 from collections.abc import Callable, Sequence
 
-import typer
-from rich.console import Console
-
 from redbatch.dead import view
 from redbatch.exit_codes import EXIT_FAILED, report_failure
 from redbatch.queue_target import QueueTarget, run_on_queue
+from redbatch.terminal import make_console, print_line
 from shared import dead_letters, producer
 from shared.codec import CodecError, decode_reply
 from shared.connection import RedisConnection
@@ -36,10 +34,10 @@ def list_letters(target: QueueTarget, limit: int, *, in_json: bool) -> int:
         letters = await dead_letters.read(connection, keys, limit)
         if in_json:
             for letter in letters:
-                typer.echo(json.dumps(view.as_dict(letter)))
+                print_line(json.dumps(view.as_dict(letter)))
         else:
             total = await dead_letters.count(connection, keys)
-            Console(highlight=False).print(view.as_table(keys.queue, letters, total))
+            make_console().print(view.as_table(keys.queue, letters, total))
         return 0
 
     return run_on_queue(target, "dead", task)
@@ -53,9 +51,9 @@ def show_letter(target: QueueTarget, letter_id: str, *, with_text: bool, in_json
         if letter is None:
             return report_failure(f"{letter_id}: there is no such dead letter")
         if in_json:
-            typer.echo(json.dumps(view.as_dict(letter, with_text=with_text)))
+            print_line(json.dumps(view.as_dict(letter, with_text=with_text)))
         else:
-            Console(highlight=False).print(view.as_text(letter, with_text=with_text))
+            make_console().print(view.as_text(letter, with_text=with_text))
         return 0
 
     return run_on_queue(target, "dead", task)
@@ -71,7 +69,7 @@ def requeue_letters(target: QueueTarget, letter_ids: Sequence[str], timeout_s: f
         request_id = secrets.token_hex(16)
         outcome, ref = await dead_letters.requeue(connection, keys, letter_id, request_id, int(timeout_s * 1000))
         if ref is None:
-            typer.echo(f"{letter_id}: {REQUEUE_FAILURES[outcome]}")
+            print_line(f"{letter_id}: {REQUEUE_FAILURES[outcome]}")
             return False
         problem = await _outcome(connection, keys.reply(request_id), timeout_s)
         if problem == NO_ANSWER:
@@ -80,7 +78,7 @@ def requeue_letters(target: QueueTarget, letter_ids: Sequence[str], timeout_s: f
         # A letter that was given up again has become a new dead letter, so the old one is deleted, too.
         if not problem or any(letter.request_id == request_id for letter in newest):
             await dead_letters.purge(connection, keys, [letter_id])
-        typer.echo(f"{letter_id}: {problem or 'answered'}")
+        print_line(f"{letter_id}: {problem or 'answered'}")
         return not problem
 
     async def task(connection: RedisConnection, keys: Keys) -> int:
@@ -101,14 +99,14 @@ def purge_letters(
     async def task(connection: RedisConnection, keys: Keys) -> int:
         number = await dead_letters.count(connection, keys) if all_letters else len(set(letter_ids))
         if not number or not confirm(number):
-            typer.echo("nothing deleted")
+            print_line("nothing deleted")
             return 0
         deleted = await (
             dead_letters.purge_all(connection, keys)
             if all_letters
             else dead_letters.purge(connection, keys, letter_ids)
         )
-        typer.echo(f"deleted: {deleted:,}")
+        print_line(f"deleted: {deleted:,}")
         return (
             0 if deleted == number or all_letters else report_failure(f"{number - deleted:,} of these ids do not exist")
         )

@@ -14,6 +14,7 @@ from redbatch.times import format_timestamp
 from shared.codec import CodecError, decode_binary, decode_body, decode_ids
 from shared.dead_letters import DeadLetter
 from shared.messages import DEFAULT_OPTIONS, PREDICT
+from shared.process.log_text import printable_line
 
 DIGEST_DIGITS = 16
 LABEL_WIDTH = 10
@@ -42,7 +43,7 @@ def as_dict(letter: DeadLetter, *, with_text: bool = False) -> dict[str, Any]:
 
 def as_table(queue: str, letters: Sequence[DeadLetter], total: int) -> Group:
     """Returns a table of dead letters, newest first; `total` is the number of all in the queue."""
-    head = Text(f"Queue {queue}: {total:,} dead letter{'s' if total != 1 else ''}", style="bold")
+    head = Text(f"Queue {printable_line(queue)}: {total:,} dead letter{'s' if total != 1 else ''}", style="bold")
     if not letters:
         return Group(head)
     table = plain_table()
@@ -67,7 +68,7 @@ def as_text(letter: DeadLetter, *, with_text: bool) -> Group:
         lines.append(Text("  texts       not kept: too long, or unreadable by this version", style="dim"))
         return Group(*lines)
     if options := options_of(letter):
-        lines.append(labelled_line("options", _printable(str(options)), LABEL_WIDTH))
+        lines.append(labelled_line("options", str(options), LABEL_WIDTH))
     for index, each in enumerate(inputs):
         lines.append(labelled_line(f"text {index}", _format_input(each, with_text=with_text), LABEL_WIDTH))
     if not with_text:
@@ -106,12 +107,7 @@ def _format_input(value: str | list[int] | bytes, *, with_text: bool) -> str:
         return _describe_binary(value)
     if isinstance(value, list):
         return f"token ids {value}" if with_text else f"{len(value):,} token ids"
-    return _printable(value) if with_text else f"{len(value):,} characters, SHA-256 {_digest(value)}…"
-
-
-def _printable(text: str) -> str:
-    """Returns a text with control characters escaped, so that they do not reach the terminal."""
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+    return value if with_text else f"{len(value):,} characters, SHA-256 {_digest(value)}…"
 
 
 def _digest(text: str) -> str:

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
-import typer
 
 from redbatch.embed.checkpoint import Checkpoint, OtherTaskError
 from redbatch.embed.columns import ColumnsError
@@ -25,6 +24,7 @@ from redbatch.embed.session import Embedder, Session, slices_of
 from redbatch.embed.standard_input import STANDARD_INPUT, copy_of_input
 from redbatch.embed.writers import Shape, UnwritableFileError
 from redbatch.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TERMINATED, report_failure, report_misuse
+from redbatch.terminal import print_line
 from redbatch.times import format_duration
 from redbatch.urls import mask_password
 from shared.process.settings import print_error
@@ -116,7 +116,7 @@ def _report_stop(options: EmbedOptions, checkpoint: Checkpoint, reason: str, *, 
 
 
 def _print(line: str) -> None:
-    typer.echo(line, err=True)
+    print_line(line, to_stderr=True)
 
 
 def _refusal_in(error: RequestRefusedError | ExceptionGroup[Exception]) -> str:

@@ -9,9 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import typer
-
 from redbatch.embed.readers import JSONL, TXT
+from redbatch.terminal import print_line
 
 STANDARD_INPUT = Path("-")
 
@@ -25,7 +24,7 @@ def copy_of_input(source: Path, out: Path) -> Iterator[Path]:
     copy = out.with_name(f"{out.name}.stdin")
     copy.parent.mkdir(parents=True, exist_ok=True)
     if sys.stdin.isatty():
-        typer.echo("Type texts, one on each line; Ctrl-D ends them.", err=True)
+        print_line("Type texts, one on each line; Ctrl-D ends them.", to_stderr=True)
     try:
         with copy.open("wb") as file:
             shutil.copyfileobj(sys.stdin.buffer, file)

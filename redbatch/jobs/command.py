@@ -9,13 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import typer
-from rich.console import Console
 
 from redbatch.exit_codes import report_failure, report_misuse
 from redbatch.jobs import view
 from redbatch.preconditions import check_file
 from redbatch.queue_target import QueueTarget, run_on_queue
+from redbatch.terminal import make_console, print_line
 from shared import job_results, jobs
 from shared.connection import RedisConnection
 from shared.jobs import Job
@@ -37,10 +36,10 @@ def list_jobs(target: QueueTarget, limit: int, *, in_json: bool) -> int:
         latest = sorted(latest, key=lambda each: each[1].created_ms, reverse=True)[:limit]
         if in_json:
             for name, job in latest:
-                typer.echo(json.dumps(view.as_dict(name, job)))
+                print_line(json.dumps(view.as_dict(name, job)))
         else:
             place = "All queues" if target.queue is None else f"Queue {target.queue}"
-            Console(highlight=False).print(view.as_table(place, latest, time.time() * 1000))
+            make_console().print(view.as_table(place, latest, time.time() * 1000))
         return 0
 
     return run_on_queue(target, "jobs", task)
@@ -52,9 +51,9 @@ def show_job(target: QueueTarget, public_id: str, *, in_json: bool) -> int:
     async def task(connection: RedisConnection, keys: Keys, job: Job) -> int:
         failures = await job_results.failures(connection, keys, job.job_id, MAX_FAILURES)
         if in_json:
-            typer.echo(json.dumps(view.as_dict(keys.queue, job, failures)))
+            print_line(json.dumps(view.as_dict(keys.queue, job, failures)))
         else:
-            Console(highlight=False).print(view.as_text(keys.queue, job, failures))
+            make_console().print(view.as_text(keys.queue, job, failures))
         return 0
 
     return _run_on_job(target, public_id, task)
@@ -68,9 +67,9 @@ def cancel_job(target: QueueTarget, public_id: str) -> int:
         if status == "cancelled":
             return report_failure(f"{public_id} is already cancelled")
         if status in jobs.FINAL_STATUSES:
-            typer.echo(f"{public_id}: its results are deleted; it was {status}")
+            print_line(f"{public_id}: its results are deleted; it was {status}")
             return 0
-        typer.echo(f"{public_id}: cancelled, {job.done:,} of {job.n:,} inputs were done")
+        print_line(f"{public_id}: cancelled, {job.done:,} of {job.n:,} inputs were done")
         return 0
 
     return _run_on_job(target, public_id, task)
@@ -99,7 +98,7 @@ def write_results(target: QueueTarget, public_id: str, out: Path) -> int:
             partial.unlink(missing_ok=True)
             return report_failure(f"{public_id}: none of its {job.n:,} inputs has a result; see `redbatch jobs show`")
         partial.replace(out)
-        typer.echo(f"{out}: {written:,} of {job.n:,} {kind}")
+        print_line(f"{out}: {written:,} of {job.n:,} {kind}")
         return 0
 
     return _run_on_job(target, public_id, task)

@@ -13,6 +13,7 @@ from redbatch.times import format_duration, format_timestamp
 from shared.jobs import Job
 from shared.keys import LANES
 from shared.messages import Failure
+from shared.process.log_text import printable_line
 
 LABEL_WIDTH = 10
 
@@ -45,7 +46,7 @@ def as_dict(queue: str, job: Job, failures: Sequence[Failure] = ()) -> dict[str,
 
 def as_table(place: str, jobs: Sequence[tuple[str, Job]], now_ms: float) -> Group:
     """Returns a table of jobs and their queues, in this order, in a place. Ids are complete in 80 columns."""
-    head = Text(f"{place}: {len(jobs):,} job{'s' if len(jobs) != 1 else ''}", style="bold")
+    head = Text(f"{printable_line(place)}: {len(jobs):,} job{'s' if len(jobs) != 1 else ''}", style="bold")
     if not jobs:
         return Group(head)
     table = plain_table()

@@ -9,13 +9,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, get_type_hints
 
-import typer
 from pydantic import TypeAdapter, ValidationError
-from rich.console import Console
 
 from redbatch.exit_codes import EXIT_FAILED, report_misuse
 from redbatch.queue_target import QueueTarget, run_on_queue
 from redbatch.tables import PlainTable, plain_table
+from redbatch.terminal import make_console, print_line
 from redbatch.times import format_timestamp
 from shared import api_keys
 from shared.api_keys import SCOPES, ApiKey
@@ -55,10 +54,10 @@ def create_api_key(target: QueueTarget, spec: ApiKeySpec, *, in_json: bool) -> i
     async def task(connection: RedisConnection, _keys: Keys) -> int:
         await api_keys.add(connection, api_key)
         if in_json:
-            typer.echo(json.dumps({"key": key_with_secret, **_as_dict(api_key)}))
+            print_line(json.dumps({"key": key_with_secret, **_as_dict(api_key)}))
         else:
-            typer.echo(key_with_secret)
-            typer.echo("This is the API key. Store it now: it is not shown again.", err=True)
+            print_line(key_with_secret)
+            print_line("This is the API key. Store it now: it is not shown again.", to_stderr=True)
         return 0
 
     return run_on_queue(target, "keys", task)
@@ -71,10 +70,10 @@ def list_api_keys(target: QueueTarget, *, in_json: bool) -> int:
         records = await api_keys.read_all(connection)
         if in_json:
             for api_key in records:
-                typer.echo(json.dumps(_as_dict(api_key)))
+                print_line(json.dumps(_as_dict(api_key)))
         else:
             hint = "There are no API keys: create one with `redbatch keys create`."
-            Console(highlight=False).print(_as_table(records) if records else hint)
+            make_console().print(_as_table(records) if records else hint)
         return 0
 
     return run_on_queue(target, "keys", task)
@@ -87,7 +86,7 @@ def revoke_api_keys(target: QueueTarget, ids: Sequence[str]) -> int:
         outcomes = []
         for key_id in dict.fromkeys(text.partition(".")[0] for text in ids):
             outcomes.append(await api_keys.remove(connection, key_id))
-            typer.echo(f"{key_id}: {'revoked' if outcomes[-1] else 'there is no such API key'}")
+            print_line(f"{key_id}: {'revoked' if outcomes[-1] else 'there is no such API key'}")
         return 0 if all(outcomes) else EXIT_FAILED
 
     return run_on_queue(target, "keys", task)

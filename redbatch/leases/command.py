@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from functools import partial
 
-from rich.console import Console
-
 from redbatch.leases import view
 from redbatch.leases.view import PoolMember, PoolView
 from redbatch.queue_target import QueueTarget, run_on_queue
 from redbatch.state_printer import print_states, state_printer
+from redbatch.terminal import make_console
 from shared.connection import RedisConnection
 from shared.gpu_leases import pool_state
 from shared.keys import Keys, PoolKeys
@@ -25,7 +24,7 @@ def show_leases(target: QueueTarget, pool: str | None, *, in_json: bool, watch: 
 
     async def show(connection: RedisConnection, _: Keys) -> int:
         as_text = partial(view.as_text, name=pool)
-        with state_printer(Console(highlight=False), as_text, view.as_json, in_json=in_json) as show_pools:
+        with state_printer(make_console(), as_text, view.as_json, in_json=in_json) as show_pools:
             await print_states(partial(read_pools, connection, pool), show_pools, watch=watch)
         return 0
 

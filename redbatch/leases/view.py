@@ -12,6 +12,7 @@ from rich.text import Text
 from redbatch.tables import plain_table
 from shared.gpu_leases import PoolState
 from shared.messages import STANDBY, Heartbeat
+from shared.process.log_text import printable_line
 
 HELD, FREE, WAITING = "held", "free", "waiting"
 
@@ -94,7 +95,7 @@ def _pool_text(pool: dict[str, Any]) -> tuple[Any, ...]:
     for row in pool["waiting"]:
         waits = "" if row["waits_s"] is None else f"{row['waits_s']:.1f} s"
         table.add_row(",".join(row["slots"]), WAITING, *_names(row), "", waits, "")
-    return Text(f"Pool {pool['pool']}", style="bold"), table
+    return Text(f"Pool {printable_line(pool['pool'])}", style="bold"), table
 
 
 def _names(row: dict[str, Any]) -> tuple[str, ...]:

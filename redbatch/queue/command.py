@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 
-from rich.console import Console
-
 from redbatch.queue import view
 from redbatch.queue.view import QueueView
 from redbatch.queue_target import QueueTarget, run_on_queue
 from redbatch.state_printer import print_states, state_printer
+from redbatch.terminal import make_console
 from shared.connection import RedisConnection
 from shared.keys import Keys
 from shared.producer import list_queues, queue_stats
@@ -25,7 +24,7 @@ def show_queues(target: QueueTarget, *, in_json: bool, watch: bool) -> int:
         # An `up` has a queue from the start; otherwise `keys` are only those of the default.
         known = [keys.queue] if target.queue is not None or target.redis_url is None else []
         read = partial(read_queues, connection, known, only_known=target.queue is not None)
-        with state_printer(Console(highlight=False), view.as_text, view.as_json, in_json=in_json) as show_views:
+        with state_printer(make_console(), view.as_text, view.as_json, in_json=in_json) as show_views:
             await print_states(read, show_views, watch=watch)
         return 0
 

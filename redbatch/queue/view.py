@@ -14,6 +14,7 @@ from redbatch.tables import PlainTable, labelled_line, plain_table
 from shared.activity import ActivitySummary, summarize
 from shared.keys import LANES
 from shared.messages import FAILING
+from shared.process.log_text import printable_line
 from shared.producer import QueueStats
 
 LABEL_WIDTH = 9
@@ -115,7 +116,7 @@ def _details(queue: QueueView) -> Group:
         ("oldest", _format_oldest(stats) if stats.entries else "no entries"),
         *(_activity_facts(queue.activity) if stats.workers else ()),
     ]
-    head = Text(f"Queue {queue.name}", style="bold")
+    head = Text(f"Queue {printable_line(queue.name)}", style="bold")
     lines = [labelled_line(label, value, LABEL_WIDTH) for label, value in numbers]
     return Group(head, *lines, _workers(stats))
 

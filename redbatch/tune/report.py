@@ -12,6 +12,7 @@ from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from redbatch.tables import PlainTable, plain_table
+from redbatch.terminal import make_console
 from redbatch.tune.confirmation import Confirmation, RoundMedians, medians_by_clients
 from redbatch.tune.load_runner import MIN_ANSWERS
 from redbatch.tune.measurement import MARGIN, Measurement, TrialResult
@@ -48,7 +49,7 @@ class TuneReport:
 
 def print_report(report: TuneReport, console: Console | None = None) -> None:
     """Prints the report to stdout."""
-    console = console or Console(highlight=False)
+    console = console or make_console()
     if not console.is_terminal:
         console.width = FILE_WIDTH
     console.print(as_text(report), soft_wrap=True)
@@ -241,8 +242,8 @@ def _medians_dict(medians: RoundMedians) -> dict[str, Any]:
     return {"choice": None, **values, "setting": dict(medians.candidate)}
 
 
-def _one_per_line(candidate: Candidate) -> str:
-    return describe_candidate(candidate).replace(", ", "\n")
+def _one_per_line(candidate: Candidate) -> Text:
+    return Text(describe_candidate(candidate).replace(", ", "\n"))
 
 
 def _table(*headings: str) -> PlainTable:

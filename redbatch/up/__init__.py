@@ -6,6 +6,7 @@
 - console: output of the command.
 - data_dir: the folder that keeps the data of its Redis.
 - line_reader: reads the lines that child processes write to a pipe.
+- memory: how much of the machine's memory that Redis may take.
 - local_redis: a private Redis server, for `up` and for tests.
 - supervised_redis: the supervised Redis server of a cluster.
 - restarts: whether and when a child is restarted.

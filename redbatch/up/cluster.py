@@ -53,7 +53,8 @@ class ClusterSize:
 class Cluster:
     """The processes of one `redbatch up`, and the handler of their reports (`SupervisorCallbacks`).
 
-    `data_dir` keeps the data of its private Redis; None: the data end with this cluster.
+    `data_dir` keeps the data of its private Redis; None: the data end with this cluster. `max_redis_bytes` is the
+    maxmemory of that Redis.
     """
 
     def __init__(
@@ -62,13 +63,15 @@ class Cluster:
         settings: SettingValues,
         gateway: GatewaySettings,
         worker: WorkerSettings,
-        data_dir: DataDir | None = None,
+        data_dir: DataDir | None,
+        max_redis_bytes: int,
     ) -> None:
         self._size = size
         self._settings = settings
         self._gateway = gateway
         self._worker = worker
         self._data_dir = data_dir
+        self._max_redis_bytes = max_redis_bytes
         self._console = ClusterConsole()
         self._redis: SupervisedRedis | None = None
         self._gateways: list[Supervisor] = []
@@ -102,7 +105,7 @@ class Cluster:
     async def _start(self, listener: socket.socket) -> None:
         """Starts all processes, and prints how to use them once they serve. Raises LocalRedisError."""
         if "redis_url" not in self._settings:
-            self._redis = SupervisedRedis(self, self._data_dir)
+            self._redis = SupervisedRedis(self, self._max_redis_bytes, self._data_dir)
             self._settings["redis_url"] = await self._redis.start()
             if requires_keys(self._gateway):
                 self._api_key = await self._create_api_key()

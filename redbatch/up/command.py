@@ -17,14 +17,18 @@ from redbatch.up.child_spec import SettingValues, with_up_defaults
 from redbatch.up.cluster import Cluster, ClusterSize
 from redbatch.up.data_dir import DataDir, DataDirError
 from redbatch.up.local_redis import LocalRedisError
+from redbatch.up.memory import default_redis_bytes
 from shared.process.listener import ListenError, listen, raise_open_file_limit
 from shared.process.settings import read_settings
 
 
-def run(size: ClusterSize, overrides: SettingValues, data_path: Path | None = None) -> int:
+def run(
+    size: ClusterSize, overrides: SettingValues, data_path: Path | None = None, max_redis_bytes: int | None = None
+) -> int:
     """Runs a cluster until SIGINT or SIGTERM. Returns 0; 1 if it cannot run; 2 for misuse; 130 after a second signal.
 
-    The cluster's private Redis keeps its data in `data_path`; None: it keeps none.
+    The cluster's private Redis keeps its data in `data_path`; None: it keeps none. It takes up to `max_redis_bytes` of
+    memory; None: a part of the machine's.
     """
     setproctitle("redbatch up")
     # Its children log as they are set to; what this process says itself is not meant to have debug lines.
@@ -33,10 +37,12 @@ def run(size: ClusterSize, overrides: SettingValues, data_path: Path | None = No
     gateway, worker = read_settings(GatewaySettings, settings), read_settings(WorkerSettings, settings)
     if data_path is not None and "redis_url" in settings:
         return report_misuse("--data-dir is for the private Redis of `up`: with --redis-url, that Redis keeps the data")
+    if max_redis_bytes is not None and "redis_url" in settings:
+        return report_misuse("--max-redis-bytes is for the private Redis of `up`: with --redis-url, set its maxmemory")
     raise_open_file_limit()
     try:
         with listen(gateway.host, gateway.port) as listener, _open(data_path) as data_dir:
-            cluster = Cluster(size, settings, gateway, worker, data_dir)
+            cluster = Cluster(size, settings, gateway, worker, data_dir, max_redis_bytes or default_redis_bytes())
             return asyncio.run(cluster.run(listener))
     except (ListenError, LocalRedisError, DataDirError) as error:
         return report_failure(str(error))

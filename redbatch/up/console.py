@@ -12,6 +12,7 @@ from rich.status import Status
 from rich.text import Text
 
 from redbatch.tables import labelled_line
+from redbatch.terminal import PrintableConsole
 from shared.process.log_text import format_event, printable
 
 COLORS = ("cyan", "green", "magenta", "yellow", "blue", "bright_cyan", "bright_green", "bright_magenta")
@@ -38,7 +39,7 @@ def curl_line(url: str, api_key: str = "", *, function: bool = False) -> str:
     return shlex.join(["curl", "-s", f"{url}/{path}", *authorization, *data])
 
 
-class PipeSafeConsole(Console):
+class PipeSafeConsole(PrintableConsole):
     """A console whose reader may close the pipe (`redbatch up | head`): it stops printing.
 
     Rich would end the process.
@@ -52,7 +53,7 @@ class PipeSafeConsole(Console):
 class ClusterConsole:
     """Stdout of a cluster: colors and a spinner on a terminal, otherwise plain lines.
 
-    Without a terminal, the lines of children appear exactly as printed.
+    Without a terminal, the lines of children appear as printed, with control characters escaped as on a terminal.
     """
 
     def __init__(self, console: Console | None = None) -> None:
@@ -66,9 +67,8 @@ class ClusterConsole:
         color = self._colors.setdefault(name, COLORS[len(self._colors) % len(COLORS)])
         prefix = f"{name:<{NAME_WIDTH}} | "
         if self._console.is_terminal:
-            # Log lines may quote user input: control sequences in them must not reach the terminal.
-            text = printable(format_log_line(text))
-        for line in text.split("\n"):
+            text = format_log_line(text)
+        for line in printable(text).split("\n"):
             self._print(Text.assemble((prefix, color), line))
 
     def print_line(self, text: str) -> None:

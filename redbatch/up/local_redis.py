@@ -1,4 +1,4 @@
-"""A private Redis server for `redbatch up` and for tests: on loopback; it ends with the process that started it."""
+"""A private Redis server for `redbatch up` and for tests; it ends with the process that started it."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Literal, Self
+from urllib.parse import quote
 
 from redbatch.up.data_dir import DataDir
 from shared.process.parent_death import wrap_command
@@ -30,6 +31,9 @@ STOP_TIMEOUT_S = 5.0
 POLL_INTERVAL_S = 0.01
 MAX_ATTEMPTS = 5
 """Another process may take a free port before the server does."""
+
+MAX_SOCKET_PATH_BYTES = 100
+"""The kernel's limit is 107, and 103 on macOS."""
 
 SERVERS = ("redis-server", "valkey-server")
 
@@ -84,11 +88,34 @@ def _is_taken(port: int) -> bool:
     return False
 
 
-def _ask(port: int, pid: int) -> Literal["silent", "loading", "ready"]:
+def _connect(address: int | Path) -> socket.socket:
+    """Connects to a port of 127.0.0.1 or to the socket at a path. Raises OSError."""
+    if isinstance(address, int):
+        return socket.create_connection(("127.0.0.1", address), timeout=1)
+    connection = socket.socket(socket.AF_UNIX)
+    try:
+        connection.settimeout(1)
+        connection.connect(str(address))
+    except OSError:
+        connection.close()
+        raise
+    return connection
+
+
+def _make_private_folder() -> Path:
+    """Returns a new folder of mode 0700, whose path is short enough for that of a socket in it."""
+    name = tempfile.mkdtemp(prefix="redbatch-redis-")
+    if len(os.fsencode(name)) + len("/redis.sock") <= MAX_SOCKET_PATH_BYTES:
+        return Path(name)
+    Path(name).rmdir()
+    return Path(tempfile.mkdtemp(prefix="redbatch-redis-", dir="/tmp"))
+
+
+def _ask(address: int | Path, pid: int) -> Literal["silent", "loading", "ready"]:
     """Returns the state of process `pid`; "silent" too if another process has the port."""
     reply = b""
     try:
-        with socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
+        with _connect(address) as connection:
             connection.sendall(b"PING\r\nINFO server\r\n")
             while (match := re.search(rb"process_id:(\d+)\r", reply)) is None:
                 received = connection.recv(65_536)
@@ -105,10 +132,11 @@ def _ask(port: int, pid: int) -> Literal["silent", "loading", "ready"]:
 
 
 class LocalRedis:
-    """A Redis server on 127.0.0.1 in a private temporary directory, without persistence unless `options` enable it.
+    """A Redis server in a private temporary directory, without persistence unless `options` enable it.
 
-    With a `data_dir` it keeps its data there, in an append-only file that is written to disk each second. The server
-    ends with the process that started it.
+    It listens on 127.0.0.1, where all users of the machine reach it; with `unix_socket` only on a socket in a folder
+    that other users cannot enter. With a `data_dir` it keeps its data there, in an append-only file that is written to
+    disk each second. The server ends with the process that started it.
 
     Args:
         binary: the server program; by default the one that `find_server` returns.
@@ -116,6 +144,7 @@ class LocalRedis:
         options: further arguments of redis-server (`["--appendonly", "yes"]`); they override the defaults.
         output: file descriptor for the output of the server; by default a file in the directory.
         data_dir: folder of the data, which `stop` leaves there.
+        unix_socket: listen on no port.
 
     Raises:
         DataDirError: a newer server wrote the data.
@@ -129,14 +158,16 @@ class LocalRedis:
         options: Sequence[str] = (),
         output: int | None = None,
         data_dir: DataDir | None = None,
+        unix_socket: bool = False,
     ) -> None:
         self.binary = find_server(binary)
         self.port = port
-        self.directory = None if data_dir is None else data_dir.path
+        self._private_folder: Path | None = None
+        self._has_socket = unix_socket
         self._data_dir = data_dir
         if data_dir is not None:
             data_dir.check_server(self.binary)
-        self._is_port_fixed = port != 0
+        self._is_port_fixed = unix_socket or port != 0
         self._options = tuple(options)
         self._output = output
         self._process: subprocess.Popen[bytes] | None = None
@@ -145,7 +176,16 @@ class LocalRedis:
     @property
     def url(self) -> str:
         """The URL that clients connect to."""
-        return f"redis://127.0.0.1:{self.port}/0"
+        return f"unix://{quote(str(self._socket))}" if self._has_socket else f"redis://127.0.0.1:{self.port}/0"
+
+    @property
+    def directory(self) -> Path | None:
+        """The folder of its files: that of the data, or a temporary one while it runs."""
+        return self._private_folder if self._data_dir is None else self._data_dir.path
+
+    @property
+    def _socket(self) -> Path:
+        return Path(self._private_folder or "") / "redis.sock"
 
     @property
     def pid(self) -> int:
@@ -184,8 +224,10 @@ class LocalRedis:
         self.stop()
 
     def _command(self) -> list[str]:
+        socket_options = ["--unixsocket", str(self._socket), "--unixsocketperm", "700"]
         defaults = [
             *("--bind", "127.0.0.1", "--port", str(self.port), "--dir", str(self.directory)),
+            *(socket_options if self._has_socket else []),
             *("--save", "", "--appendonly", "no", "--maxmemory-policy", "noeviction"),
             *("--stream-node-max-entries", "4"),  # a deletion reads half a node: docs/performance.md
             *("--daemonize", "no", "--loglevel", "warning"),
@@ -200,8 +242,8 @@ class LocalRedis:
         """
         if self.is_running():
             return
-        if self.directory is None:
-            self.directory = Path(tempfile.mkdtemp(prefix="redbatch-redis-"))
+        if self._private_folder is None and (self._has_socket or self._data_dir is None):
+            self._private_folder = _make_private_folder()
         attempts_left = 1 if self._is_port_fixed else MAX_ATTEMPTS
         while True:
             attempts_left -= 1
@@ -211,12 +253,13 @@ class LocalRedis:
             if self._is_ready:
                 self._is_port_fixed = True
                 return
-            is_port_taken = not self.is_running() and _is_taken(self.port)
+            is_port_taken = not self._has_socket and not self.is_running() and _is_taken(self.port)
             self._end_process()
             if not (attempts_left and is_port_taken):
                 reason = self._last_output_line()
                 self._remove_directory()
-                raise LocalRedisError(f"{self.binary} did not start on port {self.port}: {reason}")
+                place = "" if self._has_socket else f" on port {self.port}"
+                raise LocalRedisError(f"{self.binary} did not start{place}: {reason}")
 
     def _spawn(self) -> subprocess.Popen[bytes]:
         log = self._log_file() if self._output is None else None
@@ -248,7 +291,7 @@ class LocalRedis:
         timeout_s = START_TIMEOUT_S if self._data_dir is None else LOAD_TIMEOUT_S
         deadline = time.monotonic() + timeout_s
         while process.poll() is None and time.monotonic() < deadline:
-            state = _ask(self.port, process.pid)
+            state = _ask(self._socket if self._has_socket else self.port, process.pid)
             if state == "ready":
                 return True
             if state == "loading":
@@ -274,8 +317,6 @@ class LocalRedis:
             process.wait()
 
     def _remove_directory(self) -> None:
-        if self._data_dir is not None:
-            return
-        directory, self.directory = self.directory, None
-        if directory is not None:
-            shutil.rmtree(directory, ignore_errors=True)
+        folder, self._private_folder = self._private_folder, None
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)

@@ -1,4 +1,7 @@
-"""The Redis server that `redbatch up` starts for its cluster, and restarts on the same port when it dies."""
+"""The Redis server that `redbatch up` starts for its cluster, and restarts at the same address when it dies.
+
+Only this user reaches it: it listens on a socket in a private folder.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +24,19 @@ class SupervisedRedis:
 
     Args:
         callbacks: receive its output, its deaths, and the report that it cannot run.
+        max_bytes: its maxmemory, beyond which it refuses to write, and evicts nothing.
         data_dir: the folder that keeps its data; None: a death loses them.
     """
 
-    def __init__(self, callbacks: SupervisorCallbacks, data_dir: DataDir | None = None) -> None:
+    def __init__(self, callbacks: SupervisorCallbacks, max_bytes: int, data_dir: DataDir | None = None) -> None:
         self._callbacks = callbacks
         self._lines = LineReader(self._take_line)
-        self._server = LocalRedis(output=self._lines.descriptor, data_dir=data_dir)
+        self._server = LocalRedis(
+            options=("--maxmemory", str(max_bytes)),
+            output=self._lines.descriptor,
+            data_dir=data_dir,
+            unix_socket=True,
+        )
         self._keeps_data = data_dir is not None
         self._task: asyncio.Task[None] | None = None
 
@@ -74,7 +83,7 @@ class SupervisedRedis:
             if isinstance(decision, Restart):
                 quick_deaths = decision.quick_deaths
                 consequence = "keeps its data" if self._keeps_data else "lost its data"
-                self._callbacks.on_event(NAME, f"died and {consequence}; starting again on the same port")
+                self._callbacks.on_event(NAME, f"died and {consequence}; starting again at the same address")
                 await asyncio.sleep(decision.delay_s)
             started = clock()
             try:

@@ -5,6 +5,8 @@
 -- Limits are "<tokens a second> <tokens at once> <tokens a day> <weight> <share, in tokens a second> <maximum tokens
 -- in the second lane including this request>". 0 means no limit; for the share, 0 means that it is not known.
 local DAY_MS, SHARE_S, IDLE_MS, MAX_TENANTS, FULL = 86400000, 2, 60000, 4096, 1e15
+-- No tenant has this name. Its value is the time at which idle tenants were last removed.
+local SWEPT, SWEEP_MS = ' swept', 1000
 local accounts, is_crowded = {}, false
 
 local function parse_numbers(text)
@@ -27,7 +29,7 @@ local function load_tenant(key, name, text, now)
   local account = accounts[name]
   if not account then
     local saved = redis.call('HGET', key, name)
-    if not saved and name ~= '' and redis.call('HLEN', key) >= MAX_TENANTS then
+    if not saved and name ~= '' and redis.call('HLEN', key) > MAX_TENANTS then  -- SWEPT may be one of them
       is_crowded = true
       return load_tenant(key, '', text, now)
     end
@@ -88,13 +90,18 @@ local function refund(account, tokens, day)
   end
 end
 
--- Removes the tenants whose account is as good as a new one, so that there is room for others.
+-- Removes the tenants whose account is as good as a new one, so that there is room for others. At most once a second:
+-- it reads all accounts.
 local function remove_idle(key, now)
+  if math.abs(now - (tonumber(redis.call('HGET', key, SWEPT) or 0) or 0)) < SWEEP_MS then
+    return
+  end
+  redis.call('HSET', key, SWEPT, string.format('%d', now))
   local all = redis.call('HGETALL', key)
   for i = 1, #all, 2 do
     local saved = parse_numbers(all[i + 1])
     local used = saved[4] == math.floor(now / DAY_MS) and saved[5] or 0
-    if now - (saved[3] or 0) > IDLE_MS and used == 0 then
+    if all[i] ~= SWEPT and now - (saved[3] or 0) > IDLE_MS and used == 0 then
       redis.call('HDEL', key, all[i])
     end
   end

@@ -1,11 +1,13 @@
-"""Log lines for people: `12:00:01 info    ready model=minilm`. Pure."""
+"""Log lines for people, `12:00:01 info    ready model=minilm`, and text that a terminal may show. Pure."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 
-CONTROL = re.compile(r"\x1b\[[0-9;]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""C0 except the newline, DEL and C1, which control a terminal; marks that change the direction of text; separators that
+look like newlines; surrogates, which cannot be encoded."""
 
 
 def format_event(event: Mapping[str, object], *, brief: bool = False) -> str:
@@ -25,5 +27,13 @@ def format_event(event: Mapping[str, object], *, brief: bool = False) -> str:
 
 
 def printable(text: str) -> str:
-    """Returns a text without control sequences, which must not reach a terminal: a line may quote what a user sent."""
-    return CONTROL.sub("", text)
+    r"""Returns a text with control characters as `\u001b`, so that none reaches a terminal: users may have sent them.
+
+    Newlines stay. JSON stays valid, and has the same meaning.
+    """
+    return CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def printable_line(text: str) -> str:
+    """Returns a text as `printable` does, in one line: newlines are escaped too."""
+    return printable(text).replace("\n", "\\n")

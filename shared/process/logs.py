@@ -31,9 +31,10 @@ LogFormat = Literal["auto", "json", "text"]
 def write_line(line: str) -> None:
     """Writes a line to stdout, without a lock or a buffer: a signal handler may log in the middle of another line.
 
-    Never raises. A log reader that is gone must not keep a process from draining.
+    Never raises. A log reader that is gone must not keep a process from draining. Control characters are escaped: lines
+    may quote what users sent.
     """
-    data = f"{line}\n".encode(errors="backslashreplace")
+    data = f"{printable(line)}\n".encode()
     with contextlib.suppress(OSError):
         while data:
             data = data[os.write(STDOUT, data) :]
@@ -141,7 +142,7 @@ def _name_redis(address: str, _logger: WrappedLogger, _method: str, event: Event
 
 
 def _to_text(_logger: WrappedLogger, _method: str, event: EventDict) -> str:
-    return printable(format_event(event))
+    return format_event(event)
 
 
 def _dumps(event: EventDict, **_options: object) -> str:

@@ -81,7 +81,7 @@ def test_texts_are_hidden_by_default(dead: Dead) -> None:
     ]
     assert not any(text in output for text in TEXTS for output in outputs)
     with_text = dead("show", letter_id, "--show-text").output
-    assert all(text in with_text for text in ("a secret of somebody", r"another one \x1b[31m"))
+    assert all(text in with_text for text in ("a secret of somebody", r"another one \u001b[31m"))
     assert "\x1b[31m" not in with_text
     assert json.loads(dead("show", letter_id, "--show-text", "--json").output)["texts"] == list(TEXTS)
 

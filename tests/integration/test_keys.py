@@ -79,6 +79,7 @@ def test_an_empty_list_is_no_error(run: Run) -> None:
     "invalid",
     [
         ("--scope", "all"),
+        ("--scope", "admin"),
         ("--expires", "soon"),
         ("--expires", "-1d"),
         ("--tenant", "a b"),
@@ -102,3 +103,13 @@ def test_a_quota_is_stored_and_shown(run: Run) -> None:
     [key] = list_api_keys(run)
     assert key["quota"] == {"tokens_per_s": 20.5, "burst_tokens": 100, "daily_tokens": 5000, "weight": 2.0}
     assert "20.5 tokens/s" in run("list").output
+
+
+def test_a_key_of_an_earlier_version_loses_only_its_unknown_scope(run: Run, redis_url: str) -> None:
+    """Keys once had a scope `admin`, which opened nothing: such a key stays valid for its other scopes."""
+    key = json.loads(run("create", "--json").stdout)
+    with redis.Redis.from_url(redis_url, protocol=2) as client:
+        raw = client.hget(API_KEYS, key["id"])
+        assert isinstance(raw, bytes)
+        client.hset(API_KEYS, key["id"], json.dumps(json.loads(raw) | {"scopes": ["embed", "admin", 1]}))
+    assert [each["scopes"] for each in list_api_keys(run)] == [["embed"]]

@@ -94,7 +94,7 @@ async def test_a_key_of_scope_embed_is_enough(
     assert "too_large" in str(errors_of(out)[0]["error"])
     with redis.Redis.from_url(cluster.redis_url, protocol=2) as client:
         assert client.zcard(cluster.keys.all_jobs) == 0
-    none = await embed(gateway, source, out, "--force", "--key", await create_key(connection, "admin"))
+    none = await embed(gateway, source, out, "--force", "--key", await create_key(connection))
     assert none.returncode == 1
     assert "lacks the scope embed" in none.stderr
     assert "--scope embed" in none.stderr

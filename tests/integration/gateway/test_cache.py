@@ -136,3 +136,44 @@ async def test_the_cache_is_off_by_default(cluster: GatewayCluster) -> None:
         assert has_vectors(gateway.embed({"texts": ["a"]}), ["a"])
     assert num_inputs_run(worker) == 2
     assert gateway.metric("redbatch_cache_misses_total") == 0
+
+
+def as_tenant(gateway: GatewayProcess, name: str, *texts: str) -> httpx.Response:
+    """Sends texts as a tenant."""
+    return plain_http.post(f"{gateway.url}/embed", json={"texts": texts}, headers={"x-tenant": name}, timeout=30)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("per_tenant", [True, False])
+async def test_a_tenant_can_have_a_cache_of_its_requests(isolated_cluster: GatewayCluster, per_tenant: bool) -> None:
+    """With the setting, the answer to a text that only another tenant has requested shows that it was computed."""
+    (gateway,), _ = await start(isolated_cluster, cache_per_tenant=per_tenant)
+    await wait_until(lambda: as_tenant(gateway, "a", "x").headers["x-batch-size"] == "0", "the vector is cached")
+    assert (as_tenant(gateway, "b", "x").headers["x-batch-size"] == "0") is not per_tenant
+    await wait_until(lambda: as_tenant(gateway, "b", "x").headers["x-batch-size"] == "0", "so is that of the other")
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("count", [True, False])
+async def test_hits_count_against_quotas_if_set(isolated_cluster: GatewayCluster, count: bool) -> None:
+    """A tenant with a rate of one token a second exhausts its 20 tokens with cached answers, and gets a 429; or not.
+
+    What is cached of a request counts too if the rest was computed.
+    """
+    limits = {"tenant_tokens_per_s": 1, "tenant_burst_tokens": 20}
+    (gateway,), _ = await start(isolated_cluster, cache_hits_count=count, **limits)
+    texts = [f"text {i}" for i in range(4)]  # of two tokens each
+    await wait_until(lambda: as_tenant(gateway, "warm", "text 0").headers.get("x-batch-size") == "0", "one is cached")
+    for number, text in enumerate(texts):
+        await wait_until(
+            lambda text=text, number=number: (
+                as_tenant(gateway, f"warm-{number}", text).headers.get("x-batch-size")  # type: ignore[misc]
+                == "0"
+            ),
+            "all are cached",
+        )
+    statuses = [as_tenant(gateway, "a", *texts).status_code for _ in range(6)]
+    assert (429 in statuses, statuses[0]) == (count, 200)
+    assert as_tenant(gateway, "b", *texts, "new").status_code == 200
+    assert (429 in [as_tenant(gateway, "b", *texts).status_code for _ in range(4)]) == count
+    assert as_tenant(gateway, "c", *texts).status_code == 200, "the quota of another tenant"

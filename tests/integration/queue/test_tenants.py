@@ -162,6 +162,31 @@ async def test_the_names_of_tenants_are_bounded(
     await drain(worker)
 
 
+async def test_further_tenants_cost_no_more_than_others(
+    queue: QueueConnections, gateway: Gateway, worker: Worker, raw: redis.asyncio.Redis
+) -> None:
+    """Above the bound all accounts are read once a second, and not for each request; then idle ones make room."""
+    now = await worker.now_ms()
+    names = queue.keys.tenants
+    await raw.hset(names, mapping={f"busy {i}": f"0 0 {now} 0 0 1" for i in range(4_200)})
+
+    async def num_reads() -> int:
+        return int((await raw.info("commandstats"))["cmdstat_hgetall"]["calls"])
+
+    await gateway.submit(tenant_request("first"))
+    before, began = await num_reads(), await worker.now_ms()
+    await gateway.submit(*(tenant_request(f"tenant-{i}") for i in range(50)))
+    for i in range(50):
+        await gateway.submit(tenant_request(f"later-{i}"))
+    assert await num_reads() - before <= (await worker.now_ms() - began) // 1_000 + 1
+    await raw.hset(names, "idle", f"0 0 {now - 70_000} 0 0 1")
+    await asyncio.sleep(1.1)
+    await gateway.submit(tenant_request("last"))
+    assert not await raw.hexists(names, "idle")
+    assert (await producer.queue_stats(queue.connection("stats"), queue.keys)).tenants.named == 4_200
+    await drain(worker)
+
+
 async def test_a_quota_that_comes_later_finds_full_buckets(gateway: Gateway, worker: Worker) -> None:
     """Without a quota and without a known rate of the fleet, buckets are not charged."""
     assert await statuses(gateway, *(tenant_request("a", cost=1_000) for _ in range(3))) == ["ok"] * 3

@@ -84,11 +84,15 @@ def test_a_closed_pipe_does_not_stop_the_cluster() -> None:
 
 
 def test_control_sequences_do_not_reach_the_terminal() -> None:
-    """Escape sequences in a line of a child are removed before it reaches a terminal."""
+    """Escape sequences in a line of a child, whether it is a log line or not, reach the terminal escaped."""
     output = io.StringIO()
-    console = ClusterConsole(Console(file=output, force_terminal=True, color_system=None, highlight=False))
+    console = ClusterConsole(PipeSafeConsole(file=output, force_terminal=True, color_system=None, highlight=False))
     console.print_child_line("worker-1", '{"msg":"bad\\u001b[2Jid\\u0007"}')
-    assert output.getvalue() == "worker-1  |          badid\n"
+    console.print_child_line("worker-1", "a function prints \x1b[2J\x9b\u202e")
+    assert output.getvalue().splitlines() == [
+        "worker-1  |          bad\\u001b[2Jid\\u0007",
+        "worker-1  | a function prints \\u001b[2J\\u009b\\u202e",
+    ]
 
 
 def test_curl_line_is_one_request() -> None:

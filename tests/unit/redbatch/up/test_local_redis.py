@@ -9,6 +9,7 @@ import socket
 import stat
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -37,6 +38,29 @@ def test_it_serves_privately_and_leaves_nothing() -> None:
     assert not psutil.pid_exists(pid)
     assert not directory.exists()
     server.stop()
+
+
+@pytest.mark.parametrize("name", ["a b#é", "long" * 25])
+def test_on_a_socket_no_other_user_reaches_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """It listens on no port, and the folder of its socket is closed to others, also if the usual path is too long."""
+    folder = tmp_path / name
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    with (
+        LocalRedis(server_binary(), unix_socket=True) as server,
+        redis.Redis.from_url(server.url, decode_responses=True) as client,
+    ):
+        assert client.config_get("port") == {"port": "0"}
+        path = Path(client.config_get("unixsocket")["unixsocket"])
+        assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+        assert [each for each in psutil.Process(server.pid).net_connections("inet") if each.status == "LISTEN"] == []
+        url, pid = server.url, server.pid
+        os.kill(pid, signal.SIGKILL)
+        psutil.wait_procs([psutil.Process(pid)], timeout=5) if psutil.pid_exists(pid) else None
+        server.start()
+        assert server.url == url
+        assert client.ping()
+    assert not path.parent.exists()
 
 
 def test_options_win() -> None:

@@ -16,6 +16,8 @@ from tests.fake_redis import make_fake_redis
 from tests.unit.redbatch.up.test_supervisor import CallbackRecorder, gone
 from tests.waiting import wait_until
 
+MAX_BYTES = 100_000_000
+
 
 @pytest.fixture(autouse=True)
 def fake_redis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,7 +35,7 @@ def data(tmp_path: Path) -> Iterator[DataDir]:
 
 async def test_a_start_can_be_cancelled_while_the_data_load(data: DataDir) -> None:
     """The event loop goes on meanwhile, and `stop` ends the server."""
-    server = SupervisedRedis(CallbackRecorder(), data)
+    server = SupervisedRedis(CallbackRecorder(), MAX_BYTES, data)
     start = asyncio.create_task(server.start())
     await wait_until((data.path / "contacted").exists, "the server loads its data")
     start.cancel()
@@ -48,12 +50,12 @@ async def test_a_long_load_is_reported_once(data: DataDir, monkeypatch: pytest.M
     """One line says what the user waits for; the start ends with the load."""
     monkeypatch.setattr(supervised_redis, "NOTICE_AFTER_S", 0.0)
     recorder = CallbackRecorder()
-    server = SupervisedRedis(recorder, data)
+    server = SupervisedRedis(recorder, MAX_BYTES, data)
     start = asyncio.create_task(server.start())
     await wait_until((data.path / "contacted").exists, "the server loads its data")
     assert recorder.events == ["still loads the data that it kept"]
     (data.path / "loaded").touch()
-    assert (await start).startswith("redis://127.0.0.1:")
+    assert (await start).startswith("unix:///")
     await server.stop()
     assert len(recorder.events) == 1
 
@@ -64,7 +66,7 @@ async def test_the_warning_about_forks_is_for_those_who_keep_data(data: DataDir)
     warnings: list[list[str]] = []
     for data_dir in (data, None):
         recorder = CallbackRecorder()
-        server = SupervisedRedis(recorder, data_dir)
+        server = SupervisedRedis(recorder, MAX_BYTES, data_dir)
         await server.start()
         await server.stop()
         warnings.append(recorder.lines)

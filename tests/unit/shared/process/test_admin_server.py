@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import socket
+import threading
+import time
 from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 
 import httpx
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
-from shared.process.admin_server import AdminServer, PortTakenError
+from shared.process.admin_server import MAX_CONNECTIONS, MAX_HEAD_BYTES, AdminServer, PortTakenError
 
 
 @dataclass
@@ -138,3 +141,69 @@ def test_a_silent_client_does_not_delay_others(client: httpx.Client) -> None:
     address = (client.base_url.host, client.base_url.port or 0)
     with socket.create_connection(address, timeout=5):
         assert client.get("/livez").status_code == 200
+
+
+HALF = b"GET /livez HTTP/1.1\r\nHost: a\r\n"
+
+
+@pytest.fixture
+def quick() -> Iterator[tuple[str, int]]:
+    """The address of a server whose clients have half a second."""
+    server = AdminServer("127.0.0.1", 0, list, lambda: True, CollectorRegistry())
+    server.timeout_s = 0.5
+    server.start()
+    yield "127.0.0.1", server.port
+    server.stop()
+
+
+def received(connection: socket.socket) -> bytes:
+    """Returns all that a server sends before it closes a connection."""
+    data = b""
+    with suppress(ConnectionResetError):
+        while part := connection.recv(65_536):
+            data += part
+    return data
+
+
+def test_silent_connections_take_no_further_threads(client: httpx.Client) -> None:
+    """However many connections are silent, threads are few, and a probe is answered at once."""
+    address = (client.base_url.host, client.base_url.port or 0)
+    before = threading.active_count()
+    with ExitStack() as stack:
+        for number in range(5 * MAX_CONNECTIONS):
+            connection = stack.enter_context(socket.create_connection(address, timeout=5))
+            connection.sendall(HALF if number % 2 else b"")
+        for _ in range(3):
+            assert client.get("/livez", timeout=2).status_code == 200
+        assert threading.active_count() - before <= MAX_CONNECTIONS
+
+
+@pytest.mark.parametrize("line", [b"GET /" + b"a" * 10**6, b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 10**5])
+def test_a_large_head_is_refused_as_it_arrives(quick: tuple[str, int], line: bytes) -> None:
+    """A head without an end is read up to the limit; the answer is 431."""
+    with socket.create_connection(quick, timeout=5) as connection:
+        connection.sendall(line[: MAX_HEAD_BYTES + 1])
+        assert received(connection).startswith(b"HTTP/1.0 431 ")
+    with socket.create_connection(quick, timeout=5) as connection, suppress(BrokenPipeError, ConnectionResetError):
+        connection.sendall(line)
+
+
+def test_a_slow_head_is_ended_and_none_leaves_a_traceback(
+    quick: tuple[str, int], capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Time counts from the connection, however often a byte comes; heads that end halfway are no errors of ours."""
+    began = time.monotonic()
+    with socket.create_connection(quick, timeout=5) as connection, suppress(BrokenPipeError, ConnectionResetError):
+        while time.monotonic() - began < 5:
+            connection.sendall(b"G")
+            time.sleep(0.05)
+    assert time.monotonic() - began < 3
+    for head in (b"", HALF, b"GET", b"\xff\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"GET /\0 HTTP/1.1\r\n: \r\n\r\n"):
+        with socket.create_connection(quick, timeout=5) as connection:
+            connection.sendall(head)
+            connection.shutdown(socket.SHUT_WR)
+            received(connection)
+    with socket.create_connection(quick, timeout=5) as connection:
+        connection.sendall(HALF)
+        assert received(connection) == b""
+    assert capfd.readouterr() == ("", "")

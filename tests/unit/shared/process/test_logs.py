@@ -102,15 +102,17 @@ def run_with_terminal(program: str) -> str:
 PROGRAM = (
     "import structlog; from shared.process.logs import configure_logging\n"
     "configure_logging('worker', 'info'{})\n"
-    "structlog.get_logger().warning('late\\x1b[2J', left_s=0.5)"
+    "structlog.get_logger().warning('late\\x1b[2J\\x9b', left_s=0.5)"
 )
 
 
 def test_on_a_terminal_lines_are_for_people() -> None:
-    """Time, level, message and fields, as `redbatch up` shows them, without control sequences; json is possible too."""
+    """Time, level, message and fields, as `redbatch up` shows them, with control characters escaped; or JSON."""
     line = run_with_terminal(PROGRAM.format(""))
-    assert re.fullmatch(r"\d\d:\d\d:\d\d warning late left_s=0.5\n", line)
-    assert json.loads(run_with_terminal(PROGRAM.format(", 'json'")))["left_s"] == 0.5
+    assert re.fullmatch(r"\d\d:\d\d:\d\d warning late\\u001b\[2J\\u009b left_s=0.5\n", line)
+    line = run_with_terminal(PROGRAM.format(", 'json'"))
+    assert json.loads(line)["msg"] == "late\x1b[2J\x9b"
+    assert line.isascii()
 
 
 def test_text_is_possible_without_a_terminal(capfd: pytest.CaptureFixture[str]) -> None:

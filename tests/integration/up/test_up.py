@@ -3,164 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-import functools
-import hashlib
 import json
 import os
 import re
 import shlex
 import signal
 import socket
-import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from urllib.parse import unquote, urlsplit
 
-import httpx
-import psutil
 import pytest
 import redis
 
 from tests import plain_http
-from tests.fake_redis import make_fake_redis
-from tests.servers import server_binary
+from tests.integration.up.up_process import (
+    START_S,
+    Start,
+    run_command,
+    running,
+    serves,
+    vector,
+)
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow]
-START_S = 30.0
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 TITLES = ("redbatch gateway", "redbatch worker")
-
-
-@dataclass
-class Up:
-    """A running `redbatch up`."""
-
-    process: subprocess.Popen[bytes]
-    log: Path
-    folder: Path
-    descendants: list[psutil.Process] = field(default_factory=list)
-
-    @property
-    def output(self) -> str:
-        """All output so far."""
-        return self.log.read_text()
-
-    def fact(self, label: str) -> str:
-        """Returns the printed value for a label, or "" before the cluster is ready."""
-        lines = (line.strip() for line in self.output.splitlines())
-        return next((line.removeprefix(label).strip() for line in lines if line.startswith(f"{label}  ")), "")
-
-    def children(self, title: str = "") -> list[psutil.Process]:
-        """Returns its direct children whose process title starts with `title`."""
-        processes = running(psutil.Process(self.process.pid).children())
-        return [child for child in processes if title_of(child).startswith(title)]
-
-    def all_descendants(self) -> list[psutil.Process]:
-        """Returns all of its descendants, with those found by earlier calls."""
-        self.descendants += psutil.Process(self.process.pid).children(recursive=True)
-        return self.descendants
-
-    async def wait_until_ready(self) -> Up:
-        """Waits until the cluster is ready; fails with its output otherwise."""
-        try:
-            await wait_until(lambda: bool(self.fact("stop")), "the cluster is ready", timeout_s=START_S)
-        except AssertionError:
-            pytest.fail(f"the cluster is not ready:\n{self.output}")
-        return self
-
-    async def wait_until_ended(self) -> int:
-        """Waits until the process has ended and returns its exit code."""
-        await wait_until(lambda: self.process.poll() is not None, "the process has ended", timeout_s=START_S)
-        return self.process.returncode
-
-    async def embed(self) -> list[float]:
-        """Sends the request of the printed curl line, and returns the vector."""
-        words = shlex.split(self.fact("try it"))
-        headers = dict(words[i + 1].split(": ") for i, word in enumerate(words) if word == "-H")
-        async with plain_http.client() as client:
-            answer = await client.post(words[2], content=words[words.index("-d") + 1], headers=headers, timeout=START_S)
-        assert answer.status_code == 200, answer.text
-        embedding: list[float] = answer.json()["embedding"]
-        return embedding
-
-
-Start = Callable[..., Up]
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """The current folder of the user."""
-    path = tmp_path / "folder"
-    path.mkdir()
-    return path
-
-
-@pytest.fixture
-def start(tmp_path: Path, folder: Path) -> Iterator[Start]:
-    """Starts `redbatch up` in an empty folder with the Redis server of the suite. Ends leftovers of a failing test."""
-    ups: list[Up] = []
-    servers, temporary = tmp_path / "servers", tmp_path / "temporary"
-    servers.mkdir()
-    temporary.mkdir()
-    (servers / "redis-server").symlink_to(server_binary())
-    variables = {name: value for name, value in os.environ.items() if not name.startswith(("REDBATCH_", "XDG_"))}
-    variables |= {"PATH": f"{servers}:{os.environ['PATH']}", "TMPDIR": str(temporary)}
-
-    def start(*arguments: str, **environment: str) -> Up:
-        log = tmp_path / f"log-{len(ups)}"
-        with log.open("wb") as output:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "redbatch", "up", "--port", "0", "--model", "null", *arguments],
-                cwd=folder,
-                env=variables | environment,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        ups.append(Up(process, log, temporary))
-        return ups[-1]
-
-    yield start
-    for up in ups:
-        end(up)
-
-
-def end(up: Up) -> None:
-    """Kills all processes that still run."""
-    if up.process.poll() is None:
-        up.all_descendants()
-        up.process.kill()
-        up.process.wait()
-    for each in running(up.descendants):
-        with suppress(psutil.NoSuchProcess):
-            each.kill()
-
-
-def vector(text: str) -> list[float]:
-    """Returns the vector of the null model for a text: the bytes of its SHA-256, divided by 255, repeated 12 times."""
-    return [byte / 255 for byte in hashlib.sha256(text.encode()).digest()] * 12
-
-
-def title_of(process: psutil.Process) -> str:
-    """Returns the title of a process in `ps`; "" if it has just ended."""
-    try:
-        return " ".join(process.cmdline()).strip()
-    except psutil.Error:
-        return ""
-
-
-def running(processes: list[psutil.Process]) -> list[psutil.Process]:
-    """Returns the processes that have not ended; a zombie has ended."""
-    result: list[psutil.Process] = []
-    for each in processes:
-        with suppress(psutil.NoSuchProcess):
-            if each.status() != psutil.STATUS_ZOMBIE:
-                result.append(each)
-    return result
 
 
 async def test_it_serves_and_leaves_nothing(start: Start) -> None:
@@ -190,10 +59,10 @@ async def test_the_printed_redis_line_shows_the_queue(start: Start) -> None:
     """The printed command, with its quotes, returns the length of the stream, which is zero."""
     up = await start().wait_until_ready()
     words = shlex.split(up.fact("queue"))
-    assert words[1:3] == ["-u", up.fact("Redis")]
-    assert words[3:] == ["XLEN", "rb:{null}:q:interactive"]
+    assert words[1:5] == ["-s", unquote(urlsplit(up.fact("Redis")).path), "-n", "0"]
+    assert words[5:] == ["XLEN", "rb:{null}:q:interactive"]
     with redis.Redis.from_url(up.fact("Redis"), protocol=2) as client:
-        assert client.execute_command(*words[3:]) == 0
+        assert client.execute_command(*words[5:]) == 0
 
 
 async def test_redbatch_queue_finds_the_running_up(start: Start) -> None:
@@ -213,20 +82,6 @@ async def test_redbatch_queue_finds_the_running_up(start: Start) -> None:
         return await workers() == ["ready", "ready"]
 
     await wait_until(both_ready, "both workers are shown as ready", timeout_s=START_S)
-
-
-async def run_command(up: Up, *words: str) -> tuple[int, str, str]:
-    """Runs `redbatch` as the user of an `up`; returns exit code, stdout and stderr."""
-    environment = {name: value for name, value in os.environ.items() if name != "XDG_RUNTIME_DIR"}
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", "-m", "redbatch", *words),
-        env=environment | {"TMPDIR": str(up.folder)},
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    output, errors = await process.communicate()
-    assert process.returncode is not None
-    return process.returncode, output.decode(), errors.decode()
 
 
 async def test_several_run_side_by_side(start: Start) -> None:
@@ -284,14 +139,6 @@ async def test_a_killed_child_is_restarted(title: str, start: Start) -> None:
     victim.kill()
     await wait_until(lambda: len({each.pid for each in up.children()} - before) == 1, "the child has a successor")
     await wait_until(lambda: serves(up), "requests are served again", timeout_s=START_S)
-
-
-async def serves(up: Up) -> bool:
-    """Returns whether a request gets its vector."""
-    try:
-        return await up.embed() == pytest.approx(vector("hello"), abs=1e-6)
-    except (httpx.TransportError, AssertionError):
-        return False
 
 
 async def test_the_children_of_a_killed_up_end(start: Start) -> None:
@@ -408,93 +255,3 @@ async def test_two_workers_use_two_gpus(start: Start, tmp_path: Path) -> None:
 
     await wait_until(both_seen, "both workers have answered", timeout_s=START_S)
     assert seen == {"GPU-0", "GPU-1"}
-
-
-def kill_all(up: Up) -> None:
-    """Kills `up` and all of its processes, Redis included, with SIGKILL."""
-    processes = [psutil.Process(up.process.pid), *up.all_descendants()]
-    for each in running(processes):
-        each.kill()
-    up.process.wait()
-    psutil.wait_procs(processes, timeout=START_S)
-
-
-def has_status(get: Callable[[Up, str], dict[str, Any]], up: Up, path: str, status: str) -> bool:
-    """Returns whether a job has a status."""
-    return bool(get(up, path)["status"] == status)
-
-
-async def test_with_a_data_directory_accepted_jobs_survive_a_kill(start: Start, tmp_path: Path) -> None:
-    """After SIGKILL of `up`, Redis and all others, the next `up` with the same folder ends the jobs it finds there.
-
-    The API key that the first `up` printed stays valid.
-    """
-    data = tmp_path / "data"
-    arguments = ("--model", "simulated:base_ms=20,item_ms=10", "--auth", "on", "--data-dir", str(data))
-    up = await start(*arguments).wait_until_ready()
-    assert f"in {data}" in up.fact("restart")
-    assert data.stat().st_mode & 0o777 == 0o700
-    key, texts = up.fact("key"), [f"text {i}" for i in range(300)]
-    headers = {"authorization": f"Bearer {key}"}
-
-    def get(up: Up, path: str) -> dict[str, Any]:
-        return dict(plain_http.get(up.fact("API").split()[0] + path, headers=headers, timeout=30).json())
-
-    url = up.fact("API").split()[0]
-    accepted = [plain_http.post(f"{url}/jobs", json={"texts": texts}, headers=headers) for _ in range(2)]
-    assert [answer.status_code for answer in accepted] == [202, 202]
-    jobs = [answer.json() for answer in accepted]
-    await wait_until(lambda: get(up, jobs[0]["status_url"])["done"] > 0, "the first job runs")
-    kill_all(up)
-    up = await start(*arguments).wait_until_ready()
-    assert up.fact("key") == key
-    assert get(up, jobs[1]["status_url"])["status"] in ("queued", "running")
-    for job in jobs:
-        has_ended = functools.partial(has_status, get, up, job["status_url"], "done")
-        await wait_until(has_ended, "the job is done", timeout_s=60)
-        rows = get(up, job["result_url"])["embeddings"]
-        assert rows == [pytest.approx(vector(text), abs=1e-6) for text in texts]
-
-
-async def test_a_data_directory_serves_one_up(start: Start, tmp_path: Path) -> None:
-    """A second `up`, a folder with other files, and --redis-url are one line each that says what to do."""
-    data, other = tmp_path / "data", tmp_path / "other"
-    other.mkdir()
-    (other / "letter.txt").write_text("mine")
-    first = await start("--data-dir", str(data)).wait_until_ready()
-    for arguments, code, message in (
-        (("--data-dir", str(data)), 1, f"in use by another `redbatch up` (process {first.process.pid}): stop that one"),
-        (("--data-dir", str(other)), 1, "name an empty or a new folder"),
-        (("--data-dir", str(tmp_path / "new"), "--redis-url", first.fact("Redis")), 2, "with --redis-url"),
-    ):
-        up = start(*arguments)
-        assert await up.wait_until_ended() == code
-        (line,) = up.output.splitlines()
-        assert message in line
-    (victim,) = [each for each in first.children() if each not in first.children("redbatch")]
-    victim.kill()
-    await wait_until(lambda: "keeps its data; starting again" in first.output, "Redis has a successor")
-    await wait_until(lambda: serves(first), "requests are served again", timeout_s=START_S)
-    first.process.send_signal(signal.SIGINT)
-    assert await first.wait_until_ended() == 0
-    await start("--data-dir", str(data)).wait_until_ready()
-
-
-async def test_ctrl_c_ends_the_wait_for_kept_data(start: Start, tmp_path: Path) -> None:
-    """A large folder may take minutes to load: the user need not wait for it to stop `up`."""
-    data, program = tmp_path / "data", make_fake_redis(tmp_path / "programs")
-    up = start("--data-dir", str(data), PATH=f"{program.parent}:{os.environ['PATH']}")
-    await wait_until((data / "contacted").exists, "Redis loads its data", timeout_s=START_S)
-    processes = up.all_descendants()
-    up.process.send_signal(signal.SIGINT)
-    assert await up.wait_until_ended() == 0
-    assert running(processes) == []
-
-
-async def test_without_a_data_directory_it_says_what_a_restart_loses(start: Start) -> None:
-    """One line of the facts names the loss and the flag; with a Redis of the user's own there is no such line."""
-    up = await start().wait_until_ready()
-    assert "loses accepted jobs" in up.fact("restart")
-    assert "--data-dir" in up.fact("restart")
-    second = await start("--redis-url", up.fact("Redis"), "--queue", "second").wait_until_ready()
-    assert second.fact("restart") == ""

@@ -1,0 +1,179 @@
+"""Text from Redis and from clients, on the operator's terminal: escape sequences have no effect there."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from shared import consumer, gpu_leases
+from shared.codec import encode_body, encode_reply
+from shared.connection import QueueConnections
+from shared.keys import API_KEYS, Keys, PoolKeys
+from shared.messages import EMBED, FAILING, READY, Body, Failure, Heartbeat
+from shared.settings import QueueSettings
+from tests.servers import Server
+from tests.terminal import HOSTILE, foreign_controls, run_in_terminal
+
+pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(120)]
+
+KEYS, OTHER = Keys("hostile"), Keys("other")
+TTL_MS = 600_000
+LETTER_ID, JOB_ID = "5-1", "a" * 32
+NUMBERS = ("lane", "n", "done", "failed", "per_entry", "created_ms", "expires_ms", "ttl_ms")
+
+
+@pytest.fixture(scope="module")
+def redis_url() -> Iterator[str]:
+    """The URL of a server in which every text that its writers choose is hostile."""
+    with Server(users=False) as server:
+        with redis.Redis.from_url(server.url, protocol=2) as client:
+            write_records(client)
+        asyncio.run(write_workers(server.url))
+        yield server.url
+
+
+def write_records(client: redis.Redis) -> None:
+    """Writes an API key, a dead letter and two jobs."""
+    record = {"key_id": HOSTILE, "digest": "0" * 64, "scopes": ["embed"], "tenant": HOSTILE, "name": HOSTILE}
+    client.hset(API_KEYS, "id", json.dumps({**record, "created_ms": 1}))
+    texts = ("lane", "entry", "id", "worker", "error")
+    body = encode_body(Body(EMBED, (HOSTILE,)))
+    client.xadd(KEYS.dead, {**dict.fromkeys(texts, HOSTILE), "n": "1", "attempts": "3", "body": body}, id=LETTER_ID)
+    for job_id in (JOB_ID, HOSTILE):
+        names = dict.fromkeys(("owner", "revisions", "op"), HOSTILE)
+        client.hset(KEYS.job(job_id), mapping=dict[Any, Any](status="done", **names, **dict.fromkeys(NUMBERS, "1")))
+        client.zadd(KEYS.all_jobs, {job_id: 1})
+        client.rpush(f"{KEYS.job(job_id)}:failed", 0)
+        client.hset(f"{KEYS.job(job_id)}:out", "0", encode_reply(Failure(job_id, 0, 1, HOSTILE, HOSTILE)))
+
+
+async def write_workers(url: str) -> None:
+    """Writes the heartbeats of two workers, of which one has a GPU lease, and announces two queues."""
+    for keys in (KEYS, OTHER):
+        queue = QueueConnections(QueueSettings(redis_url=url), keys.queue, "test")
+        try:
+            connection = queue.connection("test")
+            await consumer.announce(connection, keys)
+            for state in (READY, FAILING):
+                beat = Heartbeat(
+                    *(f"{state}{HOSTILE}", HOSTILE, 1, HOSTILE, HOSTILE, 4, state, 1.0, 0, 0, 1),
+                    gpu_pool=HOSTILE,
+                    gpu_slots=(HOSTILE,),
+                    failing=HOSTILE,
+                )
+                await consumer.heartbeat(connection, keys, beat, TTL_MS)
+            await gpu_leases.acquire(connection, PoolKeys(HOSTILE), [HOSTILE], f"{READY}{HOSTILE}", TTL_MS)
+        finally:
+            await queue.close()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "keys list",
+        "queue --queue hostile",
+        f"dead list --queue {KEYS.queue}",
+        f"dead show {LETTER_ID} --queue {KEYS.queue}",
+        f"dead show {LETTER_ID} --queue {KEYS.queue} --show-text",
+        f"jobs list --queue {KEYS.queue}",
+        f"jobs show {KEYS.queue}.{JOB_ID}",
+        "leases",
+    ],
+)
+@pytest.mark.parametrize("columns", ["200", "40"])
+def test_tables_and_lines_show_no_control_characters(redis_url: str, command: str, columns: str) -> None:
+    """Every name, error and text of others is shown with its control characters escaped, also on a narrow terminal."""
+    output = run_in_terminal(command.split(), {"REDBATCH_REDIS_URL": redis_url, "COLUMNS": columns})
+    assert foreign_controls(output) == set(), output
+    assert "u001b" in output, output
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "keys list --json",
+        "queue --json",
+        f"dead list --json --queue {KEYS.queue}",
+        f"dead show {LETTER_ID} --queue {KEYS.queue} --show-text --json",
+        f"jobs list --json --queue {KEYS.queue}",
+        f"jobs show {KEYS.queue}.{JOB_ID} --json",
+        "leases --json",
+    ],
+)
+def test_json_is_valid_and_has_the_text(redis_url: str, command: str) -> None:
+    """In JSON, which a terminal may show too, control characters are escaped, and its reader gets them back."""
+    output = run_in_terminal(command.split(), {"REDBATCH_REDIS_URL": redis_url})
+    assert foreign_controls(output) == set(), output
+    values = [json.loads(line) for line in output.splitlines()]
+    assert values
+    assert any(HOSTILE in text for text in texts_in(values))
+
+
+def texts_in(value: object) -> Iterator[str]:
+    """Yields all texts in a JSON value."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from texts_in(each)
+
+
+def test_several_queues_and_unknown_ids(redis_url: str) -> None:
+    """The table of queues, and error lines that quote an argument, show none either."""
+    assert foreign_controls(run_in_terminal(["queue"], {"REDBATCH_REDIS_URL": redis_url})) == set()
+    argument = HOSTILE.replace("\0", "")
+    for command in (("dead", "show", argument), ("keys", "revoke", argument), ("jobs", "show", argument)):
+        output = run_in_terminal([*command], {"REDBATCH_REDIS_URL": redis_url})
+        assert foreign_controls(output) == set(), output
+        assert "\\u001b[31m" in output
+
+
+class Hostile(BaseHTTPRequestHandler):
+    """A gateway whose errors contain escape sequences."""
+
+    def do_POST(self) -> None:
+        """Answers 400."""
+        body = json.dumps({"error": {"code": HOSTILE, "message": HOSTILE}}).encode()
+        self.rfile.read(int(self.headers.get("Content-Length", "0")))
+        self.send_response(400)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_GET = do_POST  # noqa: N815 - the name is http.server's
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name is the base class'
+        """Writes nothing."""
+
+
+@pytest.fixture
+def hostile_url() -> Iterator[str]:
+    """The URL of such a gateway."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), Hostile) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def test_errors_of_a_server_in_bench_and_embed(hostile_url: str, tmp_path: Path) -> None:
+    """What a server answers reaches the terminal of its client without control characters."""
+    texts = tmp_path / "texts.txt"
+    texts.write_text("a\nb\n")
+    out = str(tmp_path / "out.npy")
+    for command in (
+        ("bench", hostile_url, "--requests", "3", "--warmup", "0s"),
+        ("embed", str(texts), "--url", hostile_url, "--out", out),
+    ):
+        output = run_in_terminal([*command], {})
+        assert "forged" in output, output
+        assert foreign_controls(output) == set(), output

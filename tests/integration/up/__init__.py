@@ -1,0 +1,1 @@
+"""Tests of `redbatch up` as a real process."""

@@ -1,0 +1,133 @@
+"""The Redis of `redbatch up`: who reaches it, its memory, and what it keeps."""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import psutil
+import pytest
+import redis
+
+from tests import plain_http
+from tests.fake_redis import make_fake_redis
+from tests.integration.up.up_process import (
+    START_S,
+    Start,
+    Up,
+    kill_all,
+    running,
+    serves,
+    vector,
+)
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.redis, pytest.mark.slow]
+
+
+async def test_other_users_do_not_reach_its_redis(start: Start) -> None:
+    """Its Redis listens on no port, but on a socket in a folder of mode 0700. Its memory is bounded; it evicts nothing.
+
+    The bound is a part of the machine's memory, unless it is set.
+    """
+    for options, max_bytes in ((), None), (("--max-redis-bytes", "50000000"), 50_000_000):
+        up = await start(*options, "--queue", f"null{len(options)}").wait_until_ready()
+        (server,) = [each for each in up.children() if each not in up.children("redbatch")]
+        assert [each for each in server.net_connections("inet") if each.status == "LISTEN"] == []
+        path = Path(unquote(urlsplit(up.fact("Redis")).path))
+        assert path.parent.stat().st_mode & 0o777 == 0o700
+        with redis.Redis.from_url(up.fact("Redis"), protocol=2, decode_responses=True) as client:
+            expected = max_bytes or psutil.virtual_memory().total
+            assert 16 * 2**20 <= int(client.config_get("maxmemory")["maxmemory"]) <= expected
+            assert client.config_get("maxmemory-policy") == {"maxmemory-policy": "noeviction"}
+            assert max_bytes in (None, int(client.config_get("maxmemory")["maxmemory"]))
+        up.process.send_signal(signal.SIGINT)
+        assert await up.wait_until_ended() == 0
+        assert not path.parent.exists()
+
+
+def has_status(get: Callable[[Up, str], dict[str, Any]], up: Up, path: str, status: str) -> bool:
+    """Returns whether a job has a status."""
+    return bool(get(up, path)["status"] == status)
+
+
+async def test_with_a_data_directory_accepted_jobs_survive_a_kill(start: Start, tmp_path: Path) -> None:
+    """After SIGKILL of `up`, Redis and all others, the next `up` with the same folder ends the jobs it finds there.
+
+    The API key that the first `up` printed stays valid.
+    """
+    data = tmp_path / "data"
+    arguments = ("--model", "simulated:base_ms=20,item_ms=10", "--auth", "on", "--data-dir", str(data))
+    up = await start(*arguments).wait_until_ready()
+    assert f"in {data}" in up.fact("restart")
+    assert data.stat().st_mode & 0o777 == 0o700
+    key, texts = up.fact("key"), [f"text {i}" for i in range(300)]
+    headers = {"authorization": f"Bearer {key}"}
+
+    def get(up: Up, path: str) -> dict[str, Any]:
+        return dict(plain_http.get(up.fact("API").split()[0] + path, headers=headers, timeout=30).json())
+
+    url = up.fact("API").split()[0]
+    accepted = [plain_http.post(f"{url}/jobs", json={"texts": texts}, headers=headers) for _ in range(2)]
+    assert [answer.status_code for answer in accepted] == [202, 202]
+    jobs = [answer.json() for answer in accepted]
+    await wait_until(lambda: get(up, jobs[0]["status_url"])["done"] > 0, "the first job runs")
+    kill_all(up)
+    up = await start(*arguments).wait_until_ready()
+    assert up.fact("key") == key
+    assert get(up, jobs[1]["status_url"])["status"] in ("queued", "running")
+    for job in jobs:
+        has_ended = functools.partial(has_status, get, up, job["status_url"], "done")
+        await wait_until(has_ended, "the job is done", timeout_s=60)
+        rows = get(up, job["result_url"])["embeddings"]
+        assert rows == [pytest.approx(vector(text), abs=1e-6) for text in texts]
+
+
+async def test_a_data_directory_serves_one_up(start: Start, tmp_path: Path) -> None:
+    """A second `up`, a folder with other files, and --redis-url are one line each that says what to do."""
+    data, other = tmp_path / "data", tmp_path / "other"
+    other.mkdir()
+    (other / "letter.txt").write_text("mine")
+    first = await start("--data-dir", str(data)).wait_until_ready()
+    for arguments, code, message in (
+        (("--data-dir", str(data)), 1, f"in use by another `redbatch up` (process {first.process.pid}): stop that one"),
+        (("--data-dir", str(other)), 1, "name an empty or a new folder"),
+        (("--data-dir", str(tmp_path / "new"), "--redis-url", first.fact("Redis")), 2, "with --redis-url"),
+        (("--max-redis-bytes", "50000000", "--redis-url", first.fact("Redis")), 2, "set its maxmemory"),
+    ):
+        up = start(*arguments)
+        assert await up.wait_until_ended() == code
+        (line,) = up.output.splitlines()
+        assert message in line
+    (victim,) = [each for each in first.children() if each not in first.children("redbatch")]
+    victim.kill()
+    await wait_until(lambda: "keeps its data; starting again" in first.output, "Redis has a successor")
+    await wait_until(lambda: serves(first), "requests are served again", timeout_s=START_S)
+    first.process.send_signal(signal.SIGINT)
+    assert await first.wait_until_ended() == 0
+    await start("--data-dir", str(data)).wait_until_ready()
+
+
+async def test_ctrl_c_ends_the_wait_for_kept_data(start: Start, tmp_path: Path) -> None:
+    """A large folder may take minutes to load: the user need not wait for it to stop `up`."""
+    data, program = tmp_path / "data", make_fake_redis(tmp_path / "programs")
+    up = start("--data-dir", str(data), PATH=f"{program.parent}:{os.environ['PATH']}")
+    await wait_until((data / "contacted").exists, "Redis loads its data", timeout_s=START_S)
+    processes = up.all_descendants()
+    up.process.send_signal(signal.SIGINT)
+    assert await up.wait_until_ended() == 0
+    assert running(processes) == []
+
+
+async def test_without_a_data_directory_it_says_what_a_restart_loses(start: Start) -> None:
+    """One line of the facts names the loss and the flag; with a Redis of the user's own there is no such line."""
+    up = await start().wait_until_ready()
+    assert "loses accepted jobs" in up.fact("restart")
+    assert "--data-dir" in up.fact("restart")
+    second = await start("--redis-url", up.fact("Redis"), "--queue", "second").wait_until_ready()
+    assert second.fact("restart") == ""
