@@ -9,7 +9,7 @@ from collections.abc import Callable
 import structlog
 
 from api.dialects.request import InferenceRequest
-from api.dispatch.admission import rate_limited_error
+from api.dispatch.admission import quota_error
 from api.tenants import Tenant
 from shared import cache
 from shared.connection import RedisConnection
@@ -58,4 +58,5 @@ class CacheQuota:
             log.debug("cached vectors are not charged", reason=str(error))
             return
         if wait_ms:
-            raise rate_limited_error(wait_ms, random.random())  # noqa: S311 - spreads clients
+            jitter = random.random()  # noqa: S311 - spreads clients
+            raise quota_error(tokens, quota.daily_tokens, wait_ms, jitter)

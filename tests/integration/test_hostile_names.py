@@ -49,7 +49,8 @@ def write_records(client: redis.Redis) -> None:
     client.xadd(KEYS.dead, {**dict.fromkeys(texts, HOSTILE), "n": "1", "attempts": "3", "body": body}, id=LETTER_ID)
     for job_id in (JOB_ID, HOSTILE):
         names = dict.fromkeys(("owner", "revisions", "op"), HOSTILE)
-        client.hset(KEYS.job(job_id), mapping=dict[Any, Any](status="done", **names, **dict.fromkeys(NUMBERS, "1")))
+        fields: dict[Any, Any] = {"status": "done", **names, **dict.fromkeys(NUMBERS, "1")}
+        client.hset(KEYS.job(job_id), mapping=fields)
         client.zadd(KEYS.all_jobs, {job_id: 1})
         client.rpush(f"{KEYS.job(job_id)}:failed", 0)
         client.hset(f"{KEYS.job(job_id)}:out", "0", encode_reply(Failure(job_id, 0, 1, HOSTILE, HOSTILE)))
