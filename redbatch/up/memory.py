@@ -10,7 +10,7 @@ CGROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/
 """The limit of a container, as it sees it: version 2 and 1."""
 
 REDIS_PART = 4
-"""Redis gets the memory divided by this: to rewrite its file it needs up to twice its data, and models need memory."""
+"""Redis gets the memory divided by this. It takes twice its data to rewrite its file, and the model needs some too."""
 
 
 def default_redis_bytes() -> int:
