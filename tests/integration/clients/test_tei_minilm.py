@@ -16,6 +16,7 @@ from tests import plain_http
 from tests.integration.clients.test_openai import openai_at
 from tests.integration.clients.test_tei import error, post
 from tests.integration.gateway.gateway_cluster import GatewayCluster, GatewayProcess
+from tests.openapi_examples import ANSWERS, BODIES, JSON, examples_of
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.model, pytest.mark.slow]
@@ -25,7 +26,10 @@ TEXTS = ["a fox", "Two dögs and a cat", "word " * 400]
 
 @pytest.mark.timeout(180)
 async def test_teis_routes_equal_the_library(cluster: GatewayCluster) -> None:
-    """Vectors, tokens and partial batches equal the library's; one test, as a worker takes seconds to load."""
+    """Vectors, tokens and partial batches equal the library's, and those of the OpenAPI description are the model's.
+
+    One test, as a worker takes seconds to load.
+    """
     gateway, _ = await asyncio.gather(cluster.start_gateway(), cluster.start_worker("minilm"))
     await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker", timeout_s=60)
     model = SentenceTransformer(parse_model("minilm").path, device="cpu")
@@ -33,6 +37,7 @@ async def test_teis_routes_equal_the_library(cluster: GatewayCluster) -> None:
     check_vectors(gateway, model, expected)
     check_tokens(gateway, model, expected)
     check_partial(gateway, expected)
+    check_examples(gateway)
 
 
 def check_vectors(gateway: GatewayProcess, model: SentenceTransformer, expected: NDArray[np.float32]) -> None:
@@ -82,3 +87,15 @@ def check_partial(gateway: GatewayProcess, expected: NDArray[np.float32]) -> Non
     assert np.abs(np.asarray([each.embedding for each in some.data[:2]]) - expected[:2]).max() <= 1e-5
     [error] = some.errors
     assert (error["index"], error["code"]) == (2, "invalid_request")
+
+
+def check_examples(gateway: GatewayProcess) -> None:
+    """Checks that the examples of the OpenAPI description are what the model returns, but for the rest of a vector."""
+    shown = {path: examples_of(ANSWERS[f"post {path} 200"][JSON])[0] for path in BODIES}
+    actual = {
+        path: post(gateway, path, examples_of(BODIES[path][JSON])[0]).json()
+        for path in ("/tokenize", "/decode", "/similarity", "/embed")
+    }
+    assert (actual["/tokenize"], actual["/decode"]) == (shown["/tokenize"], shown["/decode"])
+    assert actual["/similarity"] == pytest.approx(shown["/similarity"], abs=1e-3)
+    assert actual["/embed"]["embedding"][:3] == pytest.approx(shown["/embed"]["embedding"], abs=1e-3)
