@@ -7,10 +7,11 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -42,10 +43,12 @@ async def cluster(
         yield GatewayCluster(processes, redis_url, queue_name)
 
 
-def create_job(gateway: GatewayProcess, texts: list[str], **headers: str) -> str:
-    """Creates a job; returns its id. `x_tenant` is the header X-Tenant."""
+def create_job(
+    gateway: GatewayProcess, texts: list[str], options: Mapping[str, object] = MappingProxyType({}), **headers: str
+) -> str:
+    """Creates a job with these texts and options; returns its id. `x_tenant` is the header X-Tenant."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    answer = plain_http.post(f"{gateway.url}/jobs", json={"texts": texts}, headers=named)
+    answer = plain_http.post(f"{gateway.url}/jobs", json={"texts": texts, **options}, headers=named)
     assert answer.status_code == 202, answer.text
     return str(answer.json()["id"])
 
@@ -317,7 +320,7 @@ async def test_the_example_tries_pending_results_again(cluster: GatewayCluster, 
 async def test_the_example_says_what_became_of_a_job(cluster: GatewayCluster, tmp_path: Path) -> None:
     """Expired results and a failed job are acknowledged and named; an unreachable Redis is one line."""
     gateway, _ = await asyncio.gather(cluster.start_gateway(), cluster.start_worker())
-    expired, failed = create_job(gateway, ["a"]), create_job(gateway, ["", ""])
+    expired, failed = create_job(gateway, ["a"]), create_job(gateway, ["a"], {"prompt_name": "unknown"})
     await wait_until(lambda: status(gateway, expired) == "done", "the job is done")
     await wait_until(lambda: status(gateway, failed) == "failed", "the job has failed")
     with redis.Redis.from_url(cluster.redis_url, protocol=2) as client:

@@ -87,6 +87,9 @@ python() {
 }
 
 redis-cli() {
-    if [ "$1" = -u ]; then command redis-cli "$@"; else command redis-cli -u "$CLUSTER_REDIS" "$@"; fi | tee "$STATE/answer"
+    case "$1" in
+    -u | -s) command redis-cli "$@" ;;
+    *) command redis-cli -s "${CLUSTER_REDIS#unix://}" "$@" ;;
+    esac | tee "$STATE/answer"
     ! grep -E '^(\(error\)|ERR|WRONGTYPE|NOGROUP) ?' "$STATE/answer"
 }
