@@ -116,6 +116,7 @@ async def test_an_expired_job_is_a_failure(cluster: GatewayCluster, tmp_path: Pa
     assert [each["line"] - 1 for each in faults] == list(missing)
 
 
+@pytest.mark.leaves_anything  # an upload that the kill cut off, for two minutes
 async def test_a_gateway_that_restarts_is_retried(cluster: GatewayCluster, tmp_path: Path) -> None:
     """While the gateway is down, requests are retried until it answers."""
     gateway, _ = await asyncio.gather(cluster.start_gateway(), cluster.start_worker("simulated:base_ms=0,item_ms=2"))
