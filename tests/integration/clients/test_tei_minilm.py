@@ -91,11 +91,9 @@ def check_partial(gateway: GatewayProcess, expected: NDArray[np.float32]) -> Non
 
 def check_examples(gateway: GatewayProcess) -> None:
     """Checks that the examples of the OpenAPI description are what the model returns, but for the rest of a vector."""
-    shown = {path: examples_of(ANSWERS[f"post {path} 200"][JSON])[0] for path in BODIES}
-    actual = {
-        path: post(gateway, path, examples_of(BODIES[path][JSON])[0]).json()
-        for path in ("/tokenize", "/decode", "/similarity", "/embed")
-    }
+    paths = ("/tokenize", "/decode", "/similarity", "/embed")
+    shown = {path: examples_of(ANSWERS[f"post {path} 200"][JSON])[0] for path in paths}
+    actual = {path: post(gateway, path, examples_of(BODIES[path][JSON])[0]).json() for path in paths}
     assert (actual["/tokenize"], actual["/decode"]) == (shown["/tokenize"], shown["/decode"])
     assert actual["/similarity"] == pytest.approx(shown["/similarity"], abs=1e-3)
     assert actual["/embed"]["embedding"][:3] == pytest.approx(shown["/embed"]["embedding"], abs=1e-3)
