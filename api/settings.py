@@ -78,7 +78,8 @@ class GatewaySettings(ConnectionSettings):
     max_bodies_bytes: int = Field(
         default=256 * 2**20,
         ge=1,
-        description="Maximum total size of all bodies over 64 KiB that are received at a time; above it: 429.",
+        description="Maximum total size of all bodies over 64 KiB that are received at a time; above it: 429. Smaller "
+        "ones that arrive in parts may have a quarter of it in addition.",
     )
     body_timeout_s: float = Field(
         default=30.0, gt=0, le=3600, description="Maximum time for a request's body to arrive."

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 BUDGET_RETRY_S = 1.0
 SMALL_BYTES = 64 * 1024
+SMALL_PARTS = 4
+"""Small bodies that arrive may have one part of this many of `max_bodies_bytes`, in addition to the large ones."""
+
 LARGE_BODY_BYTES = 64 * 1024
 """To join and parse larger bodies may take tens of milliseconds.
 
@@ -40,11 +43,17 @@ class BodyUnreadError(Exception):
 
 
 class BodyBudget:
-    """Bounds the bytes of all bodies that a gateway holds at a time, until they are parsed; small ones do not count."""
+    """Bounds the bytes of all bodies that a gateway holds at a time, until they are parsed.
+
+    Small ones count only while they arrive, and have a part for themselves: so large ones never refuse them, and the
+    usual ones, which arrive in one piece, are never refused.
+    """
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
+        self._max_small_bytes = max(max_bytes // SMALL_PARTS, SMALL_BYTES)
         self._used = 0
+        self._used_by_small = 0
 
     def grow(self, size: int, by: int) -> bool:
         """Reserves memory for a body of `size` bytes that grows by `by` bytes; returns False if there is none.
@@ -61,6 +70,17 @@ class BodyBudget:
         """Releases the memory of a body of `size` bytes."""
         if size > SMALL_BYTES:
             self._used -= size
+
+    def grow_small(self, by: int) -> bool:
+        """Reserves memory for a further piece of a small body that arrives; returns False if there is none."""
+        if self._used_by_small + by > self._max_small_bytes:
+            return False
+        self._used_by_small += by
+        return True
+
+    def release_small(self, size: int) -> None:
+        """Releases the memory of a small body that has arrived, or has become a large one."""
+        self._used_by_small -= size
 
 
 class Reservation:
@@ -110,7 +130,7 @@ async def read_body(request: Request, headers: Mapping[str, str], limits: BodyLi
     pieces: list[bytes] = []
     try:
         if request.scope["state"].get(BODY_COMPLETE):  # the usual case: a timer would cost more than all the rest here
-            await _read(request, limits, pieces)
+            await _read_complete(request, limits, pieces)
         else:
             async with asyncio.timeout(timeout_s):
                 await _read(request, limits, pieces)
@@ -132,19 +152,46 @@ def _check_media_type(headers: Mapping[str, str], binary_types: frozenset[str]) 
         )
 
 
+async def _read_complete(request: Request, limits: BodyLimits, pieces: list[bytes]) -> None:
+    piece = (await _receive(request))[0]
+    _check_size(len(piece), limits)
+    if len(piece) > SMALL_BYTES and not limits.budget.grow(0, len(piece)):
+        raise BodyUnreadError(_too_many())
+    pieces.append(piece)
+
+
 async def _read(request: Request, limits: BodyLimits, pieces: list[bytes]) -> None:
-    size, more = 0, True
-    while more:
-        message = await request.receive()
-        if message["type"] == "http.disconnect":
-            raise ClientDisconnect
-        piece, more = message.get("body", b""), message.get("more_body", False)
-        if size + len(piece) > limits.max_bytes:
-            raise _too_large(limits)
-        if size + len(piece) > SMALL_BYTES and not limits.budget.grow(size, len(piece)):
-            raise BodyUnreadError(_too_many())
-        size += len(piece)
-        pieces.append(piece)
+    budget, size, small_size, more = limits.budget, 0, 0, True
+    try:
+        while more:
+            piece, more = await _receive(request)
+            _check_size(size + len(piece), limits)
+            if size + len(piece) > SMALL_BYTES:
+                if not budget.grow(size, len(piece)):
+                    raise BodyUnreadError(_too_many())
+                budget.release_small(small_size)
+                small_size = 0
+            elif budget.grow_small(len(piece)):
+                small_size += len(piece)
+            else:
+                raise BodyUnreadError(_too_many())
+            size += len(piece)
+            pieces.append(piece)
+    finally:
+        budget.release_small(small_size)
+
+
+async def _receive(request: Request) -> tuple[bytes, bool]:
+    """Returns the next piece of a body, and whether more follow. Raises ClientDisconnect."""
+    message = await request.receive()
+    if message["type"] == "http.disconnect":
+        raise ClientDisconnect
+    return message.get("body", b""), message.get("more_body", False)
+
+
+def _check_size(size: int, limits: BodyLimits) -> None:
+    if size > limits.max_bytes:
+        raise _too_large(limits)
 
 
 def _too_many() -> TooManyBodiesError:

@@ -64,3 +64,28 @@ async def test_the_limit_of_body_bytes_has_its_own_error_code(cluster: GatewayCl
         await wait_until(is_refused, "a second body is refused")
     assert gateway.errors("too_many_bodies") == 1
     assert gateway.errors("overloaded") == 0
+
+
+async def test_small_bodies_that_do_not_end_are_bounded(cluster: GatewayCluster, fake_heartbeat: None) -> None:
+    """They may have a part of the budget; bodies that arrive in one piece are not refused meanwhile."""
+    gateway = await cluster.start_gateway(max_bodies_bytes=1)
+    with socket.create_connection(("127.0.0.1", gateway.port)) as first:
+        first.sendall(HEAD + b" " * 60_000)
+
+        async def is_refused() -> bool:
+            return (await asyncio.to_thread(_send_half, gateway)).startswith(b"HTTP/1.1 429")
+
+        await wait_until(is_refused, "a second small body is refused")
+        assert gateway.embed({}).status_code == 400
+    assert gateway.errors("too_many_bodies") == 1
+
+
+def _send_half(gateway: GatewayProcess) -> bytes:
+    """Returns the answer to a body that does not end, or b"" if there is none within half a second."""
+    with socket.create_connection(("127.0.0.1", gateway.port)) as connection:
+        connection.sendall(HEAD + b" " * 60_000)
+        connection.settimeout(0.5)
+        try:
+            return connection.recv(4096)
+        except TimeoutError:
+            return b""

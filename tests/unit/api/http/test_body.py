@@ -41,3 +41,15 @@ def test_a_reservation_grows_and_shrinks() -> None:
     second.resize(10 * SMALL_BYTES)
     second.resize(0)
     first.resize(10 * SMALL_BYTES)
+
+
+def test_small_bodies_that_arrive_have_their_own_part() -> None:
+    """Large bodies that fill the budget do not refuse them, and they do not fill the memory either."""
+    budget = BodyBudget(8 * SMALL_BYTES)
+    assert budget.grow(0, 8 * SMALL_BYTES)
+    assert budget.grow_small(SMALL_BYTES)
+    assert budget.grow_small(SMALL_BYTES)
+    assert not budget.grow_small(1)
+    budget.release_small(SMALL_BYTES)
+    assert budget.grow_small(SMALL_BYTES)
+    assert not budget.grow(0, 2 * SMALL_BYTES)
