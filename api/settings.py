@@ -18,7 +18,7 @@ from api.settings_groups import (
     TenantSettings,
 )
 from shared.codec import MAX_INPUT_BYTES
-from shared.option_words import Takes
+from shared.option_words import ValueForm
 from shared.settings import DEFAULT_MODEL, Host, QueueName, queue_slug
 from shared.tenants import JobBounds
 
@@ -28,7 +28,7 @@ class GatewaySettings(ConnectionSettings):
 
     host: Host = Field(default="127.0.0.1", description="Address to listen on.")
     port: int = Field(default=8080, ge=0, le=65535, description="Port of the API; 0 takes a free one.")
-    root_path: Annotated[str, Takes("a path such as /redbatch, without a slash at its end")] = Field(
+    root_path: Annotated[str, ValueForm("a path such as /redbatch, without a slash at its end")] = Field(
         default="",
         pattern=r"^((/[A-Za-z0-9._~-]+)+)?$",
         description="Prefix of all paths, such as /redbatch, where a proxy serves the gateway below one; whether the "

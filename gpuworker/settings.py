@@ -21,11 +21,11 @@ from gpuworker.settings_groups import (
     RenewalSettings,
 )
 from shared.keys import RELEASED
-from shared.option_words import Also, Takes
+from shared.option_words import OtherValue, ValueForm
 from shared.settings import DEFAULT_MODEL, Host, Name, QueueName, queue_slug
 
 MAX_WAIT_MS = 60_000
-AUTO = Also("auto")
+AUTO = OtherValue("auto")
 
 
 class WorkerSettings(GpuLeaseSettings, FailureSettings):
@@ -36,7 +36,7 @@ class WorkerSettings(GpuLeaseSettings, FailureSettings):
         description="minilm (all-MiniLM-L6-v2, bundled), a path or hub id of a sentence-transformers model, your own "
         "class as package.module:Class, null, or simulated:base_ms=5,item_ms=3.",
     )
-    model_revision: Annotated[str, Takes("the name of a commit, a branch or a tag")] | None = Field(
+    model_revision: Annotated[str, ValueForm("the name of a commit, a branch or a tag")] | None = Field(
         default=None,
         pattern=r"^[A-Za-z0-9._/-]{1,128}$",
         description="Commit, branch or tag of a hub id to load. A commit never changes.",
@@ -54,10 +54,10 @@ class WorkerSettings(GpuLeaseSettings, FailureSettings):
         description="Runtime of a sentence-transformers model: torch anywhere; on a CPU also onnx (ONNX Runtime) or "
         "openvino, each an extra of the package. See docs/performance.md for the fastest one.",
     )
-    device: Annotated[str, Takes("auto, cpu, mps, cuda or cuda:N")] = Field(
+    device: Annotated[str, ValueForm("auto, cpu, mps, cuda or cuda:N")] = Field(
         default="auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$", description="auto, cpu, mps, cuda or cuda:N."
     )
-    devices: Annotated[str, Takes("all, or devices separated by commas, such as cuda:0,cuda:1")] = Field(
+    devices: Annotated[str, ValueForm("all, or devices separated by commas, such as cuda:0,cuda:1")] = Field(
         default="",
         pattern=r"^(|all|(cpu|mps|cuda(:\d+)?)(,\s*(cpu|mps|cuda(:\d+)?))*)$",
         description="Several devices, each with its own engine: all (GPUs that this process sees), or cuda:0,cuda:1 "

@@ -15,14 +15,14 @@ NUMBERS = {int: "a whole number", float: "a number"}
 
 
 @dataclass(frozen=True, slots=True)
-class Takes:
+class ValueForm:
     """Marks a field that takes texts of a form; `words` say which."""
 
     words: str
 
 
 @dataclass(frozen=True, slots=True)
-class Also:
+class OtherValue:
     """Marks a field that takes a word beside its numbers."""
 
     word: str
@@ -44,7 +44,7 @@ def what_it_takes(annotation: object, metadata: Sequence[object] = ()) -> str:
     """Returns what a field takes, such as "a whole number from 1 to 64"; empty if it takes any text."""
     phrases: list[str] = []
     for kind, marks in _leaves(annotation, metadata):
-        if takes := [mark.words for mark in marks if isinstance(mark, Takes)]:
+        if takes := [mark.words for mark in marks if isinstance(mark, ValueForm)]:
             return takes[0]
         if kind in NUMBERS:
             phrases.append(f"{NUMBERS[kind]}{_range(marks)}")
@@ -52,7 +52,7 @@ def what_it_takes(annotation: object, metadata: Sequence[object] = ()) -> str:
             phrases += choices
         elif lengths := [mark.max_length for mark in marks if isinstance(mark, MaxLen)]:
             phrases.append(f"at most {lengths[0]} characters")
-        phrases += [mark.word for mark in marks if isinstance(mark, Also) and mark.word not in phrases]
+        phrases += [mark.word for mark in marks if isinstance(mark, OtherValue) and mark.word not in phrases]
     return list_choices(phrases)
 
 

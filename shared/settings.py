@@ -10,17 +10,17 @@ from urllib.parse import parse_qs, urlsplit
 from pydantic import Field, StringConstraints, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from shared.option_words import Takes
+from shared.option_words import ValueForm
 from shared.tls import Tls
 
 QUEUE_PATTERN = r"^[a-z0-9._-]{1,64}$"
 QUEUE_WORDS = "a name of 1 to 64 lower-case letters, digits, dots, dashes and underscores"
-QueueName = Annotated[str, StringConstraints(pattern=QUEUE_PATTERN), Takes(QUEUE_WORDS)]
-Host = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._:%-]*$"), Takes("an IP address or a host name")]
+QueueName = Annotated[str, StringConstraints(pattern=QUEUE_PATTERN), ValueForm(QUEUE_WORDS)]
+Host = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._:%-]*$"), ValueForm("an IP address or a host name")]
 Name = Annotated[
     str,
     StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,128}$"),
-    Takes("a name of 1 to 128 letters, digits, dots, dashes and underscores"),
+    ValueForm("a name of 1 to 128 letters, digits, dots, dashes and underscores"),
 ]
 REDIS_SCHEMES = ("redis://", "rediss://", "unix://")
 DEFAULT_MODEL = "minilm"

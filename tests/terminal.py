@@ -16,7 +16,7 @@ HOSTILE = "".join(map(chr, [*range(0x20), *range(0x7F, 0xA0)])) + f"\x1b[2J\x1b[
 STYLING = re.compile(r"\x1b\[(?!31m)(?:[\d;]*m|\?25[lh]|2K|1A)|\r(?=\n|\x1b\[)")
 """Of rich: colors, and what `Live` writes to draw again. Without red, which no command uses, and HOSTILE does."""
 
-CONTROL = re.compile(f"[\x00-\x09\x0b-\x1f\x7f-\x9f{BIDI}]")
+CONTROL = re.compile(f"[\x00-\x08\x0b-\x1f\x7f-\x9f{BIDI}]")
 
 
 def run_in_terminal(command: list[str], variables: Mapping[str, str], timeout_s: float = 60.0) -> str:

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from redbatch.times import parse_duration
-from shared.option_words import Takes
+from shared.option_words import ValueForm
 
 DEFAULT_CLIENTS = 64
 DEFAULT_MAX_CONNECTIONS = 4_096
@@ -108,7 +108,7 @@ class BenchSettings(TextSettings):
         default=None, ge=1, description="Number of requests to measure, instead of a duration."
     )
     warmup: Duration = Field(default="1s", description="Duration of the unmeasured load before the measurement.")
-    path: Annotated[str, Takes("a path such as /predict")] | None = Field(
+    path: Annotated[str, ValueForm("a path such as /predict")] | None = Field(
         default=None,
         pattern=r"^/[!-~]*$",
         description="Route of the requests, such as /predict or /v1/embeddings; /embed, unless the URL names one.",

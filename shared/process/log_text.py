@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-"""C0 except the newline, DEL and C1, which control a terminal; marks that change the direction of text; separators that
-look like newlines; surrogates, which cannot be encoded."""
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""C0 except the tab and the newline, DEL and C1, which control a terminal; marks that change the direction of text;
+separators that look like newlines; surrogates, which cannot be encoded."""
 
 
 def format_event(event: Mapping[str, object], *, brief: bool = False) -> str:
@@ -29,11 +29,11 @@ def format_event(event: Mapping[str, object], *, brief: bool = False) -> str:
 def printable(text: str) -> str:
     r"""Returns a text with control characters as `\u001b`, so that none reaches a terminal: users may have sent them.
 
-    Newlines stay. JSON stays valid, and has the same meaning.
+    Tabs and newlines stay. JSON stays valid, and has the same meaning.
     """
     return CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def printable_line(text: str) -> str:
-    """Returns a text as `printable` does, in one line: newlines are escaped too."""
-    return printable(text).replace("\n", "\\n")
+    """Returns a text as `printable` does, in one line: newlines and tabs are escaped too."""
+    return printable(text).replace("\n", "\\n").replace("\t", "\\t")

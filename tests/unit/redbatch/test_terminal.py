@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import io
 import json
+import re
 import unicodedata
 from pathlib import Path
 
@@ -27,13 +28,13 @@ ANY_TEXT = st.text(st.characters(blacklist_categories=()))
 
 @given(ANY_TEXT)
 def test_what_is_printable_has_no_control_character(text: str) -> None:
-    """Categories Cc (but for newlines), Cs, Zl and Zp, and marks of direction are gone; all else is unchanged."""
+    """Categories Cc (but for tabs and newlines), Cs, Zl and Zp, and marks of direction are gone; all else is unchanged."""
     shown = printable(text)
-    assert not any(unicodedata.category(each) in {"Cc", "Cs", "Zl", "Zp"} for each in shown.replace("\n", ""))
+    assert not any(unicodedata.category(each) in {"Cc", "Cs", "Zl", "Zp"} for each in re.sub("[\n\t]", "", shown))
     assert not any(unicodedata.bidirectional(each) in {"LRE", "RLE", "LRO", "RLO", "PDF"} for each in shown)
     assert not any(unicodedata.bidirectional(each) in {"LRI", "RLI", "FSI", "PDI"} for each in shown)
     assert printable(shown) == shown
-    assert "\n" not in printable_line(text)
+    assert not {"\n", "\t"} & set(printable_line(text))
 
 
 @given(st.dictionaries(st.text(), st.text()), st.booleans())

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import BaseModel, Field
 
-from shared.option_words import Also, Takes, choices_of, list_choices, what_it_takes
+from shared.option_words import OtherValue, ValueForm, choices_of, list_choices, what_it_takes
 
 
 class Colour(Enum):
@@ -25,12 +25,12 @@ class Example(BaseModel):
     ratio: float | None = Field(default=None, gt=0, le=1)
     least: int = Field(default=1, ge=1)
     above: float = Field(default=1, gt=0.5)
-    cores: Annotated[int | None, Also("auto")] = Field(default=None, ge=1, le=8)
+    cores: Annotated[int | None, OtherValue("auto")] = Field(default=None, ge=1, le=8)
     wait: Annotated[float, Field(ge=0, le=60)] | Literal["auto"] = "auto"
     switch: bool = False
     mode: Literal["off", "on", "auto"] = "off"
     colour: Colour = Colour.RED
-    device: Annotated[str, Takes("cpu or cuda:N")] | None = Field(default=None, pattern=r"^cpu|cuda:\d$")
+    device: Annotated[str, ValueForm("cpu or cuda:N")] | None = Field(default=None, pattern=r"^cpu|cuda:\d$")
     note: str = Field(default="", max_length=80)
     text: str = ""
 
