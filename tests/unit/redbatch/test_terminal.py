@@ -28,7 +28,7 @@ ANY_TEXT = st.text(st.characters(blacklist_categories=()))
 
 @given(ANY_TEXT)
 def test_what_is_printable_has_no_control_character(text: str) -> None:
-    """Categories Cc (but for tabs and newlines), Cs, Zl and Zp, and marks of direction are gone; all else is unchanged."""
+    """Categories Cc (but tabs and newlines), Cs, Zl, Zp, and marks of direction are gone; all else is unchanged."""
     shown = printable(text)
     assert not any(unicodedata.category(each) in {"Cc", "Cs", "Zl", "Zp"} for each in re.sub("[\n\t]", "", shown))
     assert not any(unicodedata.bidirectional(each) in {"LRE", "RLE", "LRO", "RLO", "PDF"} for each in shown)
