@@ -83,6 +83,8 @@ class Backend(Protocol):
         runners: how many batches run at the same time, each in a separate thread.
         normalizes: whether its vectors have length 1.
         runs_sequentially: whether batches that run at the same time compute one after the other.
+        splits_batches: whether a batch may leave inputs for the next one (see policy.adaptive_limits). No if its costs
+            have an unknown unit, because a small batch cannot be distinguished from a large one then.
         prepares_ahead: whether a batch is made ready while others run. If the same cores make and run batches, this
             gains nothing, and later inputs lose the choice of that batch.
         collate_runs_user_code: whether `collate` runs code of a user's class, which may fail, hang or end the process
@@ -103,6 +105,7 @@ class Backend(Protocol):
     runners: int
     normalizes: bool
     runs_sequentially: bool
+    splits_batches: bool
     prepares_ahead: bool
     collate_runs_user_code: bool
     retry_on: tuple[type[BaseException], ...]

@@ -65,6 +65,7 @@ class FunctionBackend:
         self.packs = True
         self.runners = 1
         self.normalizes = self.runs_sequentially = False
+        self.splits_batches = not self._methods.has_costs
         # Without `preprocess`, collating takes no time, and inputs that arrive while a batch runs join the next one.
         self.prepares_ahead = self.collate_runs_user_code = self._methods.preprocesses_batches
         self.retry_on = self._methods.retry_on

@@ -50,6 +50,7 @@ class FunctionMethods:
     """The methods of an object of the user's class, which was checked with `check_methods`.
 
     Attributes:
+        has_costs: whether the class has the method `cost`.
         preprocesses_batches: whether the class has the method `preprocess`.
         retry_on: the exceptions after which an input runs again.
     """
@@ -62,6 +63,7 @@ class FunctionMethods:
         self._postprocess_output = _method(function, "postprocess_output")
         self._cost = _method(function, "cost")
         self.warmup = _method(function, "warmup") or (lambda: None)
+        self.has_costs = self._cost is not None
         self.preprocesses_batches = self._preprocess is not None
         self.retry_on: tuple[type[BaseException], ...] = tuple(getattr(function, RETRY_ON, ()))
 

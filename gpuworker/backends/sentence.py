@@ -83,6 +83,7 @@ class SentenceBackend:
         # A CPU begins with float32, in which a model shows whether it can run without padding.
         loaded = model_loading.load_model(model, options, self.device, torch.float32 if on_cpu else dtype)
         self.device = str(loaded.device)
+        self.splits_batches = True
         self.prepares_ahead = not on_cpu
         self.collate_runs_user_code = False
         self.retry_on: tuple[type[BaseException], ...] = ()

@@ -64,6 +64,7 @@ class SimulatedBackend:
         self._base_s = model.base_ms / 1000
         self._item_s = model.item_ms / 1000
         # A sleep leaves the cores free, as a GPU does. Without a sleep there is no device to wait for.
+        self.splits_batches = True
         self.prepares_ahead = self._base_s + self._item_s > 0
         self.collate_runs_user_code = False
         self.retry_on: tuple[type[BaseException], ...] = ()

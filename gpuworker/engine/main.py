@@ -25,7 +25,7 @@ from gpuworker.ipc.engine_options import EngineOptions
 from gpuworker.ipc.messages import EntriesStarted, FrameError, LoadFailed, Ready, StartEngine
 from gpuworker.ipc.shared_memory import SharedMemoryReader, SharedMemoryWriter
 from gpuworker.model_spec import ModelLoadError, parse_model
-from gpuworker.policy.limits import Limits, parse_sizes
+from gpuworker.policy.limits import OVERHEAD_TOKENS, Limits, parse_sizes
 from gpuworker.policy.retries import RetryLimits
 from shared.long_entries import long_tokens
 
@@ -83,6 +83,7 @@ def _limits(options: EngineOptions, backend: Backend) -> Limits:
         max_batch_tokens,
         None if options.max_batch_wait_ms == "auto" else options.max_batch_wait_ms / 1000,
         options.batch_age_bound_ms / 1000,
+        overhead_tokens=OVERHEAD_TOKENS if backend.splits_batches else max_batch_tokens,
         packed=backend.packs,
         bulk_share=options.bulk_share,
         bulk_age_bound_s=options.bulk_age_bound_ms / 1000,

@@ -14,8 +14,9 @@ app = command_group(
 
     When an engine dies, its batch is lost. Each entry of the batch runs again,
     alone. An entry during whose runs the engine died three times (--max-attempts
-    of the worker) is answered input_failed and becomes a dead letter. The last
-    200 dead letters are kept (--max-dead-letters).
+    of the worker) is answered input_failed and becomes a dead letter. So does an
+    input of a function that failed at its last retry (retry_on of the class).
+    The last 200 dead letters are kept (--max-dead-letters).
 
     redbatch dead list
 

@@ -224,6 +224,13 @@ async def test_a_class_says_what_its_inputs_cost(cluster: GatewayCluster) -> Non
     assert (refused.status_code, "(ValueError)" in error_of(refused)["message"]) == (500, True)
 
 
+async def test_costly_inputs_share_a_batch(cluster: GatewayCluster) -> None:
+    """Batches of a class with costs are not halved on an idle engine, whatever the unit of the costs is."""
+    gateway = await start(cluster, f"{MODELS}:Weighed")
+    costs = list(range(900, 916))
+    assert predict(gateway, {"inputs": costs}).json()["outputs"] == [sum(costs)] * len(costs)
+
+
 def filled(sizes: Sequence[int]) -> list[str]:
     """Returns the outputs of the model `Fill`, in base64."""
     return [as_base64(bytes([size % 251]) * size) for size in sizes]

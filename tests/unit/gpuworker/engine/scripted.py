@@ -75,6 +75,7 @@ class ScriptedBackend:
     runners: int = 1
     normalizes: bool = False
     runs_sequentially: bool = False
+    splits_batches: bool = True
     prepares_ahead: bool = True
     collate_runs_user_code: bool = False
     retry_on: tuple[type[BaseException], ...] = ()

@@ -39,6 +39,7 @@ class FunctionHarness(ScriptedBackend):
     def __init__(self, function: object, options: ErrorOptions) -> None:
         super().__init__(ops=frozenset((PREDICT,)), dim=0, packs=True)
         self.methods = FunctionMethods(function)
+        self.splits_batches = True
         self.prepares_ahead = self.collate_runs_user_code = self.methods.preprocesses_batches
         self.retry_on = self.methods.retry_on
         self.started: list[str] = []
