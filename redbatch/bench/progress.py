@@ -30,6 +30,7 @@ class LoadProgress(ProgressBar):
     def __init__(self, settings: BenchSettings, console: Console | None = None) -> None:
         self._settings = settings
         self._previous: tuple[float, int] | None = None
+        self._warmup_requests = 0
         self._next_line_s = LINE_EVERY_S
         # Only calls of `show` draw the bar. A refresh thread would take CPU time from the load at any moment.
         columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[text]}")
@@ -37,20 +38,26 @@ class LoadProgress(ProgressBar):
         self._bar = self.progress.add_task("connecting", total=None, text="")
 
     def show(self, elapsed_s: float, finished: int, errors: int) -> None:
-        """Redraws the bar, or prints a line if one is due."""
-        text = f"{self._rate(elapsed_s, finished):,.0f} requests/s" + (f", {errors:,} errors" if errors else "")
+        """Redraws the bar, or prints a line if one is due: without the requests of the warmup, as the result is."""
+        if elapsed_s < 0:
+            self._warmup_requests = finished
         if self.console.is_terminal:
             total, done = self._total_and_done(elapsed_s, finished)
-            self.progress.update(
-                self._bar, description=_phase(elapsed_s, total, done), total=total, completed=done, text=text
-            )
+            text, phase = self._text(elapsed_s, finished, errors), _phase(elapsed_s, total, done)
+            self.progress.update(self._bar, description=phase, total=total, completed=done, text=text)
             self.progress.refresh()
+        elif elapsed_s < 0:
+            self._previous = (0.0, finished)
         elif elapsed_s >= self._next_line_s:
             self._next_line_s += LINE_EVERY_S
-            self.console.print(f"{elapsed_s:.0f} s: {finished:,} requests, {text}", soft_wrap=True)
+            text = f"{finished - self._warmup_requests:,} requests, {self._text(elapsed_s, finished, errors)}"
+            self.console.print(f"{elapsed_s:.0f} s: {text}", soft_wrap=True)
+
+    def _text(self, elapsed_s: float, finished: int, errors: int) -> str:
+        return f"{self._rate(elapsed_s, finished):,.0f} requests/s" + (f", {errors:,} errors" if errors else "")
 
     def _rate(self, elapsed_s: float, finished: int) -> float:
-        """Returns the requests per second since the previous call."""
+        """Returns the requests per second since the previous bar or line."""
         previous, self._previous = self._previous, (elapsed_s, finished)
         if previous is None or elapsed_s <= previous[0]:
             return 0.0

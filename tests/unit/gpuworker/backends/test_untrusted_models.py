@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from sentence_transformers.sentence_transformer.modules import Dense
 
 from gpuworker.backends.sentence import SentenceBackend
 from gpuworker.model_spec import ModelLoadError, parse_model
 from tests.unit.gpuworker.backends.options import OPTIONS
-from tests.unit.gpuworker.backends.test_architectures import ARCHITECTURES, build
+from tests.unit.gpuworker.backends.test_architectures import ARCHITECTURES, DIM, build
 
 pytestmark = pytest.mark.model
 
@@ -54,7 +56,7 @@ def _transformer_code(folder: Path, ran: Path) -> None:
     base = "from transformers import BertModel as Base"
     (folder / "modeling_own.py").write_text(_code_that_touches(ran, "OwnModel", base))
     config = json.loads((folder / "config.json").read_text())
-    config |= {"auto_map": {"AutoModel": "modeling_own.OwnModel"}, "model_type": "own"}
+    config["auto_map"] = {"AutoModel": "modeling_own.OwnModel"}
     (folder / "config.json").write_text(json.dumps(config))
 
 
@@ -65,8 +67,10 @@ def _module_code(folder: Path, ran: Path) -> None:
 
 
 def _activation_code(folder: Path, ran: Path) -> None:
-    _pickled_dense(folder, ran)
-    (folder / "2_Dense" / "pytorch_model.bin").unlink()
+    dense = folder / "2_Dense"
+    dense.mkdir()
+    Dense(DIM, 8).save(str(dense))
+    _add_module(folder, "2_Dense", "sentence_transformers.models.Dense")
     config = json.loads((folder / "2_Dense" / "config.json").read_text())
     (folder / "own_activation.py").write_text(_code_that_touches(ran, "Own", "from torch.nn import Tanh as Base"))
     (folder / "2_Dense" / "config.json").write_text(json.dumps(config | {"activation_function": "own_activation.Own"}))
@@ -78,16 +82,22 @@ def _add_module(folder: Path, path: str, kind: str) -> None:
     (folder / "modules.json").write_text(json.dumps(modules))
 
 
-ATTACKS = [_pickled_transformer, _pickled_dense, _transformer_code, _module_code, _activation_code]
+REFUSED, REPLACED = [_pickled_transformer, _pickled_dense, _module_code], [_transformer_code, _activation_code]
 
 
-@pytest.mark.parametrize("attack", ATTACKS, ids=lambda each: each.__name__.strip("_"))
-def test_files_of_a_model_run_no_code(tmp_path: Path, attack: Callable[[Path, Path], None]) -> None:
-    """A model that brings pickles, or classes, is refused, and these do not run."""
+@pytest.mark.parametrize("attack", [*REFUSED, *REPLACED], ids=lambda each: each.__name__.strip("_"))
+def test_files_of_a_model_run_no_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, attack: Callable[[Path, Path], None]
+) -> None:
+    """A model that brings pickles, or classes, is refused, and these do not run, even where Python could import them.
+
+    The libraries replace a class of a known architecture by their own, and an unknown activation by their default.
+    """
     folder, ran = build(ARCHITECTURES["BERT"], tmp_path), tmp_path / "ran"
+    monkeypatch.syspath_prepend(folder)
     SentenceBackend(parse_model(str(folder)), OPTIONS)
     attack(folder, ran)
-    with pytest.raises(ModelLoadError):
+    with pytest.raises(ModelLoadError) if attack in REFUSED else nullcontext():
         SentenceBackend(parse_model(str(folder)), OPTIONS)
     assert not ran.exists()
 

@@ -164,10 +164,10 @@ def progress_text(*, terminal: bool, **settings: object) -> str:
 
 
 def test_progress_is_a_line_every_five_seconds_without_a_terminal() -> None:
-    """Without a terminal, progress is a line every five seconds, with the rate since the previous update."""
+    """Without a terminal, progress is a line every five seconds: requests without the warmup, rate since the last."""
     assert progress_text(terminal=False).splitlines() == [
-        "5 s: 1,110 requests, 200 requests/s, 3 errors",
-        "10 s: 2,100 requests, 200 requests/s, 3 errors",
+        "5 s: 1,100 requests, 220 requests/s, 3 errors",
+        "10 s: 2,090 requests, 198 requests/s, 3 errors",
     ]
 
 
