@@ -199,6 +199,12 @@ class GatewaySettings(ConnectionSettings):
         ge=0,
         description="Minimum rate, after body_timeout_s, at which a job in lines must arrive; below it: 408. 0: none.",
     )
+    max_upload_s: float = Field(
+        default=3_600.0,
+        gt=0,
+        le=86_400,
+        description="Maximum time for which a gateway waits for the pieces of a job in lines; above it: 408.",
+    )
     job_durability: Durability = Field(
         default="none",
         description="What must hold a job before it is accepted: the memory of Redis (none), its append-only file, "
@@ -294,6 +300,7 @@ class GatewaySettings(ConnectionSettings):
                 tenant_share=self.max_tenant_job_share,
             ),
             min_bytes_per_s=self.min_upload_bytes_per_s,
+            max_upload_s=self.max_upload_s,
             inputs_per_entry=self.inputs_per_entry,
             max_memory_ratio=self.redis_memory_ratio,
             durability=self.job_durability,

@@ -38,14 +38,16 @@ local maxima = {jobs = max_jobs, job_inputs = max_inputs, job_bytes = max_bytes,
 
 -- Returns why a tenant may not hold more; nil if it may. It may hold up to `factor` times what stays free: so any number
 -- of tenants share a maximum by weight, and a part is left for the next. A tenant without a job may have the last one.
+-- find_refusal in api/tenants.py is the same rule.
 local function find_refusal(more, factor)
   for kind, amount in pairs(more) do
-    local held = redis.call('HMGET', owed, kind, kind .. ' ' .. tenant)
-    local maximum, own = tonumber(maxima[kind]), tonumber(held[2] or 0) + amount
-    local free = maximum - tonumber(held[1] or 0) - amount
-    if amount > 0 and free < 0 and not (factor and own > factor / (1 + factor) * maximum) then
+    local amounts = redis.call('HMGET', owed, kind, kind .. ' ' .. tenant)
+    local maximum, own = tonumber(maxima[kind]), tonumber(amounts[2] or 0) + amount
+    local free = maximum - tonumber(amounts[1] or 0) - amount
+    local is_bounded = factor and not (kind == 'jobs' and own == 1)
+    if amount > 0 and free < 0 and not (is_bounded and own > factor / (1 + factor) * maximum) then
       return 'full'
-    elseif amount > 0 and factor and own > factor * free and not (kind == 'jobs' and own == 1 and free >= 0) then
+    elseif amount > 0 and is_bounded and own > factor * free then
       return 'share'
     end
   end

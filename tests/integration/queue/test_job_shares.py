@@ -146,6 +146,21 @@ async def test_a_growing_upload_is_checked_as_a_whole(job_client: JobClient) -> 
     assert await reserve(job_client, "a", 100, quota=quota) == "ok", "a discarded upload gives its tokens back"
 
 
+async def test_an_upload_is_renewed_without_new_inputs(job_client: JobClient) -> None:
+    """A call without new inputs reserves nothing more, and lets the upload and its keys live longer."""
+    job_id = secrets.token_hex(16)
+    reservation = UploadReservation(job_id, 4, 40, tokens=4, tenant="a", limits=Limits(NO_QUOTA, 0.0))
+    assert (await job_client.reserve(reservation, [job_client.new_entry(0, 4)])).status == "ok"
+    before, keys = await held(job_client, "a"), [job_client.keys.job(job_id), job_client.keys.job(job_id) + ":in"]
+    expiry = await job_client.connection.call("HGET", job_client.keys.uploads, job_id)
+    for key in keys:
+        await job_client.connection.call("PEXPIRE", key, 1_000)
+    assert (await job_client.reserve(reservation)).status == "ok"
+    assert await held(job_client, "a") == before
+    assert await job_client.connection.call("HGET", job_client.keys.uploads, job_id) >= expiry
+    assert all([await job_client.connection.call("PTTL", key) > 100_000 for key in keys])
+
+
 async def test_a_known_idempotency_key_stores_nothing(job_client: JobClient) -> None:
     """While its job exists, an upload with the same key reserves and stores nothing."""
     first = replace(await job_client.upload(4), idempotency="k" * 8, digest="d")
