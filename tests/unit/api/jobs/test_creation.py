@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -33,7 +34,7 @@ async def read_chunks(*pieces: bytes) -> list[tuple[int, list[JobInput]]]:
     """Reads lines; returns the inputs that come at a time, each with how often the event loop has run before."""
     settings, budget = GatewaySettings(), BodyBudget(2**30)
     state = SimpleNamespace(jobs=settings.jobs, limits=settings.requests, body_budget=budget, parse_lock=asyncio.Lock())
-    reader, chunks, num_turns = NdjsonReader(1_000_000, 100_000, LIMIT), [], 0
+    reader, num_turns = NdjsonReader(1_000_000, 100_000, LIMIT), 0
 
     async def count_turns() -> None:
         nonlocal num_turns
@@ -43,8 +44,8 @@ async def read_chunks(*pieces: bytes) -> list[tuple[int, list[JobInput]]]:
 
     counter = asyncio.create_task(count_turns())
     request = cast("Any", FakeRequest(*pieces))
-    async for chunk in creation._read_lines(request, {}, reader, cast("Any", state), Reservation(budget)):
-        chunks.append((num_turns, chunk))
+    lines = creation._read_lines(request, {}, reader, cast("Any", state), Reservation(budget))
+    chunks = [(num_turns, chunk) async for chunk in lines]
     counter.cancel()
     return chunks
 
@@ -55,7 +56,7 @@ async def test_a_piece_of_tiny_lines_is_parsed_in_slices() -> None:
     assert sum(len(chunk) for _, chunk in chunks) == 85_000
     assert max(len(chunk) for _, chunk in chunks) <= 16 * 1_024 // 3 + 1
     turns = [each for each, _ in chunks]
-    assert all(later > earlier for earlier, later in zip(turns, turns[1:], strict=False))
+    assert all(later > earlier for earlier, later in pairwise(turns))
     assert len({id(each) for _, chunk in chunks for each in chunk}) == 1
 
 

@@ -55,7 +55,7 @@ async def test_entries_of_functions_are_bounded_in_bytes(portions: Portions) -> 
 
 
 async def test_a_slow_upload_is_renewed(portions: Portions, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At the interval, an upload is renewed although its next inputs make no entry yet; before its first one, it is not."""
+    """At the interval, an upload is renewed also without a new entry; one of which nothing is stored is not."""
     job_upload = JobUpload(cast("Any", FakeStore()), GatewaySettings().jobs, JobRequest("", BULK))
     monkeypatch.setattr(upload_module, "FLUSH_INTERVAL_S", -1.0)
     for texts in (["a"] * 31, ["b"], ["c"], []):
@@ -70,7 +70,7 @@ async def test_a_slow_upload_is_renewed(portions: Portions, monkeypatch: pytest.
 async def test_an_upload_above_the_share_of_a_lone_tenant_is_too_large(
     portions: Portions, setting: str, maximum: int, num_inputs: int
 ) -> None:
-    """It could never be accepted: its error is not temporary, and names the setting. A larger weight, or none, fits it."""
+    """It could never be accepted: its error is not temporary, and names the setting. With a larger weight it fits."""
     settings = GatewaySettings.model_validate({setting: maximum}).jobs
     for weight, is_large in ((1.0, True), (4.0, False), (None, False)):
         limits = None if weight is None else Limits(Quota(weight=weight), 0.0)
