@@ -33,6 +33,7 @@ from shared.errors import (
     RedisUnreachableError,
     RequestError,
     TooManyBodiesError,
+    UnavailableError,
 )
 from shared.keys import BULK
 from shared.messages import EMBED, PREDICT
@@ -51,6 +52,12 @@ MAX_UPLOADS = 64
 """Maximum bodies of lines that are received at a time: each holds up to a portion in memory."""
 
 UPLOADS_RETRY_S = 1.0
+BROKEN_UPLOAD_REFUND = 0.9
+"""The part of its tokens that a client gets back for an upload that it breaks off, or may not continue.
+
+The rest pays for what it stored in Redis: otherwise it could store any amount again and again.
+"""
+
 SLICE_BYTES = 16 * 1024
 """Bytes of lines that are parsed at a time: as the shortest inputs, they take about 10 ms."""
 
@@ -152,8 +159,8 @@ async def upload_and_create(upload: JobUpload, chunks: AsyncIterator[list[JobInp
         spans = queue.dispatcher.spans
         with nullcontext("") if spans is None else spans.job(upload.lane) as traceparent:
             return await upload.create(queue.workers(), traceparent)
-    except BaseException:
-        await upload.discard()
+    except BaseException as error:
+        await upload.discard(refund=1.0 if isinstance(error, UnavailableError) else BROKEN_UPLOAD_REFUND)
         raise
 
 

@@ -186,11 +186,14 @@ class JobUpload:
                     await jobs.cancel(store.upload_connection, store.keys, result.job_id)
             raise
 
-    async def discard(self) -> None:
-        """Removes the uploaded inputs if Redis answers; otherwise they expire after job_uploads.UPLOAD_TTL_MS."""
-        store = self._job_store
+    async def discard(self, *, refund: float = 1.0) -> None:
+        """Removes the uploaded inputs if Redis answers; otherwise they expire after job_uploads.UPLOAD_TTL_MS.
+
+        The tenant gets back this part of the tokens that they cost.
+        """
+        store, limits = self._job_store, self._request.limits
         with suppress(RedbatchError):
-            await job_uploads.discard(store.upload_connection, store.keys, self.job_id, self._request.limits)
+            await job_uploads.discard(store.upload_connection, store.keys, self.job_id, limits, refund=refund)
 
     def _quota_error(self, wait_ms: int) -> RedbatchError:
         limits = self._request.limits

@@ -1,4 +1,4 @@
--- Prepended, after job_results.lua and job_shares.lua, to each script that ends jobs, or stores their results (see job_lanes.lua).
+-- Prepended, after job_results.lua and job_reservations.lua, to each script that ends jobs, or stores their results (see job_lanes.lua).
 --
 -- `jobs` holds what these functions work on: open, owed and results (keys), prefix (of job keys), max_results (kept in
 -- the results stream), and, for `store_reply`, the revision of the model that gave the results.
@@ -11,7 +11,7 @@ local function end_job(jobs, id, status, now)
   local fields = redis.call('HMGET', key, 'n', 'done', 'failed', 'ttl_ms', 'op', 'owner', 'max_inline_bytes',
                             'tenant', 'held_inputs', 'held_bytes')
   if fields[9] then  -- a gateway of an earlier version has reserved nothing
-    add_held(jobs.owed, fields[8], {jobs = -1, job_inputs = -fields[9], job_bytes = -fields[10]})
+    add_amounts(jobs.owed, fields[8], {jobs = -1, job_inputs = -fields[9], job_bytes = -fields[10]})
   end
   if jobs.max_results ~= '0' then
     local op = fields[5] or 'embed'

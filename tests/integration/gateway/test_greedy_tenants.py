@@ -159,6 +159,26 @@ async def test_a_large_upload_is_refused_while_it_grows(isolated_cluster: Gatewa
     assert client.post_lines([f"{i} " + "x" * 1_000 for i in range(300)]).status_code == 202, "it was charged nothing"
 
 
+def used_tokens(cluster: GatewayCluster) -> float:
+    """Returns the tokens that the only tenant has used today."""
+    with redis.Redis.from_url(cluster.redis_url, protocol=2) as raw:
+        accounts: Any = raw.hvals(cluster.keys.tenants)
+    return sum(float(each.split()[4]) for each in accounts)
+
+
+async def test_a_broken_upload_is_not_free(isolated_cluster: GatewayCluster, new_key: NewKey) -> None:
+    """A tenth of the tokens that it had stored stays charged."""
+    gateway = await isolated_cluster.start_gateway(auth="on")
+    client = JobClient(gateway, x_api_key=await new_key(Quota(daily_tokens=10**9)))
+    lines = [f"{i} " + "x" * 1_000 for i in range(2_000)]
+    assert client.post_lines([*lines, 12]).status_code == 400
+    assert job_keys(isolated_cluster) == []
+    charged = used_tokens(isolated_cluster)
+    assert client.post_lines(lines).status_code == 202
+    whole = used_tokens(isolated_cluster) - charged
+    assert whole / 20 < charged <= whole / 10 + 1
+
+
 class UnfinishedUpload:
     """A job in lines whose body does not end."""
 

@@ -146,6 +146,45 @@ async def test_a_growing_upload_is_checked_as_a_whole(job_client: JobClient) -> 
     assert await reserve(job_client, "a", 100, quota=quota) == "ok", "a discarded upload gives its tokens back"
 
 
+async def test_a_broken_upload_keeps_a_part_of_its_tokens(job_client: JobClient) -> None:
+    """Its room is free again, and its tenant gets back the part of its tokens that the caller names."""
+    quota, job_id = Quota(daily_tokens=100), secrets.token_hex(16)
+    assert await reserve(job_client, "a", 100, quota=quota, job_id=job_id) == "ok"
+    for _ in range(2):
+        await job_uploads.discard(job_client.connection, job_client.keys, job_id, Limits(quota, 0.0), refund=0.9)
+    assert await held(job_client) == (0, 0, 0, 0)
+    assert await reserve(job_client, "a", 91, quota=quota) == "limited"
+    assert await reserve(job_client, "a", 90, quota=quota) == "ok"
+
+
+async def test_a_late_upload_does_not_change_its_job(job_client: JobClient) -> None:
+    """Inputs that arrive in Redis after their job was created are not stored, and reserve nothing."""
+    job_id = await job_client.create_job(4)
+    before = await held(job_client)
+    late = UploadReservation(job_id, 8, 400, tenant="ann")
+    assert (await job_client.reserve(late, [job_client.new_entry(4, 4)])).status == "ok"
+    job = await job_client.job(job_id)
+    assert (job.status, job.n) == ("queued", 4)
+    assert await job_client.connection.call("PTTL", job_client.keys.job(job_id)) == -1
+    assert await held(job_client) == before
+    assert await job_client.connection.call("HKEYS", job_client.keys.uploads) == []
+
+
+async def test_an_open_job_that_is_cancelled_leaves_only_its_status(
+    job_client: JobClient, raw: redis.asyncio.Redis
+) -> None:
+    """Its inputs, and the errors of those that cannot run, are deleted."""
+    job_id = secrets.token_hex(16)
+    failure = Failure(job_id, 4, 1, "invalid_request", "The text is empty.")
+    reservation = UploadReservation(job_id, 4, 40, tenant="ann")
+    assert (await job_client.reserve(reservation, [job_client.new_entry(0, 4)], [failure])).status == "ok"
+    assert (await job_client.create(JobSpec(job_id, 1, 1, 5, PER_ENTRY, tenant="ann", failures=1))).status == "ok"
+    await jobs.cancel(job_client.connection, job_client.keys, job_id)
+    assert [each.decode() async for each in raw.scan_iter(match=job_client.keys.job("*"))] == [
+        job_client.keys.job(job_id)
+    ]
+
+
 async def test_an_upload_is_renewed_without_new_inputs(job_client: JobClient) -> None:
     """A call without new inputs reserves nothing more, and lets the upload and its keys live longer."""
     job_id = secrets.token_hex(16)
