@@ -89,6 +89,8 @@ end
 if digest ~= '' then
   redis.call('HSET', KEYS[6], 'id', job_id, 'digest', digest)
   redis.call('PEXPIRE', KEYS[6], string.format('%d', timeout_ms + ttl_ms))
+  -- Without the prefix of the key: with a value of over 64 bytes, the hash would take twice the memory.
+  redis.call('HSET', job_key, 'idempotency', string.match(KEYS[6], '[^:]*$'))
 end
 redis.call('ZADD', KEYS[5], string.format('%d', now), job_id)
 redis.call('ZREMRANGEBYRANK', KEYS[5], 0, -MAX_LISTED_JOBS - 1)  -- this list is for people, who look at the latest jobs
