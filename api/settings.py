@@ -168,24 +168,24 @@ class GatewaySettings(ConnectionSettings):
     max_owed_inputs: int = Field(
         default=2_000_000,
         ge=1,
-        description="Maximum number of inputs without a result, over all jobs; above it: 503.",
+        description="Maximum number of inputs without a result, over all jobs of a queue; above it: 503.",
     )
     max_open_jobs: int = Field(
         default=2_000,
         ge=1,
         le=10_000,
-        description="Maximum number of jobs that have not ended, with those that are being received; above it: 503.",
+        description="Maximum number of jobs of a queue that have not ended, with those being received; above it: 503.",
     )
     max_owed_bytes: int = Field(
         default=2 * 2**30,
         ge=1,
-        description="Maximum bytes of inputs without a result, over all jobs, with those that are being received; "
+        description="Maximum bytes of inputs without a result, over all jobs of a queue, with those being received; "
         "above it: 503.",
     )
     max_upload_bytes: int = Field(
         default=512 * 2**20,
         ge=1,
-        description="Maximum bytes in Redis of jobs that are being received, over all gateways; above it: 503.",
+        description="Maximum bytes in Redis of jobs of a queue that are being received; above it: 503.",
     )
     max_tenant_job_share: float = Field(
         default=0.8,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -242,7 +243,7 @@ async def test_an_idempotency_key_is_kept_as_long_as_its_job(
     job_client: JobClient, worker: Worker, raw: redis.asyncio.Redis, *, is_cancelled: bool
 ) -> None:
     """It is kept for as long as the job may take at first, and from its end as long as its results."""
-    keyed = {"idempotency": "k" * 8, "digest": "d", "timeout_ms": 1_000_000, "ttl_ms": 50_000}
+    keyed: dict[str, Any] = {"idempotency": "k" * 8, "digest": "d", "timeout_ms": 1_000_000, "ttl_ms": 50_000}
     job_id = await job_client.create_job(PER_ENTRY, **keyed)
     record = job_client.keys.idempotency("k" * 8)
     assert await raw.pttl(record) > 900_000

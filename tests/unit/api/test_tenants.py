@@ -90,5 +90,5 @@ def test_a_share_of_one_is_no_bound_of_a_tenant() -> None:
     ("held", "total", "refusal"), [(80, 80, None), (81, 81, "share"), (81, 101, "share"), (80, 101, "full")]
 )
 def test_a_refusal_names_its_cause(held: int, total: int, refusal: str | None) -> None:
-    """A tenant that would have more than a lone one may is told so, also if nothing is free."""
+    """A tenant that would have more than a lone one may is itself the cause, also if nothing is free."""
     assert find_refusal(held, total, 100, 1.0, 0.8) == refusal
