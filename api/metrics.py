@@ -35,6 +35,9 @@ BEHIND_REQUESTS = Counter("redbatch_behind_requests", "Requests moved to bulk be
 LATE_REPLIES = Counter("redbatch_late_replies", "Replies for which no request waits any more")
 CACHE_HITS = Counter("redbatch_cache_hits", "Inputs whose vector was in the cache")
 CACHE_MISSES = Counter("redbatch_cache_misses", "Inputs whose vector was not in the cache")
+UNCHARGED_TOKENS = Counter(
+    "redbatch_uncharged_tokens", "Tokens from the cache that no quota paid, because Redis was slow or out of reach"
+)
 QUEUE_ENTRIES = Gauge("redbatch_queue_entries", "Entries in the queue, waiting and in flight", ["queue", "lane"])
 QUEUE_PENDING = Gauge("redbatch_queue_pending_entries", "Entries that a worker has claimed", ["queue"])
 QUEUE_INPUTS = Gauge("redbatch_queue_inputs", "Inputs in the queue", ["queue"])

@@ -169,24 +169,24 @@ class GatewaySettings(ConnectionSettings):
     max_owed_inputs: int = Field(
         default=2_000_000,
         ge=1,
-        description="Maximum number of inputs without a result, over all jobs; above it: 503.",
+        description="Maximum number of inputs without a result, over all jobs of a queue; above it: 503.",
     )
     max_open_jobs: int = Field(
         default=2_000,
         ge=1,
         le=10_000,
-        description="Maximum number of jobs that have not ended, with those that are being received; above it: 503.",
+        description="Maximum number of jobs of a queue that have not ended, with those being received; above it: 503.",
     )
     max_owed_bytes: int = Field(
         default=2 * 2**30,
         ge=1,
-        description="Maximum bytes of inputs without a result, over all jobs, with those that are being received; "
+        description="Maximum bytes of inputs without a result, over all jobs of a queue, with those being received; "
         "above it: 503.",
     )
     max_upload_bytes: int = Field(
         default=512 * 2**20,
         ge=1,
-        description="Maximum bytes in Redis of jobs that are being received, over all gateways; above it: 503.",
+        description="Maximum bytes in Redis of jobs of a queue that are being received; above it: 503.",
     )
     max_tenant_job_share: float = Field(
         default=0.8,
@@ -199,6 +199,12 @@ class GatewaySettings(ConnectionSettings):
         default=4_096,
         ge=0,
         description="Minimum rate, after body_timeout_s, at which a job in lines must arrive; below it: 408. 0: none.",
+    )
+    max_upload_s: float = Field(
+        default=3_600.0,
+        gt=0,
+        le=86_400,
+        description="Maximum time for which a gateway waits for the pieces of a job in lines; above it: 408.",
     )
     job_durability: Durability = Field(
         default="none",
@@ -295,6 +301,7 @@ class GatewaySettings(ConnectionSettings):
                 tenant_share=self.max_tenant_job_share,
             ),
             min_bytes_per_s=self.min_upload_bytes_per_s,
+            max_upload_s=self.max_upload_s,
             inputs_per_entry=self.inputs_per_entry,
             max_memory_ratio=self.redis_memory_ratio,
             durability=self.job_durability,

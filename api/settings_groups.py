@@ -87,8 +87,8 @@ class JobSettings:
     """Bounds and durability of jobs.
 
     `bounds` are those of all jobs that have not ended, and `max_memory_ratio` the fraction of its maxmemory that Redis
-    may use. `min_bytes_per_s` is the rate at which lines must arrive; 0: any. `results_payload` and `max_inline_bytes`
-    say what the results stream carries.
+    may use. `min_bytes_per_s` is the rate at which lines must arrive (0: any), and `max_upload_s` the maximum time for
+    that. `results_payload` and `max_inline_bytes` say what the results stream carries.
     """
 
     timeout_s: float
@@ -97,6 +97,7 @@ class JobSettings:
     max_body_bytes: int
     bounds: JobBounds
     min_bytes_per_s: int
+    max_upload_s: float
     inputs_per_entry: int
     max_memory_ratio: float
     durability: Durability

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from shared.errors import InvalidRequestError
 from shared.tenants import NO_QUOTA, TENANT, ActiveTenants, Limits, Quota
@@ -73,21 +73,36 @@ def limits_of(tenant: Tenant, active: ActiveTenants, fleet_tokens_per_s: float, 
     return Limits(tenant.quota, INTERACTIVE_SHARE * fleet_tokens_per_s * weight / total, max_bulk_tokens)
 
 
-def may_hold(held: int, free: int, weight: float, share: float) -> bool:
-    """Returns whether a tenant may hold this part of a resource.
+def find_refusal(held: int, total: int, maximum: int, weight: float, share: float) -> Literal["full", "share"] | None:
+    """Returns why a tenant may not hold this much of a resource: it is `full`, or the tenant has its `share`.
 
-    It may hold up to a multiple of what is free. So any number of tenants share the resource by weight, and a part is
-    left for the next. shared/lua/job_upload.lua has the same rule. The last unit is for any tenant that holds no other.
+    A tenant may hold up to a multiple of what is free. So any number of tenants share the resource by weight, and a
+    part is left for the next. The last unit is for any tenant that holds no other. shared/lua/job_upload.lua has the
+    same rule.
 
     Args:
         held: by the tenant, with what it requests.
-        free: of the resource, without what the tenant requests; negative if there is not enough.
+        total: held by all, with that.
+        maximum: of the resource.
         weight: of the tenant.
         share: the part of the resource that a single tenant of weight 1 may hold; 1: all of it.
     """
-    if free < 0 or share >= 1:
-        return free >= 0
-    return held <= share / (1 - share) * weight * free or held == 1
+    free = maximum - total
+    is_bounded = share < 1 and held > 1
+    if free < 0:
+        return "share" if is_bounded and held > max_part(weight, share) * maximum else "full"
+    return "share" if is_bounded and held > _factor(weight, share) * free else None
+
+
+def max_part(weight: float, share: float) -> float:
+    """Returns the part of a resource that a tenant may hold while no other holds any, with arguments as above."""
+    factor = _factor(weight, share)
+    return factor / (1 + factor) if share < 1 else 1.0
+
+
+def _factor(weight: float, share: float) -> float:
+    """Returns how much a tenant may hold for each unit that is free."""
+    return share / (1 - share) * weight if share < 1 else 0.0
 
 
 def _with_defaults(quota: Quota, defaults: TenantSettings) -> Quota:

@@ -12,7 +12,7 @@ from shared import scripts
 from shared.connection import Argument, RedisConnection
 from shared.keys import Keys
 from shared.messages import Input, Options
-from shared.script_arguments import CacheRow, ChargeArguments
+from shared.script_arguments import CacheRow, ChargeRow
 from shared.tenants import Limits, encode_limits
 
 DIGEST_BYTES = 20
@@ -44,6 +44,18 @@ class CachedVector(NamedTuple):
     truncated: bool = False
 
 
+class Charge(NamedTuple):
+    """Tokens of cached vectors that a tenant with these limits has to pay.
+
+    Unless it `may_refuse`, its quota is overdrawn where necessary: then the tenant's next requests wait longer.
+    """
+
+    tenant: str
+    limits: Limits
+    tokens: int
+    may_refuse: bool
+
+
 def cache_key(revision: str, options: Options, value: Input, owner: tuple[str, ...] = ()) -> bytes:
     """Returns the key of an input's vector in the cache, which is that of its `owner` alone if there is one.
 
@@ -72,15 +84,12 @@ async def store(
     await connection.run(scripts.CACHE_STORE, keys.cache, args)
 
 
-async def charge(
-    connection: RedisConnection, keys: Keys, tenant: str, limits: Limits, tokens: int, *, may_refuse: bool
-) -> int:
-    """Charges a tenant for the tokens of cached vectors; returns 0, or in how many ms its quota allows that.
-
-    Unless `may_refuse`, they are charged in any case, and the tenant's next requests wait longer.
-    """
-    args = ChargeArguments(tenant, encode_limits(limits), tokens, int(may_refuse))
-    return int(await connection.run(scripts.CHARGE, [keys.tenants], args))
+async def charge(connection: RedisConnection, keys: Keys, charges: Sequence[Charge]) -> list[int]:
+    """Charges tenants; returns for each charge 0, or in how many ms the tenant's quota allows it."""
+    args: list[Argument] = []
+    for each in charges:
+        args += ChargeRow(each.tenant, encode_limits(each.limits), each.tokens, int(each.may_refuse))
+    return [int(each) for each in await connection.run(scripts.CHARGE, [keys.tenants], args)]
 
 
 def _parse_vector(raw: bytes | None, since_ms: int) -> CachedVector | None:

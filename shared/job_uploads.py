@@ -93,7 +93,9 @@ def _arguments(keys: Keys, reservation: UploadReservation, num_entries: int) -> 
     )
 
 
-async def discard(connection: RedisConnection, keys: Keys, job_id: str, limits: Limits | None = None) -> None:
-    """Removes an upload, unless its job was created. Its tenant, with `limits`, gets the reserved tokens back."""
+async def discard(
+    connection: RedisConnection, keys: Keys, job_id: str, limits: Limits | None = None, *, refund: float = 1.0
+) -> None:
+    """Removes an upload, unless its job was created. Its tenant, with `limits`, gets that part of its tokens back."""
     names = [keys.job(job_id), keys.owed, keys.uploads, keys.tenants]
-    await connection.run(scripts.JOB_DISCARD, names, [job_id, encode_limits(limits)])
+    await connection.run(scripts.JOB_DISCARD, names, [job_id, encode_limits(limits), refund])

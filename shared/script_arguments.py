@@ -176,8 +176,8 @@ class HeartbeatArguments(NamedTuple):
     standby: int
 
 
-class ChargeArguments(NamedTuple):
-    """Arguments of `charge`."""
+class ChargeRow(NamedTuple):
+    """Tokens for `charge`."""
 
     tenant: str
     limits: str
@@ -302,7 +302,7 @@ ROWS: dict[str, tuple[type, ...]] = {
     "hand_back": (HandBackArguments, HeldRow),
     "reclaim": (ReclaimArguments,),
     "heartbeat": (HeartbeatArguments,),
-    "charge": (ChargeArguments,),
+    "charge": (ChargeRow,),
     "cache_store": (CacheRow,),
     "job_upload": (JobUploadArguments, JobElementRow, JobReplyRow),
     "job_create": (JobCreateArguments,),

@@ -32,7 +32,7 @@ QUEUE_STATS = Script.load("queue_stats", reads=True)
 
 JOIN = Script.load("join")
 CLAIM = Script.load("claim", "entry_fields")
-COMMIT = Script.load("commit", "backlog", "job_results", "job_shares", "job_end")
+COMMIT = Script.load("commit", "backlog", "job_results", "job_reservations", "job_end")
 MARK_BEGUN = Script.load("mark_begun")
 RENEW = Script.load("renew")
 RECLAIM = Script.load("reclaim", "entry_fields")
@@ -44,12 +44,14 @@ LEAVE = Script.load("leave")
 CACHE_LOOKUP = Script.load("cache_lookup", "cache_generations")
 CACHE_STORE = Script.load("cache_store", "cache_generations")
 
-JOB_UPLOAD = Script.load("job_upload", "tenant_limits", "job_shares")
-JOB_CREATE = Script.load("job_create", "backlog", "add_entry", "job_lanes", "job_shares")
-JOB_DISCARD = Script.load("job_discard", "tenant_limits", "job_shares")
-JOB_FEED = Script.load("job_feed", "backlog", "add_entry", "job_lanes", "job_results", "job_shares", "job_end")
+JOB_UPLOAD = Script.load("job_upload", "tenant_limits", "job_reservations")
+JOB_CREATE = Script.load("job_create", "backlog", "add_entry", "job_lanes", "job_reservations")
+JOB_DISCARD = Script.load("job_discard", "tenant_limits", "job_reservations")
+JOB_FEED = Script.load("job_feed", "backlog", "add_entry", "job_lanes", "job_results", "job_reservations", "job_end")
 JOB_SPLIT = Script.load("job_split", "backlog", "add_entry", "job_lanes")
-JOB_CANCEL = Script.load("job_cancel", "backlog", "add_entry", "job_lanes", "job_results", "job_shares", "job_end")
+JOB_CANCEL = Script.load(
+    "job_cancel", "backlog", "add_entry", "job_lanes", "job_results", "job_reservations", "job_end"
+)
 
 LEASE_ACQUIRE = Script.load("lease_acquire")
 LEASE_RENEW = Script.load("lease_renew")

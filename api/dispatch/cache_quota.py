@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 
 import structlog
 
+from api import metrics
 from api.dialects.request import InferenceRequest
 from api.dispatch.admission import quota_error
 from api.tenants import Tenant
 from shared import cache
+from shared.cache import Charge
 from shared.connection import RedisConnection
 from shared.errors import RedisUnreachableError
 from shared.keys import Keys
@@ -20,11 +23,15 @@ from shared.tenants import Limits
 log = structlog.get_logger()
 
 CHARGE_TIMEOUT_S = 0.1
-"""A charge that takes longer may be lost: the cache must not make requests slower than a model."""
+"""Maximum wait for a charge: the cache must not make requests slower than a model. The tenant is charged later then."""
+
+MAX_CHARGES_PER_CALL = 256
+MAX_WAITING_CHARGES = 16_384
+"""Charges that wait for a slow Redis; further ones are not made."""
 
 
 class CacheQuota:
-    """Charges tenants for cached vectors.
+    """Charges tenants for cached vectors. Charges of the same moment share one call.
 
     Args:
         connection: used only for this.
@@ -38,6 +45,8 @@ class CacheQuota:
         self._connection = connection
         self._keys = keys
         self._limits = limits
+        self._waiting: deque[tuple[Charge, asyncio.Future[int]]] = deque()
+        self._wake = asyncio.Event()
 
     async def charge(self, request: InferenceRequest, tokens: int, *, may_refuse: bool) -> None:
         """Charges the tenant of a request for the tokens of its cached vectors, unless it has no quota.
@@ -45,18 +54,45 @@ class CacheQuota:
         Raises:
             RedbatchError: its quota does not allow them, and the answer `may_refuse`; else the quota is overdrawn.
         """
-        quota = request.tenant.quota
+        tenant, quota = request.tenant.name, request.tenant.quota
         limits = self._limits(request.tenant, request.timeout_ms / 1000)
         if limits is None or not (quota.tokens_per_s or quota.daily_tokens):
             return
+        if len(self._waiting) >= MAX_WAITING_CHARGES:
+            metrics.UNCHARGED_TOKENS.inc(tokens)
+            return
+        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._waiting.append((Charge(tenant, limits, tokens, may_refuse), future))
+        self._wake.set()
         try:
             async with asyncio.timeout(CHARGE_TIMEOUT_S):
-                wait_ms = await cache.charge(
-                    self._connection, self._keys, request.tenant.name, limits, tokens, may_refuse=may_refuse
-                )
-        except (RedisUnreachableError, TimeoutError) as error:
-            log.debug("cached vectors are not charged", reason=str(error))
+                wait_ms = await future
+        except TimeoutError:
             return
         if wait_ms:
             jitter = random.random()  # noqa: S311 - spreads clients
             raise quota_error(tokens, quota.daily_tokens, wait_ms, jitter)
+
+    async def run(self) -> None:
+        """Charges until cancelled."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._waiting:
+                size = min(len(self._waiting), MAX_CHARGES_PER_CALL)
+                await self._charge_batch([self._waiting.popleft() for _ in range(size)])
+
+    async def _charge_batch(self, batch: Sequence[tuple[Charge, asyncio.Future[int]]]) -> None:
+        """Charges tenants; those whose requests no longer wait, without refusing."""
+        charges = [each._replace(may_refuse=False) if future.done() else each for each, future in batch]
+        waits_ms: Sequence[int] | None = None
+        try:
+            waits_ms = await cache.charge(self._connection, self._keys, charges)
+        except RedisUnreachableError as error:
+            log.debug("cached vectors are not charged", reason=error.message)
+        finally:
+            if waits_ms is None:
+                metrics.UNCHARGED_TOKENS.inc(sum(each.tokens for each in charges))
+            for (_, future), wait_ms in zip(batch, waits_ms or [0] * len(batch), strict=True):
+                if not future.done():
+                    future.set_result(wait_ms)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any
 
 import structlog
 
@@ -149,13 +150,11 @@ class CachingDispatcher:
         self._per_tenant = per_tenant
 
     async def run(self) -> None:
-        """Looks up and stores until cancelled. An unexpected exception is logged; then all is computed for PAUSE_S."""
-        while True:
-            try:
-                await self._vector_cache.run()
-            except Exception:
-                log.exception("the cache failed")
-                await asyncio.sleep(PAUSE_S)
+        """Looks up, stores and charges until cancelled. An unexpected exception is logged; that part pauses then."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(_keep_running(self._vector_cache.run))
+            if self._quota is not None:
+                tasks.create_task(_keep_running(self._quota.run))
 
     async def answer(self, request: InferenceRequest, request_id: str = "") -> InferenceResult:
         """Returns the result of a request. Raises what the dispatcher raises, if any vector has to be computed."""
@@ -207,6 +206,16 @@ class CachingDispatcher:
                     vector = part.data[i * size : (i + 1) * size]
                     vectors[cache_keys[part.position + i]] = tokens, vector, i in part.truncated
         self._vector_cache.store(vectors)
+
+
+async def _keep_running(part: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Runs a part of the cache; an unexpected exception is logged, and the part starts again after PAUSE_S."""
+    while True:
+        try:
+            await part()
+        except Exception:
+            log.exception("the cache failed")
+            await asyncio.sleep(PAUSE_S)
 
 
 def create_caching_dispatcher(settings: CacheSettings, dispatcher: Dispatcher) -> CachingDispatcher | None:

@@ -24,7 +24,7 @@ from api.jobs.inputs import JobInput, check_text, check_value
 from api.jobs.ndjson import NdjsonReader
 from api.jobs.schema import NDJSON_TYPES, JobBody, check_no_query, check_no_timeout, parse_job_body, parse_query
 from api.jobs.upload import JobRequest, JobUpload
-from api.tenants import may_hold
+from api.tenants import find_refusal
 from shared.errors import (
     BodyTimeoutError,
     BodyTooLargeError,
@@ -33,6 +33,7 @@ from shared.errors import (
     RedisUnreachableError,
     RequestError,
     TooManyBodiesError,
+    UnavailableError,
 )
 from shared.keys import BULK
 from shared.messages import EMBED, PREDICT
@@ -51,6 +52,15 @@ MAX_UPLOADS = 64
 """Maximum bodies of lines that are received at a time: each holds up to a portion in memory."""
 
 UPLOADS_RETRY_S = 1.0
+BROKEN_UPLOAD_REFUND = 0.9
+"""The part of its tokens that a client gets back for an upload that it breaks off, or may not continue.
+
+The rest pays for what it stored in Redis: otherwise it could store any amount again and again.
+"""
+
+SLICE_BYTES = 16 * 1024
+"""Bytes of lines that are parsed at a time: as the shortest inputs, they take about 10 ms."""
+
 CHUNK_INPUTS = 1_024
 """Inputs that are checked and split into entries at a time: in between, other tasks of the event loop run."""
 
@@ -126,9 +136,13 @@ async def _create_from_lines(
 def _check_slots(state: State, tenant: Tenant, *, is_limited: bool) -> None:
     """Raises TooManyBodiesError: with this one, the tenant or all of them send more bodies of lines than they may."""
     share = state.jobs.bounds.tenant_share if is_limited else 1
-    free = MAX_UPLOADS - state.uploads.total()
-    if not may_hold(state.uploads[tenant.name], free, tenant.quota.weight, share):
-        raise TooManyBodiesError("Too many jobs are being received: try again soon.", retry_after_s=UPLOADS_RETRY_S)
+    refusal = find_refusal(state.uploads[tenant.name], state.uploads.total(), MAX_UPLOADS, tenant.quota.weight, share)
+    if refusal is not None:
+        sender = "This tenant sends" if refusal == "share" else "Clients send"
+        raise TooManyBodiesError(
+            f"{sender} all the jobs in lines that this gateway may receive at a time: try again soon.",
+            retry_after_s=UPLOADS_RETRY_S,
+        )
 
 
 def _reader_of(queue: ServedQueue, state: State) -> NdjsonReader:
@@ -145,8 +159,8 @@ async def upload_and_create(upload: JobUpload, chunks: AsyncIterator[list[JobInp
         spans = queue.dispatcher.spans
         with nullcontext("") if spans is None else spans.job(upload.lane) as traceparent:
             return await upload.create(queue.workers(), traceparent)
-    except BaseException:
-        await upload.discard()
+    except BaseException as error:
+        await upload.discard(refund=1.0 if isinstance(error, UnavailableError) else BROKEN_UPLOAD_REFUND)
         raise
 
 
@@ -208,17 +222,29 @@ async def _with_op(
 async def _read_lines(
     request: Request, headers: Mapping[str, str], reader: NdjsonReader, state: State, held: Reservation
 ) -> AsyncIterator[list[JobInput]]:
-    """Yields the inputs of a body of lines as they arrive; reserves the memory of those that are not uploaded yet.
+    """Yields the inputs of a body of lines as they arrive; reserves the memory of those that are not uploaded yet."""
+    waiting: deque[int] = deque(maxlen=state.jobs.inputs_per_entry)  # the upload waits until an entry is full
+    async for piece in _read_pieces(request, headers, state):
+        for start in range(0, max(1, len(piece)), SLICE_BYTES):
+            inputs = await _parse(reader, piece[start : start + SLICE_BYTES], state)
+            waiting.extend([0 if isinstance(each, RequestError) else len(each) for each in inputs])
+            held.resize(reader.rest_bytes + sum(waiting))
+            yield inputs
+            await asyncio.sleep(0)
+    yield await _parse(reader, None, state)
+
+
+async def _read_pieces(request: Request, headers: Mapping[str, str], state: State) -> AsyncIterator[bytes]:
+    """Yields a body of lines as it arrives.
 
     Each pause between two pieces is limited to `body_timeout_s`. The sum of the pauses is limited to this and the time
-    that the bytes so far take at the minimum rate.
+    that the bytes so far take at the minimum rate, and to the maximum time of an upload.
     """
-    max_bytes, timeout_s, min_rate = state.jobs.max_body_bytes, state.limits.body_timeout_s, state.jobs.min_bytes_per_s
+    jobs, timeout_s = state.jobs, state.limits.body_timeout_s
     content_length = headers.get("content-length", "0")
-    if content_length.isdigit() and int(content_length) > max_bytes:
-        raise _too_large(max_bytes)
+    if content_length.isdigit() and int(content_length) > jobs.max_body_bytes:
+        raise _too_large(jobs.max_body_bytes)
     size, more_body, waited_s = 0, True, 0.0
-    waiting: deque[int] = deque(maxlen=state.jobs.inputs_per_entry)  # the upload waits until an entry is full
     while more_body:
         waiting_since = time.monotonic()
         try:
@@ -231,15 +257,18 @@ async def _read_lines(
             raise ClientDisconnect
         piece, more_body = message.get("body", b""), message.get("more_body", False)
         size += len(piece)
-        if size > max_bytes:
-            raise _too_large(max_bytes)
-        if min_rate and more_body and waited_s > timeout_s + size / min_rate:
-            raise BodyTimeoutError(f"The body arrives at less than {min_rate} bytes a second: send it faster.")
-        inputs = await _parse(reader, piece, state)
-        waiting.extend([0 if isinstance(each, RequestError) else len(each) for each in inputs])
-        held.resize(reader.rest_bytes + sum(waiting))
-        yield inputs
-    yield await _parse(reader, None, state)
+        if size > jobs.max_body_bytes:
+            raise _too_large(jobs.max_body_bytes)
+        if jobs.min_bytes_per_s and more_body and waited_s > timeout_s + size / jobs.min_bytes_per_s:
+            raise BodyTimeoutError(
+                f"The body arrives at less than {jobs.min_bytes_per_s} bytes a second: send it faster."
+            )
+        if more_body and waited_s > jobs.max_upload_s:
+            raise BodyTimeoutError(
+                f"The body has not arrived within {jobs.max_upload_s:g} s: split it into several jobs, or raise the "
+                "setting max_upload_s of the gateway."
+            )
+        yield piece
 
 
 async def _parse(reader: NdjsonReader, piece: bytes | None, state: State) -> list[JobInput]:

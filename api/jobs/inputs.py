@@ -12,6 +12,10 @@ from shared.messages import Input
 if TYPE_CHECKING:
     from api.dispatch.size_limits import InputLimit
 
+EMPTY_TEXT = InvalidRequestError("The text is empty.")
+LONE_SURROGATE = InvalidRequestError("The text holds a lone surrogate, which is not a character.")
+"""Shared, because a body may hold millions of such texts. They are never raised."""
+
 JobInput = Input | RequestError
 """A text, token ids, or the JSON or binary content of a function's input; or the error of an invalid one."""
 
@@ -19,7 +23,7 @@ JobInput = Input | RequestError
 def check_text(text: str, max_chars: int) -> JobInput:
     """Returns the text, or its error if it is empty, longer than `max_chars` characters, or not valid Unicode."""
     if not text:
-        return InvalidRequestError("The text is empty.")
+        return EMPTY_TEXT
     if len(text) > max_chars:
         return TooLargeError(
             f"The text has {len(text)} characters, over the limit of {max_chars}: shorten it, or raise the setting "
@@ -28,7 +32,7 @@ def check_text(text: str, max_chars: int) -> JobInput:
     try:
         text.encode()
     except UnicodeEncodeError:
-        return InvalidRequestError("The text holds a lone surrogate, which is not a character.")
+        return LONE_SURROGATE
     return text
 
 

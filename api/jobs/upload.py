@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from api.dispatch.admission import quota_error
 from api.dispatch.splitting import cost_of, inputs_per_entry, split_inputs
 from api.jobs.inputs import JobInput
+from api.tenants import max_part
 from shared import job_uploads, jobs
 from shared.codec import encode_body
 from shared.errors import (
@@ -26,6 +27,7 @@ from shared.errors import (
     RedbatchError,
     RedisUnreachableError,
     RequestError,
+    TooLargeError,
     TooManyJobsError,
     UnavailableError,
 )
@@ -120,7 +122,8 @@ class JobUpload:
 
         Raises:
             RateLimitedError: the tenant's rate limit is exceeded.
-            TooLargeError: the inputs so far have more tokens than the tenant's quota for a whole day.
+            TooLargeError: the inputs so far have more tokens than the tenant's quota for a whole day, or are more than
+                the tenant could have of the room for jobs.
             TooManyJobsError: the tenant has its share of the room for jobs.
             JobsFullError: all jobs together, or Redis' memory, have reached their bound.
             UnavailableError: Redis is out of reach, or full.
@@ -183,11 +186,14 @@ class JobUpload:
                     await jobs.cancel(store.upload_connection, store.keys, result.job_id)
             raise
 
-    async def discard(self) -> None:
-        """Removes the uploaded inputs if Redis answers; otherwise they expire after job_uploads.UPLOAD_TTL_MS."""
-        store = self._job_store
+    async def discard(self, *, refund: float = 1.0) -> None:
+        """Removes the uploaded inputs if Redis answers; otherwise they expire after job_uploads.UPLOAD_TTL_MS.
+
+        The tenant gets back this part of the tokens that they cost.
+        """
+        store, limits = self._job_store, self._request.limits
         with suppress(RedbatchError):
-            await job_uploads.discard(store.upload_connection, store.keys, self.job_id, self._request.limits)
+            await job_uploads.discard(store.upload_connection, store.keys, self.job_id, limits, refund=refund)
 
     def _quota_error(self, wait_ms: int) -> RedbatchError:
         limits = self._request.limits
@@ -260,12 +266,14 @@ class JobUpload:
         self._bytes += len(body) + ELEMENT_BYTES
 
     async def _flush(self) -> None:
+        """Uploads what is new; without anything new, it renews what was uploaded before."""
         new_entries, failures = self._new_entries, self._failures
         self._new_entries, self._failures, self._portion_bytes, self._flushed_at = [], [], 0, time.monotonic()
-        if self._is_known or not (new_entries or failures):
-            return
         self._num_entries += len(new_entries)
         self._num_failures += len(failures)
+        if self._is_known or not (self._num_entries or self._num_failures):
+            return
+        self._check_size()
         store = self._job_store
         result = await job_uploads.upload(
             store.upload_connection, store.keys, self._reservation(), new_entries, failures
@@ -282,6 +290,22 @@ class JobUpload:
                 "some of its jobs have ended.",
                 retry_after_s=FULL_RETRY_S,
             )
+
+    def _check_size(self) -> None:
+        """Raises TooLargeError: the tenant could not have this much of the room for jobs if it were all free."""
+        bounds, limits = self._settings.bounds, self._request.limits
+        part = 1.0 if limits is None else max_part(limits.quota.weight, bounds.tenant_share)
+        num_inputs = self._num_inputs - self._num_failed
+        for amount, maximum, unit, setting in (
+            (num_inputs, bounds.inputs, "inputs", "max_owed_inputs"),
+            (self._bytes, bounds.bytes, "bytes", "max_owed_bytes"),
+            (self._bytes, bounds.upload_bytes, "bytes", "max_upload_bytes"),
+        ):
+            if amount > part * maximum:
+                raise TooLargeError(
+                    f"The job has over {int(part * maximum)} {unit}, which is all that it may have: split it into "
+                    f"several jobs, or raise the setting {setting} of the gateway."
+                )
 
     def _reservation(self) -> UploadReservation:
         return UploadReservation(

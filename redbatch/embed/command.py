@@ -48,7 +48,10 @@ def run(options: EmbedOptions) -> int:
                 return code
             return _finish(options, plan, checkpoint, started)
     except (OptionsError, UnreadableFileError, UnwritableFileError, ColumnsError, OSError) as error:
-        return report_misuse(str(error))
+        code = report_misuse(str(error))
+        for line in getattr(error, "__notes__", ()):
+            _print(line)
+        return code
 
 
 def _embed_all(options: EmbedOptions, plan: Plan, checkpoint: Checkpoint) -> int:
@@ -83,7 +86,10 @@ def _open(options: EmbedOptions, checkpoint: Checkpoint) -> Iterator[str]:
                 f"{checkpoint.folder} is of a run with another input or other options: repeat that command to resume "
                 "it, choose another output, or discard it with --force"
             )
-            raise OptionsError("\n".join([refusal, *running])) from None
+            error = OptionsError(refusal)
+            for line in running:
+                error.add_note(line)
+            raise error from None
         yield f"An earlier run with another input or other options is discarded: {checkpoint.folder}"
         yield from running
         checkpoint.remove()

@@ -77,6 +77,7 @@ WORKER = User(
         "rb:{*}:standby",
         "rb:{*}:begun:*",
         "rb:{*}:job*",
+        "rb:{*}:idempotency:*",  # of jobs that end
         "rb:{*}:results",
         "rb:{gpu:*}:*",  # leases of GPUs
         "rb:queues",
@@ -149,6 +150,7 @@ ADMIN = User(
         "rb:{*}:backlog",
         "rb:{*}:reply:*",
         "rb:{*}:job*",
+        "rb:{*}:idempotency:*",  # of jobs that it cancels
         "rb:{*}:results",
     ),
     reads=OPS.reads,

@@ -83,7 +83,7 @@ class Testbed:
     def __enter__(self) -> Self:
         with self._parts as parts:
             self._folder = Path(parts.enter_context(tempfile.TemporaryDirectory(prefix="redbatch-tune-")))
-            self._settings["redis_url"] = parts.enter_context(LocalRedis()).url
+            self._settings["redis_url"] = parts.enter_context(LocalRedis(unix_socket=True)).url
             with listen(HOST, 0) as listener:
                 self._port = listener.getsockname()[1]
                 (spec,) = gateway_specs(1, self._settings, listener.fileno(), self._environment)

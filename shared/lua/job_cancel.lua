@@ -20,7 +20,7 @@ local status = redis.call('HGET', job_key, 'status')
 redis.call('ZREM', jobs.open, '')  -- Redis allows this when memory is full, and after it allows the other writes
 if status == 'queued' or status == 'running' then
   withdraw(jobs, job_id)
-  redis.call('UNLINK', job_key .. ':out')
+  redis.call('UNLINK', job_key .. ':out', job_key .. ':failed')
   end_job(jobs, job_id, 'cancelled', now)
   write_counts(KEYS[1], 1)
 elseif status == 'done' or status == 'failed' or status == 'expired' then

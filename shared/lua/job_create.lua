@@ -50,12 +50,12 @@ if status and status ~= 'uploading' then
   return {'ok'}
 end
 if digest ~= '' then
-  local known = redis.call('HMGET', KEYS[6], 'id', 'digest')
-  if known[1] and redis.call('EXISTS', job_prefix .. known[1]) == 1 then
-    return {'same', known[1], known[2] == digest and '1' or '0'}
+  local record = redis.call('HMGET', KEYS[6], 'id', 'digest')
+  if record[1] and redis.call('EXISTS', job_prefix .. record[1]) == 1 then
+    return {'same', record[1], record[2] == digest and '1' or '0'}
   end
 end
-local upload = redis.call('HGET', KEYS[7], job_id)
+local upload = find_upload(KEYS[7], job_id)
 if not upload or redis.call('HLEN', job_key .. ':in') ~= tonumber(num_entries)
    or redis.call('HLEN', job_key .. ':out') ~= tonumber(num_failures) then
   return {'lost'}
@@ -71,7 +71,7 @@ if no_memory then
 end
 
 local expires = now + timeout_ms
-upload = take_upload(KEYS[3], KEYS[7], job_id, false)
+remove_upload(KEYS[3], KEYS[7], job_id, upload)
 redis.call('HSET', job_key, 'status', 'queued', 'owner', owner, 'tenant', tenant, 'lane', lane, 'n', inputs,
            'per_entry', per_entry, 'op', op, 'max_inline_bytes', max_inline_bytes, 'done', 0, 'failed', failed,
            'created_ms', string.format('%d', now), 'expires_ms', string.format('%d', expires), 'ttl_ms', ttl_ms,
@@ -89,6 +89,8 @@ end
 if digest ~= '' then
   redis.call('HSET', KEYS[6], 'id', job_id, 'digest', digest)
   redis.call('PEXPIRE', KEYS[6], string.format('%d', timeout_ms + ttl_ms))
+  -- Without the prefix of the key: with a value of over 64 bytes, the hash would take twice the memory.
+  redis.call('HSET', job_key, 'idempotency', string.match(KEYS[6], '[^:]*$'))
 end
 redis.call('ZADD', KEYS[5], string.format('%d', now), job_id)
 redis.call('ZREMRANGEBYRANK', KEYS[5], 0, -MAX_LISTED_JOBS - 1)  -- this list is for people, who look at the latest jobs

@@ -1,4 +1,4 @@
--- Prepended, after job_results.lua and job_shares.lua, to each script that ends jobs, or stores their results (see job_lanes.lua).
+-- Prepended, after job_results.lua and job_reservations.lua, to each script that ends jobs, or stores their results (see job_lanes.lua).
 --
 -- `jobs` holds what these functions work on: open, owed and results (keys), prefix (of job keys), max_results (kept in
 -- the results stream), and, for `store_reply`, the revision of the model that gave the results.
@@ -9,9 +9,9 @@ local function end_job(jobs, id, status, now)
   redis.call('HSET', key, 'status', status, 'finished_ms', now)
   redis.call('ZREM', jobs.open, id)
   local fields = redis.call('HMGET', key, 'n', 'done', 'failed', 'ttl_ms', 'op', 'owner', 'max_inline_bytes',
-                            'tenant', 'held_inputs', 'held_bytes')
+                            'tenant', 'held_inputs', 'held_bytes', 'idempotency')
   if fields[9] then  -- a gateway of an earlier version has reserved nothing
-    add_held(jobs.owed, fields[8], {jobs = -1, job_inputs = -fields[9], job_bytes = -fields[10]})
+    add_amounts(jobs.owed, fields[8], {jobs = -1, job_inputs = -fields[9], job_bytes = -fields[10]})
   end
   if jobs.max_results ~= '0' then
     local op = fields[5] or 'embed'
@@ -22,6 +22,9 @@ local function end_job(jobs, id, status, now)
   redis.call('UNLINK', key .. ':in', key .. ':todo', key .. ':fed')
   for _, each in ipairs({key, key .. ':out', key .. ':failed'}) do
     redis.call('PEXPIRE', each, fields[4])
+  end
+  if fields[11] then  -- a worker whose Redis user is of an earlier version may not change this key
+    redis.pcall('PEXPIRE', string.gsub(jobs.prefix, 'job:$', 'idempotency:') .. fields[11], fields[4])
   end
 end
 

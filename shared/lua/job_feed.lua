@@ -40,53 +40,62 @@ local function restore_entries(id)
   return #fed / 2, tokens, bytes
 end
 
--- Adds to the amounts that a tenant holds.
-local function count_held(held, tenant, inputs, bytes, upload_bytes)
-  local amounts = held[tenant] or {jobs = 0, job_inputs = 0, job_bytes = 0, upload_bytes = 0}
-  held[tenant] = amounts
-  amounts.jobs, amounts.job_inputs = amounts.jobs + 1, amounts.job_inputs + inputs
-  amounts.job_bytes, amounts.upload_bytes = amounts.job_bytes + bytes, amounts.upload_bytes + upload_bytes
+-- Adds what a job or an upload holds to the amounts of all and of its tenant: the fields of `owed` as they should be.
+local function count_amounts(amounts, tenant, inputs, bytes, upload_bytes)
+  local own = {jobs = 1, job_inputs = inputs, job_bytes = bytes, upload_bytes = upload_bytes}
+  for kind, amount in pairs(own) do
+    for _, field in ipairs({kind, kind .. ' ' .. tenant}) do
+      amounts[field] = (amounts[field] or 0) + amount
+    end
+  end
 end
 
 -- Counts what an open job holds: less, as its inputs get their results.
-local function count_job(held, id, fields)
+local function count_job(amounts, id, fields)
   local inputs = fields[2] - fields[3] - fields[4]
   local bytes = math.ceil((fields[6] or 0) * inputs / fields[2])
   if inputs ~= tonumber(fields[7] or 0) then
     redis.call('HSET', jobs.prefix .. id, 'held_inputs', inputs, 'held_bytes', bytes)
   end
-  count_held(held, fields[5] or '', inputs, bytes, 0)
+  count_amounts(amounts, fields[5] or '', inputs, bytes, 0)
 end
 
 -- Counts what uploads reserve, and removes those that have expired: their gateways have died.
-local function count_uploads(held)
-  local all = redis.call('HGETALL', KEYS[6])
-  for i = 1, #all, 2 do
-    local upload = parse_upload(all[i + 1])
+local function count_uploads(amounts)
+  for _, id in ipairs(redis.call('HKEYS', KEYS[6])) do
+    local upload = find_upload(KEYS[6], id)
     if upload and upload.expires_ms >= now then
-      count_held(held, upload.tenant, upload.inputs, upload.bytes, upload.bytes)
+      count_amounts(amounts, upload.tenant, upload.inputs, upload.bytes, upload.bytes)
     else
-      redis.call('HDEL', KEYS[6], all[i])
+      redis.call('HDEL', KEYS[6], id)
     end
   end
 end
 
--- Writes what tenants hold, in place of what was counted before.
-local function write_held(held)
-  for _, field in ipairs(redis.call('HKEYS', jobs.owed)) do
+-- Writes the amounts, where they differ from what was counted before.
+local function write_amounts(amounts)
+  local stored = redis.call('HGETALL', jobs.owed)
+  for i = 1, #stored, 2 do
+    local field = stored[i]
     if KINDS[string.match(field, '^%S+')] then
-      redis.call('HDEL', jobs.owed, field)
+      if (amounts[field] or 0) == 0 then
+        redis.call('HDEL', jobs.owed, field)
+      elseif amounts[field] == tonumber(stored[i + 1]) then
+        amounts[field] = 0
+      end
     end
   end
-  for tenant, amounts in pairs(held) do
-    add_held(jobs.owed, tenant, amounts)
+  for field, amount in pairs(amounts) do
+    if amount ~= 0 then
+      redis.call('HSET', jobs.owed, field, string.format('%.0f', amount))
+    end
   end
 end
 
 -- Checks all open jobs, and counts again what they hold and are owed: the counters may have drifted if keys were deleted
 -- by hand.
 local function check_jobs()
-  local held, inputs, entries, tokens, bytes = {}, 0, 0, 0, 0
+  local amounts, inputs, entries, tokens, bytes = {}, 0, 0, 0, 0
   for _, id in ipairs(redis.call('ZRANGE', jobs.open, 0, -1)) do
     local fields = redis.call('HMGET', jobs.prefix .. id, 'expires_ms', 'n', 'done', 'failed', 'tenant', 'bytes',
                               'held_inputs')
@@ -100,11 +109,11 @@ local function check_jobs()
       local job_entries, job_tokens, job_bytes = restore_entries(id)
       inputs, entries = inputs + fields[2] - fields[3] - fields[4], entries + job_entries
       tokens, bytes = tokens + job_tokens, bytes + job_bytes
-      count_job(held, id, fields)
+      count_job(amounts, id, fields)
     end
   end
-  count_uploads(held)
-  write_held(held)
+  count_uploads(amounts)
+  write_amounts(amounts)
   redis.call('HSET', jobs.owed, 'inputs', inputs, 'entries', entries, 'tokens', tokens, 'bytes', bytes,
              'looked_ms', string.format('%d', now))
   for _, id in ipairs(redis.call('ZRANGE', KEYS[5], 0, 63)) do  -- the oldest

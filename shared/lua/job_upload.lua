@@ -25,7 +25,7 @@
 --   reply             the encoded error
 -- Also writes the keys beside the job, of the same slot, and reads the job of the idempotency key.
 --
--- Returns {"ok"}; {"known"} if there is a job of the idempotency key; {"full"} if a maximum is reached; {"share"} if the
+-- Returns {"ok"}, also if the job has been created since; {"known"} if there is a job of the idempotency key; {"full"} if a maximum is reached; {"share"} if the
 -- tenant has its share of one; {"limited", ms} if the tenant may upload this after that time. Only "ok" stores anything.
 -- The amounts are those of the whole upload, so a call that is repeated (its reply was lost) reserves nothing twice.
 local job_prefix, job_id, ttl_ms, tenant, limits, inputs, bytes, tokens, max_jobs, max_inputs, max_bytes,
@@ -38,14 +38,16 @@ local maxima = {jobs = max_jobs, job_inputs = max_inputs, job_bytes = max_bytes,
 
 -- Returns why a tenant may not hold more; nil if it may. It may hold up to `factor` times what stays free: so any number
 -- of tenants share a maximum by weight, and a part is left for the next. A tenant without a job may have the last one.
+-- find_refusal in api/tenants.py is the same rule.
 local function find_refusal(more, factor)
   for kind, amount in pairs(more) do
-    local held = redis.call('HMGET', owed, kind, kind .. ' ' .. tenant)
-    local maximum, own = tonumber(maxima[kind]), tonumber(held[2] or 0) + amount
-    local free = maximum - tonumber(held[1] or 0) - amount
-    if amount > 0 and free < 0 and not (factor and own > factor / (1 + factor) * maximum) then
+    local amounts = redis.call('HMGET', owed, kind, kind .. ' ' .. tenant)
+    local maximum, own = tonumber(maxima[kind]), tonumber(amounts[2] or 0) + amount
+    local free = maximum - tonumber(amounts[1] or 0) - amount
+    local is_bounded = factor and not (kind == 'jobs' and own == 1)
+    if amount > 0 and free < 0 and not (is_bounded and own > factor / (1 + factor) * maximum) then
       return 'full'
-    elseif amount > 0 and factor and own > factor * free and not (kind == 'jobs' and own == 1 and free >= 0) then
+    elseif amount > 0 and is_bounded and own > factor * free then
       return 'share'
     end
   end
@@ -53,33 +55,38 @@ end
 
 -- Removes the uploads that have expired: their gateways have died. Returns whether there were any.
 local function remove_expired()
-  local found, all = false, redis.call('HGETALL', uploads)
-  for i = 1, #all, 2 do
-    local upload = parse_upload(all[i + 1])
-    if not upload or upload.expires_ms < now then
-      found = true
-      take_upload(owed, uploads, all[i], true)
+  local found, all = false, redis.call('HKEYS', uploads)
+  for i = 1, #all do
+    local upload = find_upload(uploads, all[i])
+    if not upload then
       redis.call('HDEL', uploads, all[i])
+    elseif upload.expires_ms < now then
+      found = true
+      release_upload(owed, uploads, all[i], upload)
     end
   end
   return found
 end
 
-local known = KEYS[5] ~= KEYS[1] and redis.call('HGET', KEYS[5], 'id')
-if known and redis.call('EXISTS', job_prefix .. known) == 1 then
+local status = redis.call('HGET', KEYS[1], 'status')
+if status and status ~= 'uploading' then
+  return {'ok'}
+end
+local known_id = KEYS[5] ~= KEYS[1] and redis.call('HGET', KEYS[5], 'id')
+if known_id and redis.call('EXISTS', job_prefix .. known_id) == 1 then
   return {'known'}
 end
-local saved = parse_upload(redis.call('HGET', uploads, job_id))
+local upload = find_upload(uploads, job_id)
 local account, parsed, factor
 if limits ~= '' then
   account, parsed = load_tenant(KEYS[4], tenant, limits, now)
   local share = tonumber(tenant_share)
   factor = share < 1 and share / (1 - share) * parsed[4]
 end
-local reserved = saved or {inputs = 0, bytes = 0, tokens = 0, day = 0}
-local more_bytes = bytes - reserved.bytes
-local more_jobs = saved and 0 or 1
-local more = {jobs = more_jobs, job_inputs = inputs - reserved.inputs, job_bytes = more_bytes, upload_bytes = more_bytes}
+local before = upload or {inputs = 0, bytes = 0, tokens = 0, day = 0}
+local more_bytes = bytes - before.bytes
+local more_jobs = upload and 0 or 1
+local more = {jobs = more_jobs, job_inputs = inputs - before.inputs, job_bytes = more_bytes, upload_bytes = more_bytes}
 local refusal = find_refusal(more, factor)
 if refusal and remove_expired() then
   refusal = find_refusal(more, factor)
@@ -88,7 +95,7 @@ if refusal then
   return {refusal}
 end
 if account then
-  refund(account, reserved.tokens, reserved.day)  -- the whole is checked, and charged, as if it came at once
+  refund(account, before.tokens, before.day)  -- the whole is checked, and charged, as if it came at once
   local wait_ms = wait_ms_for(account, parsed, tonumber(tokens), now)
   if wait_ms > 0 then
     return {'limited', wait_ms}
@@ -114,7 +121,7 @@ redis.call('HSET', KEYS[1], 'status', 'uploading')
 for _, part in ipairs({'', ':in', ':todo', ':out', ':failed'}) do
   redis.call('PEXPIRE', KEYS[1] .. part, ttl_ms)
 end
-add_held(owed, tenant, more)
+add_amounts(owed, tenant, more)
 redis.call('HSET', uploads, job_id, string.format('%.0f %s %s %s %.0f %s', now + ttl_ms, inputs, bytes,
                                                   account and tokens or '0', account and account.day or 0, tenant))
 write_tenants(KEYS[4], now)

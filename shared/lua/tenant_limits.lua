@@ -6,8 +6,8 @@
 -- in the second lane including this request>". 0 means no limit; for the share, 0 means that it is not known.
 local DAY_MS, SHARE_S, IDLE_MS, MAX_TENANTS, FULL = 86400000, 2, 60000, 4096, 1e15
 -- No tenant has this name. Its value is the time at which idle tenants were last removed.
-local SWEPT, SWEEP_MS = ' swept', 1000
-local accounts, is_crowded = {}, false
+local LAST_SWEEP, SWEEP_MS = ' swept', 1000
+local accounts, needs_sweep = {}, false
 
 local function parse_numbers(text)
   local found = {}
@@ -29,8 +29,8 @@ local function load_tenant(key, name, text, now)
   local account = accounts[name]
   if not account then
     local saved = redis.call('HGET', key, name)
-    if not saved and name ~= '' and redis.call('HLEN', key) > MAX_TENANTS then  -- SWEPT may be one of them
-      is_crowded = true
+    if not saved and name ~= '' and redis.call('HLEN', key) > MAX_TENANTS then  -- LAST_SWEEP may be one of them
+      needs_sweep = true
       return load_tenant(key, '', text, now)
     end
     local numbers = parse_numbers(saved or '')
@@ -93,15 +93,15 @@ end
 -- Removes the tenants whose account is as good as a new one, so that there is room for others. At most once a second:
 -- it reads all accounts.
 local function remove_idle(key, now)
-  if math.abs(now - (tonumber(redis.call('HGET', key, SWEPT) or 0) or 0)) < SWEEP_MS then
+  if math.abs(now - (tonumber(redis.call('HGET', key, LAST_SWEEP) or 0) or 0)) < SWEEP_MS then
     return
   end
-  redis.call('HSET', key, SWEPT, string.format('%d', now))
+  redis.call('HSET', key, LAST_SWEEP, string.format('%d', now))
   local all = redis.call('HGETALL', key)
   for i = 1, #all, 2 do
     local saved = parse_numbers(all[i + 1])
     local used = saved[4] == math.floor(now / DAY_MS) and saved[5] or 0
-    if all[i] ~= SWEPT and now - (saved[3] or 0) > IDLE_MS and used == 0 then
+    if all[i] ~= LAST_SWEEP and now - (saved[3] or 0) > IDLE_MS and used == 0 then
       redis.call('HDEL', key, all[i])
     end
   end
@@ -121,7 +121,7 @@ local function write_tenants(key, now)
     redis.call('HSET', key, unpack(fields))
     redis.call('PEXPIRE', key, DAY_MS)
   end
-  if is_crowded then
+  if needs_sweep then
     remove_idle(key, now)
   end
 end

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from pydantic_settings import BaseSettings
 
 from shared.option_words import what_it_takes
-from shared.process.log_text import printable
+from shared.process.log_text import printable_line
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -83,8 +83,8 @@ def describe_file_error(error: OSError | ValueError) -> str:
 
 
 def print_error(message: str) -> None:
-    """Writes a line to stderr that says why something failed, with control characters escaped."""
-    sys.stderr.write(f"redbatch: {printable(message)}\n")
+    """Writes a line to stderr that says why something failed, with control characters and newlines escaped."""
+    sys.stderr.write(f"redbatch: {printable_line(message)}\n")
 
 
 def read_file_variables(environment: MutableMapping[str, str]) -> None:

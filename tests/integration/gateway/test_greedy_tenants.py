@@ -146,7 +146,9 @@ async def test_a_large_upload_is_refused_while_it_grows(isolated_cluster: Gatewa
 
     rich, poor = await new_key(), await new_key(Quota(daily_tokens=100_000))
     large = JobClient(gateway, x_api_key=rich).post_lines(pieces())
-    assert (large.status_code, error_of(large)["code"]) == (429, "too_many_jobs")
+    assert (large.status_code, error_of(large)["code"]) == (413, "too_large"), "it would never be accepted"
+    assert "8000000 bytes" in error_of(large)["message"]
+    assert "max_upload_bytes" in error_of(large)["message"]
     assert 5_000_000 < max(peaks) < 12_000_000
     peaks.clear()
     expensive = JobClient(gateway, x_api_key=poor).post_lines(pieces())
@@ -155,6 +157,26 @@ async def test_a_large_upload_is_refused_while_it_grows(isolated_cluster: Gatewa
     assert job_keys(isolated_cluster) == []
     client = JobClient(gateway, x_api_key=poor)
     assert client.post_lines([f"{i} " + "x" * 1_000 for i in range(300)]).status_code == 202, "it was charged nothing"
+
+
+def used_tokens(cluster: GatewayCluster) -> float:
+    """Returns the tokens that the only tenant has used today."""
+    with redis.Redis.from_url(cluster.redis_url, protocol=2) as raw:
+        accounts: Any = raw.hvals(cluster.keys.tenants)
+    return sum(float(each.split()[4]) for each in accounts)
+
+
+async def test_a_broken_upload_is_not_free(isolated_cluster: GatewayCluster, new_key: NewKey) -> None:
+    """A tenth of the tokens that it had stored stays charged."""
+    gateway = await isolated_cluster.start_gateway(auth="on")
+    client = JobClient(gateway, x_api_key=await new_key(Quota(daily_tokens=10**9)))
+    lines = [f"{i} " + "x" * 1_000 for i in range(2_000)]
+    assert client.post_lines([*lines, 12]).status_code == 400
+    assert job_keys(isolated_cluster) == []
+    charged = used_tokens(isolated_cluster)
+    assert client.post_lines(lines).status_code == 202
+    whole = used_tokens(isolated_cluster) - charged
+    assert whole / 20 < charged <= whole / 10 + 1
 
 
 class UnfinishedUpload:
@@ -214,3 +236,16 @@ async def test_a_slow_upload_ends(isolated_cluster: GatewayCluster, new_key: New
     assert (slow.status(), fast.status()) == (408, 0)
     fast.close()
     slow.close()
+
+
+async def test_an_upload_has_a_maximum_time(isolated_cluster: GatewayCluster, new_key: NewKey) -> None:
+    """A body that arrives fast enough, but for longer than an upload may take, gets a 408."""
+    gateway = await isolated_cluster.start_gateway(auth="on", max_upload_s=1)
+    with contextlib.closing(UnfinishedUpload(gateway, await new_key())) as upload:
+        started = time.monotonic()
+        while not upload.status():
+            assert time.monotonic() - started < 10
+            await asyncio.sleep(0.1)  # the rate of the body
+            upload.send(b'"%s"\n' % (b"x" * 5_000))
+        assert upload.status() == 408
+        assert time.monotonic() - started > 1

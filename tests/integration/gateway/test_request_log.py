@@ -51,10 +51,18 @@ BODIES_WITH_MARK: dict[str, list[dict[str, Any]]] = {
 }
 
 
-def request_lines(gateway: GatewayProcess) -> list[dict[str, Any]]:
-    """Returns the log lines about requests; those of probes, which the tests send too, are left out."""
-    lines = [line for line in log_lines(gateway.program) if line["msg"] in OUTCOMES]
-    return [line for line in lines if line.get("route") not in ("/livez", "/readyz")]
+async def request_lines(gateway: GatewayProcess, expected: int) -> list[dict[str, Any]]:
+    """Returns the log lines about requests once there are `expected` ones: an answer may arrive before its line.
+
+    Those of probes, which the tests send too, are left out.
+    """
+
+    def lines() -> list[dict[str, Any]]:
+        written = [line for line in log_lines(gateway.program) if line["msg"] in OUTCOMES]
+        return [line for line in written if line.get("route") not in ("/livez", "/readyz")]
+
+    await wait_until(lambda: len(lines()) >= expected, f"{expected} requests are logged", timeout_s=20)
+    return lines()
 
 
 async def create_key(redis_url: str, tenant: str, *scopes: Scope, lifetime_s: float | None = None) -> str:
@@ -108,7 +116,7 @@ async def test_a_refused_request_is_one_line_that_says_who_and_why(
     requests = refused_requests(key, old)
     for method, path, api_key, texts in requests:
         call(gateway, method, path, api_key, None if texts is None else {"texts": texts})
-    lines = request_lines(gateway)
+    lines = await request_lines(gateway, len(requests))
     assert len(lines) == len(requests)
     for line, (request, expected) in zip(lines, requests.items(), strict=True):
         varying = {name: line.pop(name) for name in ("ts", "request_id", "took_ms")}
@@ -122,7 +130,7 @@ async def test_a_failed_request_is_an_error_with_its_model(cluster: GatewayClust
     """A status of 500 or more is the cluster's fault."""
     gateway = await cluster.start_gateway()
     assert gateway.embed({"text": "a"}, x_timeout_ms="100", x_tenant="team-a", x_request_id="r-1").status_code == 504
-    [line] = request_lines(gateway)
+    [line] = await request_lines(gateway, 1)
     expected = {
         "level": "error",
         "msg": "request failed",
@@ -147,7 +155,7 @@ async def test_the_address_is_the_client_s_behind_a_trusted_proxy(
     gateway = await cluster.start_gateway(trusted_proxies=trusted)
     gateway.embed({"texts": []}, x_forwarded_for="203.0.113.7")
     gateway.embed({"text": 1, "texts": []}, x_forwarded_for=MARK)
-    assert request_lines(gateway)[0]["client"] == address
+    assert (await request_lines(gateway, 1))[0]["client"] == address
     assert MARK not in gateway.program.output
 
 
@@ -157,10 +165,9 @@ async def test_equal_refusals_are_counted(cluster: GatewayCluster) -> None:
     for number in range(50):
         gateway.embed({"texts": []}, x_request_id=f"r-{number}")
         gateway.embed({"texts": [number]}, x_tenant=f"tenant-{number}")
-    [first] = request_lines(gateway)
+    [first] = await request_lines(gateway, 1)
     assert (first["request_id"], "repeated" in first) == ("r-0", False)
-    await wait_until(lambda: len(request_lines(gateway)) > 1, "the others are counted", timeout_s=20)
-    count = request_lines(gateway)[1]
+    count = (await request_lines(gateway, 2))[1]
     assert (count["repeated"], count["code"], count["route"], count["msg"]) == (
         *(99, "invalid_request", "/embed"),
         "request refused",
@@ -178,7 +185,7 @@ async def test_the_access_log_has_one_line_for_each_request(cluster: GatewayClus
     job = plain_http.post(f"{gateway.url}/jobs", json={"texts": ["a"]}).json()
     assert plain_http.get(f"{gateway.url}/jobs/{job['id']}?wait=10").status_code == 200
     assert plain_http.get(f"{gateway.url}/v1/models?{MARK}").status_code == 200
-    lines = request_lines(gateway)
+    lines = await request_lines(gateway, 9)
     served = {"level": "info", "msg": "request served", "route": "/embed", "method": "POST", "status": 200}
     served |= {"model": cluster.queue, "tenant": "team-a", "client": "127.0.0.1"}
     refused = {"msg": "request refused", "status": 400, "code": "invalid_request", "route": "/embed"}
@@ -218,7 +225,7 @@ async def test_no_line_has_what_a_client_wrote(cluster: GatewayCluster, access_l
                 plain_http.post(f"{gateway.url}{path}?{MARK}", json=value, headers=each, timeout=30)
     for path in (f"/v1/models/{MARK}", f"/jobs/{MARK}", f"/jobs?wait={MARK}", f"/info?{MARK}"):
         plain_http.get(f"{gateway.url}{path}", headers={"x-model": MARK})
-    assert len(request_lines(gateway)) > 5
+    await request_lines(gateway, 6)
     assert all(MARK not in program.output for program in cluster.processes._all)
 
 
@@ -226,7 +233,8 @@ async def test_what_is_not_http_and_clients_that_leave_are_lines_too(served: Gat
     """With an address. A flood of the former is one line; uvicorn's own warnings are silent."""
     for _ in range(5):
         assert exchange_bytes(served.port, f"{MARK}\r\n\r\n".encode()).startswith(b"HTTP/1.1 400 ")
-    [line] = [line for line in request_lines(served) if line["code"] == "invalid_http"]
+    await wait_until(lambda: "invalid_http" in served.program.output, "the first is logged", timeout_s=20)
+    [line] = [line for line in await request_lines(served, 1) if line["code"] == "invalid_http"]
     assert (line["client"], line["message"]) == ("127.0.0.1", "Invalid HTTP request received.")
     assert "uvicorn" not in served.program.output
     with socket.create_connection(("127.0.0.1", served.port)) as connection:

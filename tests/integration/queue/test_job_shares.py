@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -16,7 +17,7 @@ from shared.connection import QueueConnections
 from shared.consumer import ClaimBudget, CommitOptions, EntryAnswer
 from shared.job_uploads import UploadReservation
 from shared.jobs import JobSpec
-from shared.messages import Failure
+from shared.messages import Entry, Failure
 from shared.tenants import DEFAULT_JOB_BOUNDS, NO_QUOTA, JobBounds, Limits, Quota
 from tests.integration.queue.actors import GRACE_MS, Worker
 from tests.integration.queue.job_client import PER_ENTRY, JobClient
@@ -68,6 +69,19 @@ async def count_again(job_client: JobClient) -> None:
     """Lets a worker check all jobs, which counts what they hold."""
     await job_client.connection.call("HDEL", job_client.keys.owed, "looked_ms")
     await job_client.feed()
+
+
+async def claim(worker: Worker) -> Sequence[Entry]:
+    """Claims all entries."""
+    budget = ClaimBudget(256, 10**9, 1, 0)
+    return (await consumer.claim(worker.connection, worker.keys, worker.name, budget)).entries
+
+
+async def fail_entries(worker: Worker, entries: Sequence[Entry]) -> None:
+    """Answers entries with errors."""
+    failures = [Failure(each.request_id, each.position, each.ref.n, "input_failed", "no") for each in entries]
+    answers = [EntryAnswer(*each, failed=True) for each in zip(entries, map(encode_reply, failures), strict=True)]
+    await consumer.commit(worker.connection, worker.keys, answers, CommitOptions(worker.name, GRACE_MS))
 
 
 @pytest.mark.parametrize(
@@ -146,6 +160,60 @@ async def test_a_growing_upload_is_checked_as_a_whole(job_client: JobClient) -> 
     assert await reserve(job_client, "a", 100, quota=quota) == "ok", "a discarded upload gives its tokens back"
 
 
+async def test_a_broken_upload_keeps_a_part_of_its_tokens(job_client: JobClient) -> None:
+    """Its room is free again, and its tenant gets back the part of its tokens that the caller names."""
+    quota, job_id = Quota(daily_tokens=100), secrets.token_hex(16)
+    assert await reserve(job_client, "a", 100, quota=quota, job_id=job_id) == "ok"
+    for _ in range(2):
+        await job_uploads.discard(job_client.connection, job_client.keys, job_id, Limits(quota, 0.0), refund=0.9)
+    assert await held(job_client) == (0, 0, 0, 0)
+    assert await reserve(job_client, "a", 91, quota=quota) == "limited"
+    assert await reserve(job_client, "a", 90, quota=quota) == "ok"
+
+
+async def test_a_late_upload_does_not_change_its_job(job_client: JobClient, raw: redis.asyncio.Redis) -> None:
+    """Inputs that arrive in Redis after their job was created are not stored, and reserve nothing."""
+    job_id = await job_client.create_job(4)
+    before = await held(job_client)
+    late = UploadReservation(job_id, 8, 400, tenant="ann")
+    assert (await job_client.reserve(late, [job_client.new_entry(4, 4)])).status == "ok"
+    job = await job_client.job(job_id)
+    assert (job.status, job.n) == ("queued", 4)
+    assert await raw.pttl(job_client.keys.job(job_id)) == -1
+    assert await held(job_client) == before
+    assert await job_client.connection.call("HKEYS", job_client.keys.uploads) == []
+
+
+async def test_an_open_job_that_is_cancelled_leaves_only_its_status(
+    job_client: JobClient, raw: redis.asyncio.Redis
+) -> None:
+    """Its inputs, and the errors of those that cannot run, are deleted."""
+    job_id = secrets.token_hex(16)
+    failure = Failure(job_id, 4, 1, "invalid_request", "The text is empty.")
+    reservation = UploadReservation(job_id, 4, 40, tenant="ann")
+    assert (await job_client.reserve(reservation, [job_client.new_entry(0, 4)], [failure])).status == "ok"
+    assert (await job_client.create(JobSpec(job_id, 1, 1, 5, PER_ENTRY, tenant="ann", failures=1))).status == "ok"
+    await jobs.cancel(job_client.connection, job_client.keys, job_id)
+    assert [each.decode() async for each in raw.scan_iter(match=job_client.keys.job("*"))] == [
+        job_client.keys.job(job_id)
+    ]
+
+
+async def test_an_upload_is_renewed_without_new_inputs(job_client: JobClient, raw: redis.asyncio.Redis) -> None:
+    """A call without new inputs reserves nothing more, and lets the upload and its keys live longer."""
+    job_id = secrets.token_hex(16)
+    reservation = UploadReservation(job_id, 4, 40, tokens=4, tenant="a", limits=Limits(NO_QUOTA, 0.0))
+    assert (await job_client.reserve(reservation, [job_client.new_entry(0, 4)])).status == "ok"
+    before, keys = await held(job_client, "a"), [job_client.keys.job(job_id), job_client.keys.job(job_id) + ":in"]
+    expiry = await job_client.connection.call("HGET", job_client.keys.uploads, job_id)
+    for key in keys:
+        await job_client.connection.call("PEXPIRE", key, 1_000)
+    assert (await job_client.reserve(reservation)).status == "ok"
+    assert await held(job_client, "a") == before
+    assert await job_client.connection.call("HGET", job_client.keys.uploads, job_id) >= expiry
+    assert all([await raw.pttl(key) > 100_000 for key in keys])
+
+
 async def test_a_known_idempotency_key_stores_nothing(job_client: JobClient) -> None:
     """While its job exists, an upload with the same key reserves and stores nothing."""
     first = replace(await job_client.upload(4), idempotency="k" * 8, digest="d")
@@ -160,19 +228,31 @@ async def test_a_known_idempotency_key_stores_nothing(job_client: JobClient) -> 
 
 async def test_a_job_holds_what_has_no_result(job_client: JobClient, worker: Worker) -> None:
     """A created job is no upload any more; its part shrinks with its results, and is released with its end."""
-    job_id = await job_client.create_job(4 * PER_ENTRY)
+    await job_client.create_job(4 * PER_ENTRY)
     assert await held(job_client, "ann") == (1, 16, 800, 0)
-    claimed = await consumer.claim(worker.connection, worker.keys, worker.name, ClaimBudget(256, 10**9, 1, 0))
-    answers = [
-        EntryAnswer(each, encode_reply(Failure(job_id, each.position, each.ref.n, "input_failed", "no")), failed=True)
-        for each in claimed.entries
-    ]
-    options = CommitOptions(worker.name, GRACE_MS)
-    await consumer.commit(worker.connection, worker.keys, answers[:1], options)
+    entries = await claim(worker)
+    await fail_entries(worker, entries[:1])
     await count_again(job_client)
     assert await held(job_client, "ann") == (1, 12, 600, 0)
-    await consumer.commit(worker.connection, worker.keys, answers[1:], options)
+    await fail_entries(worker, entries[1:])
     assert await held(job_client) == await held(job_client, "ann") == (0, 0, 0, 0)
+
+
+@pytest.mark.parametrize("is_cancelled", [True, False])
+async def test_an_idempotency_key_is_kept_as_long_as_its_job(
+    job_client: JobClient, worker: Worker, raw: redis.asyncio.Redis, *, is_cancelled: bool
+) -> None:
+    """It is kept for as long as the job may take at first, and from its end as long as its results."""
+    keyed: dict[str, Any] = {"idempotency": "k" * 8, "digest": "d", "timeout_ms": 1_000_000, "ttl_ms": 50_000}
+    job_id = await job_client.create_job(PER_ENTRY, **keyed)
+    record = job_client.keys.idempotency("k" * 8)
+    assert await raw.pttl(record) > 900_000
+    if is_cancelled:
+        await jobs.cancel(job_client.connection, job_client.keys, job_id)
+    else:
+        await fail_entries(worker, await claim(worker))
+    assert (await job_client.job(job_id)).ended
+    assert 0 < await raw.pttl(record) <= 50_000
 
 
 async def test_cancelled_jobs_release_their_part(job_client: JobClient) -> None:

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-import psutil
 import pytest
 import redis
 
+from redbatch.up.memory import default_redis_bytes
 from tests import plain_http
 from tests.fake_redis import make_fake_redis
 from tests.integration.up.up_process import (
@@ -42,10 +42,8 @@ async def test_other_users_do_not_reach_its_redis(start: Start) -> None:
         path = Path(unquote(urlsplit(up.fact("Redis")).path))
         assert path.parent.stat().st_mode & 0o777 == 0o700
         with redis.Redis.from_url(up.fact("Redis"), protocol=2, decode_responses=True) as client:
-            expected = max_bytes or psutil.virtual_memory().total
-            assert 16 * 2**20 <= int(client.config_get("maxmemory")["maxmemory"]) <= expected
+            assert int(client.config_get("maxmemory")["maxmemory"]) == (max_bytes or default_redis_bytes())
             assert client.config_get("maxmemory-policy") == {"maxmemory-policy": "noeviction"}
-            assert max_bytes in (None, int(client.config_get("maxmemory")["maxmemory"]))
         up.process.send_signal(signal.SIGINT)
         assert await up.wait_until_ended() == 0
         assert not path.parent.exists()

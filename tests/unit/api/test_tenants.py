@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.settings import GatewaySettings
-from api.tenants import ANONYMOUS, Tenant, limits_of, may_hold, tenant_from_header, tenant_from_key
+from api.tenants import ANONYMOUS, Tenant, find_refusal, limits_of, max_part, tenant_from_header, tenant_from_key
 from shared.api_keys import new_key
 from shared.errors import InvalidRequestError
 from shared.tenants import NO_QUOTA, ActiveTenants, Limits, Quota
@@ -69,21 +69,26 @@ def test_a_share_is_by_weight_among_active_tenants() -> None:
 def test_tenants_share_a_resource(weights: list[float], maximum: int, share: float, order: list[int]) -> None:
     """In any order of requests, each holds at most its share, and the first unit is refused only if none is free."""
     held = [0] * len(weights)
-    factor = share / (1 - share)
     for each in order:
         tenant = each % len(weights)
-        free = maximum - sum(held) - 1
-        if may_hold(held[tenant] + 1, free, weights[tenant], share):
-            held[tenant] += 1
-        else:
-            assert held[tenant] or free < 0
+        total = sum(held) + 1
+        refusal = find_refusal(held[tenant] + 1, total, maximum, weights[tenant], share)
+        held[tenant] += refusal is None
+        assert held[tenant] or (refusal == "full" and total > maximum)
     for tenant, amount in enumerate(held):
-        lone_share = factor * weights[tenant] / (1 + factor * weights[tenant]) * maximum
-        assert amount <= max(1.0, lone_share + 1e-6)
+        assert amount <= max(1.0, max_part(weights[tenant], share) * maximum + 1e-6)
     assert sum(held) <= maximum
 
 
 def test_a_share_of_one_is_no_bound_of_a_tenant() -> None:
     """A tenant may then hold all there is."""
-    assert may_hold(100, 0, 1.0, 1.0)
-    assert not may_hold(1, -1, 1.0, 1.0)
+    assert find_refusal(100, 100, 100, 1.0, 1.0) is None
+    assert find_refusal(1, 101, 100, 1.0, 1.0) == "full"
+
+
+@pytest.mark.parametrize(
+    ("held", "total", "refusal"), [(80, 80, None), (81, 81, "share"), (81, 101, "share"), (80, 101, "full")]
+)
+def test_a_refusal_names_its_cause(held: int, total: int, refusal: str | None) -> None:
+    """A tenant that would have more than a lone one may is itself the cause, also if nothing is free."""
+    assert find_refusal(held, total, 100, 1.0, 0.8) == refusal

@@ -24,7 +24,7 @@ PRELUDES = {
     "job_end",
     "job_lanes",
     "job_results",
-    "job_shares",
+    "job_reservations",
     "tenant_limits",
 }
 """Files that are prepended to scripts, and are no scripts themselves."""

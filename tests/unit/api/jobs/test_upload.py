@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from api.dispatch.splitting import MAX_ENTRY_BYTES
+from api.jobs import upload as upload_module
 from api.jobs.upload import JobRequest, JobUpload
 from api.settings import GatewaySettings
-from shared.job_uploads import UploadResult
+from shared.errors import TooLargeError
+from shared.job_uploads import UploadReservation, UploadResult
 from shared.keys import BULK
 from shared.messages import PREDICT
+from shared.tenants import Limits, Quota
 
 if TYPE_CHECKING:
     from shared.messages import NewEntry
@@ -23,19 +26,65 @@ class FakeStore:
     upload_connection = keys = None
 
 
-async def test_entries_of_functions_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 32 inputs of 1.4 MB, an entry has two; an input above the bound has an entry that it does not share."""
-    uploaded: list[NewEntry] = []
+Portions = list[tuple[UploadReservation, list["NewEntry"]]]
+
+
+@pytest.fixture
+def portions(monkeypatch: pytest.MonkeyPatch) -> Portions:
+    """The portions that were uploaded: what each reserves, and its entries."""
+    uploaded: Portions = []
 
     async def upload(
-        _connection: object, _keys: object, _reservation: object, entries: list[NewEntry], _failed: object
+        _connection: object, _keys: object, reservation: UploadReservation, entries: list[NewEntry], _failed: object
     ) -> UploadResult:
-        uploaded.extend(entries)
+        uploaded.append((reservation, entries))
         return UploadResult("ok")
 
     monkeypatch.setattr("shared.job_uploads.upload", upload)
+    return uploaded
+
+
+async def test_entries_of_functions_are_bounded_in_bytes(portions: Portions) -> None:
+    """Of 32 inputs of 1.4 MB, an entry has two; an input above the bound has an entry that it does not share."""
     job_upload = JobUpload(cast("Any", FakeStore()), GatewaySettings().jobs, JobRequest("", BULK, op=PREDICT))
     inputs = [b"x" * 1_400_000] * 30 + [b"x" * (MAX_ENTRY_BYTES + 1), b"x"]
     await job_upload.add(inputs)
+    uploaded = [each for _, entries in portions for each in entries]
     assert [each.n for each in uploaded] == [2] * 15 + [1, 1]
     assert [each.position for each in uploaded] == [*range(0, 30, 2), 30, 31]
+
+
+async def test_a_slow_upload_is_renewed(portions: Portions, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the interval, an upload is renewed also without a new entry; one of which nothing is stored is not."""
+    job_upload = JobUpload(cast("Any", FakeStore()), GatewaySettings().jobs, JobRequest("", BULK))
+    monkeypatch.setattr(upload_module, "FLUSH_INTERVAL_S", -1.0)
+    for texts in (["a"] * 31, ["b"], ["c"], []):
+        await job_upload.add(texts)
+    assert [(reservation.inputs, len(entries)) for reservation, entries in portions] == [(32, 1), (32, 0), (32, 0)]
+
+
+@pytest.mark.parametrize(
+    ("setting", "maximum", "num_inputs"),
+    [("max_owed_inputs", 320, 288), ("max_owed_bytes", 5_000, 640), ("max_upload_bytes", 5_000, 640)],
+)
+async def test_an_upload_above_the_share_of_a_lone_tenant_is_too_large(
+    portions: Portions, setting: str, maximum: int, num_inputs: int
+) -> None:
+    """It could never be accepted: its error is not temporary, and names the setting. With a larger weight it fits."""
+    settings = GatewaySettings.model_validate({setting: maximum}).jobs
+    for weight, is_large in ((1.0, True), (4.0, False), (None, False)):
+        limits = None if weight is None else Limits(Quota(weight=weight), 0.0)
+        job_upload = JobUpload(cast("Any", FakeStore()), settings, JobRequest("a", BULK, limits=limits))
+        inputs = ["a"] * num_inputs
+        if is_large:
+            with pytest.raises(TooLargeError, match=setting):
+                await upload_all(job_upload, inputs)
+        else:
+            await upload_all(job_upload, inputs)
+            assert portions
+
+
+async def upload_all(job_upload: JobUpload, inputs: list[str]) -> None:
+    """Uploads all inputs."""
+    await job_upload.add(inputs)
+    await job_upload._flush()

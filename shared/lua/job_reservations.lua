@@ -12,7 +12,7 @@
 local KINDS = {jobs = true, job_inputs = true, job_bytes = true, upload_bytes = true}
 
 -- Adds amounts, by kind, to what a tenant holds; negative ones release.
-local function add_held(owed, tenant, amounts)
+local function add_amounts(owed, tenant, amounts)
   for kind, amount in pairs(amounts) do
     for _, field in ipairs(amount ~= 0 and {kind, kind .. ' ' .. tenant} or {}) do
       if redis.call('HINCRBY', owed, field, amount) <= 0 then
@@ -22,24 +22,22 @@ local function add_held(owed, tenant, amounts)
   end
 end
 
--- Parses what an upload reserves; nil if there is no such upload.
-local function parse_upload(saved)
+-- Returns what an upload reserves; nil if there is no such upload.
+local function find_upload(uploads, id)
   local expires, inputs, bytes, tokens, day, tenant =
-    string.match(saved or '', '^(%d+) (%d+) (%d+) (%d+) (%d+) (.*)$')
+    string.match(redis.call('HGET', uploads, id) or '', '^(%d+) (%d+) (%d+) (%d+) (%d+) (.*)$')
   return expires and {expires_ms = tonumber(expires), inputs = tonumber(inputs), bytes = tonumber(bytes),
                       tokens = tonumber(tokens), day = tonumber(day), tenant = tenant}
 end
 
--- Removes an upload, and returns what it reserved; nil if there is no such upload. It releases its upload_bytes, and with
--- `everything` the other amounts too: otherwise its job holds these.
-local function take_upload(owed, uploads, id, everything)
-  local upload = parse_upload(redis.call('HGET', uploads, id))
-  if upload then
-    redis.call('HDEL', uploads, id)
-    add_held(owed, upload.tenant, {upload_bytes = -upload.bytes})
-    if everything then
-      add_held(owed, upload.tenant, {jobs = -1, job_inputs = -upload.inputs, job_bytes = -upload.bytes})
-    end
-  end
-  return upload
+-- Removes an upload that became a job: the job has its amounts from now on, except for upload_bytes.
+local function remove_upload(owed, uploads, id, upload)
+  redis.call('HDEL', uploads, id)
+  add_amounts(owed, upload.tenant, {upload_bytes = -upload.bytes})
+end
+
+-- Removes an upload, and releases all that it reserves.
+local function release_upload(owed, uploads, id, upload)
+  remove_upload(owed, uploads, id, upload)
+  add_amounts(owed, upload.tenant, {jobs = -1, job_inputs = -upload.inputs, job_bytes = -upload.bytes})
 end
