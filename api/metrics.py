@@ -21,7 +21,7 @@ IN_FLIGHT = Gauge("redbatch_requests_in_flight", "Requests that wait for an answ
 CONNECTIONS = Gauge("redbatch_connections", "Open connections of clients")
 CLOSED_CONNECTIONS = Counter(
     "redbatch_closed_connections",
-    "Connections that the gateway closed: evicted or refused because of too many, or because no head came in time",
+    "Connections that the gateway closed: too many, no head in time, or too many requests before an answer",
     ["reason"],
 )
 REQUEST_INPUTS = Counter("redbatch_request_inputs", "Inputs in accepted requests")

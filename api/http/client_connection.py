@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -13,10 +14,17 @@ CLIENT = "client"
 
 
 class ClientConnection:
-    """The client's side of a connection. `gone` is True once it has closed the connection."""
+    """The client's side of a connection.
+
+    Attributes:
+        gone: True once the client has closed the connection.
+        give_way: called when an answer is written while the rest of its request still arrives: from then on, the
+            connection may be closed for another one.
+    """
 
     def __init__(self) -> None:
         self.gone = False
+        self.give_way: Callable[[], None] = lambda: None
         self._watching: asyncio.Task[Any] | None = None
 
     def watch(self) -> None:

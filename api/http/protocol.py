@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from api.http.client_connection import CLIENT, ClientConnection
+from api.http.connection_limiter import PIPELINED, abort_connection
+from api.http.connection_table import SMALL_HEAD_BYTES
 from api.http.head_refusal import HeadRefusal
 from api.http.probes_only import ProbesOnlyApp
 from shared.errors import HeadTooLargeError, RequestError, UrlTooLongError
@@ -22,6 +26,11 @@ if TYPE_CHECKING:
 BODY_COMPLETE, QUEUE = "body_complete", "queue"
 """Keys in the `state` of a request's scope: True if its body arrived with its head; the name of its queue, set once
 that is known.
+"""
+
+MAX_PIPELINED = 8
+"""Maximum requests that wait behind the one that is being answered. One read may bring thousands; browsers, proxies and
+the usual libraries send the next request after the answer.
 """
 
 limited_log = LimitedLog()
@@ -42,18 +51,30 @@ class GatewayProtocol(HttpToolsProtocol):
         head_limits: of each request; the trailer of a chunked body has the same bounds, its fields together with those
             of the head.
         limiter: of the connections of all clients.
+        probe_paths: what is served on a connection beyond the limits.
         kwargs: uvicorn's.
     """
 
-    def __init__(self, *args: Any, head_limits: HeadLimits, limiter: ConnectionLimiter, **kwargs: Any) -> None:  # noqa: ANN401 - uvicorn's parameters
+    def __init__(
+        self,
+        *args: Any,  # noqa: ANN401 - uvicorn's
+        head_limits: HeadLimits,
+        limiter: ConnectionLimiter,
+        probe_paths: frozenset[str],
+        **kwargs: Any,  # noqa: ANN401 - uvicorn's
+    ) -> None:
         super().__init__(*args, **kwargs)
         self.logger = ERRORS_ONLY
         self._max_head_bytes, self._max_fields = head_limits.max_bytes, head_limits.max_fields
         self._max_url_bytes = head_limits.max_url_bytes
-        self._head_bytes = 0  # received since the last part of a body, or since a message was complete
+        self._head_bytes = 0  # received since a head or a message was complete, or since the last part of a body
+        self._in_head = False  # of a request, of which a part has arrived
+        self._behind_bytes = 0  # at most this much of that head came in the read in which a message was complete
+        self._kept_heads: deque[int] = deque()  # bytes of the heads of requests that are not answered; 0: a small one
+        self._kept_bytes = 0
         self._head_error: RequestError | None = None
         self._refusal: HeadRefusal | None = None
-        self._limiter = limiter
+        self._limiter, self._probe_paths = limiter, probe_paths
         self._place: Place[asyncio.Transport]
         self._client = ClientConnection()
         self._transport: CoalescingTransport | None = None
@@ -63,8 +84,9 @@ class GatewayProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         self.transport = self._transport = CoalescingTransport(transport, self.loop)  # type: ignore[assignment]
         self._place = self._limiter.admit(transport, self.client[0] if self.client else "")
+        self._client.give_way = partial(self._limiter.table.give_way, self._place)
         if self._place.is_spare:
-            self.app = ProbesOnlyApp(self.app)
+            self.app = ProbesOnlyApp(self.app, self._probe_paths)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client has closed the connection, or the connection is lost."""
@@ -73,6 +95,9 @@ class GatewayProtocol(HttpToolsProtocol):
         self._limiter.remove(self._place)
         super().connection_lost(exc)
         self._client.leave()
+        for cycle, _ in self.pipeline:
+            cycle.on_response = lambda: None  # it never begins; a reference to this connection would make a cycle
+        self.pipeline.clear()
 
     def data_received(self, data: bytes) -> None:
         """Bytes have arrived. Those of an unfinished head are counted, whatever the parser has made of them."""
@@ -82,10 +107,21 @@ class GatewayProtocol(HttpToolsProtocol):
             self._receive_in_pieces(data)
         else:
             super().data_received(data)
-        if self._head_bytes != self._place.head_bytes and self._refusal is None:
-            has_room = self._limiter.update_head(self._place, self._head_bytes)
-            if not has_room:
-                self._refuse(HeadTooLargeError("All unfinished heads together are too large (max_heads_bytes)."))
+            self._count_rest(len(data))
+        if not self._has_room():
+            self._refuse(_no_room())
+
+    def _count_rest(self, num_bytes: int) -> None:
+        """Counts a head that began in the last `num_bytes`, behind a message: only the parser knows where."""
+        if self._in_head and not self._head_bytes:
+            self._behind_bytes = num_bytes
+
+    def _has_room(self) -> bool:
+        """Counts all heads in memory; returns False if they have to be refused, which is done once."""
+        num_bytes = self._kept_bytes + self._behind_bytes + self._head_bytes
+        if num_bytes == self._place.head_bytes or self._refusal is not None or self.transport.is_closing():
+            return True
+        return self._limiter.update_head(self._place, num_bytes)
 
     def _receive_in_pieces(self, data: bytes) -> None:
         """Parses up to the maximum of a head at a time, since only the parser knows whether it is one or a body."""
@@ -102,6 +138,7 @@ class GatewayProtocol(HttpToolsProtocol):
             piece, rest = rest[:room], rest[room:]
             self._head_bytes += len(piece)
             super().data_received(piece)  # type: ignore[arg-type]  # the parser takes any buffer
+            self._count_rest(len(piece))
 
     def _refuse(self, error: RequestError) -> None:
         """Refuses a head and closes the connection; without an answer if that to another request is due before."""
@@ -127,6 +164,8 @@ class GatewayProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         """A request begins."""
+        self._in_head = True
+        self._unset_keepalive_if_required()  # set if the end of a body came in the same read
         super().on_message_begin()
         self.scope["state"][CLIENT] = self._client
 
@@ -134,24 +173,42 @@ class GatewayProtocol(HttpToolsProtocol):
         """A part of the URL has arrived."""
         super().on_url(url)
         if len(self.url) > self._max_url_bytes:
-            self._head_error = UrlTooLongError(f"A URL may have at most {self._max_url_bytes} bytes (max_url_bytes).")
-            raise self._head_error
+            error = UrlTooLongError(f"A URL may have at most {self._max_url_bytes} bytes (max_url_bytes).")
+            self._stop_parsing(error)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header field has arrived. Does what uvicorn's does: a call of that for each field takes as long as both."""
         if len(self.headers) >= self._max_fields:
             message = f"A request may have at most {self._max_fields} header fields (max_head_fields)."
-            self._head_error = HeadTooLargeError(message)
-            raise self._head_error
+            self._stop_parsing(HeadTooLargeError(message))
         name = name.lower()
         if name == b"expect" and value.lower() == b"100-continue":
             self.expect_100_continue = True
         self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
-        """A head has arrived."""
+        """A head has arrived. It counts until its request is answered."""
+        if len(self.pipeline) >= MAX_PIPELINED:
+            abort_connection(self.transport, PIPELINED)
+            self._stop_parsing(RequestError("Too many requests before an answer."))
+        is_large = self._behind_bytes + self._head_bytes > SMALL_HEAD_BYTES
+        num_bytes = self._num_head_bytes() if is_large or self._place.is_busy else 0
+        self._in_head, self._behind_bytes, self._head_bytes = False, 0, 0
+        self._kept_heads.append(num_bytes)
+        self._kept_bytes += num_bytes
+        if num_bytes and not self._limiter.update_head(self._place, self._kept_bytes):
+            self._stop_parsing(_no_room())
         super().on_headers_complete()
         self._limiter.table.start_request(self._place)
+
+    def _num_head_bytes(self) -> int:
+        """Returns the size of the head that has arrived, without its separators; a body may have come with it."""
+        return len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
+
+    def _stop_parsing(self, error: RequestError) -> NoReturn:
+        """Stops the parser, which then calls send_400_response."""
+        self._head_error = error
+        raise error
 
     def on_body(self, body: bytes) -> None:
         """A part of a body has arrived."""
@@ -161,11 +218,18 @@ class GatewayProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """A request has arrived with its body. Reading goes on, because only a read shows that the client has left.
 
-        But at most one more request is read while one is being answered, so that a client cannot fill the memory.
+        But while one request is being answered, nothing is read after the read that completes a second one, so that a
+        client cannot fill the memory: that read may bring MAX_PIPELINED.
         """
         self._head_bytes = 0
         super().on_message_complete()
-        self.scope["state"][BODY_COMPLETE] = True
+        if self.cycle.response_complete:  # it was answered before its body came: now the connection is idle
+            self._limiter.table.drop_deadline(self._place)
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
+        else:
+            self.scope["state"][BODY_COMPLETE] = True
         if len(self.pipeline) <= 1:
             self.flow.resume_reading()
 
@@ -173,11 +237,24 @@ class GatewayProtocol(HttpToolsProtocol):
         """An answer is written."""
         if self._transport is not None:
             self._transport.flush()
+        self._kept_bytes -= self._kept_heads.popleft()
         super().on_response_complete()
         if self.cycle.response_complete:
+            self._release()
             self._limiter.table.end_request(self._place)
-            if self._head_bytes or self.cycle.more_body:
+            if self._in_head or self._head_bytes or self.cycle.more_body:
                 self._limiter.expect_head(self._place)
+        self._has_room()  # there is: fewer heads are in memory
+
+    def _release(self) -> None:
+        """Releases what is in memory of the last request, which would stay there while the connection is idle."""
+        self.cycle.scope, self.cycle.body = None, bytearray()  # type: ignore[assignment]  # it is used no more
+        if not self._in_head:
+            self.scope, self.headers, self.url = None, [], b""  # type: ignore[assignment]  # until the next one begins
+
+
+def _no_room() -> HeadTooLargeError:
+    return HeadTooLargeError("The heads of all requests together are too large (max_heads_bytes).")
 
 
 class CoalescingTransport:

@@ -41,7 +41,7 @@ class RecordingTransport(asyncio.Transport):
 
     def is_closing(self) -> bool:
         """Whether it was closed."""
-        return "closed" in self.calls
+        return not {"closed", "aborted"}.isdisjoint(self.calls)
 
     def pause_reading(self) -> None:
         """Records the pause."""
@@ -56,16 +56,25 @@ class ConnectionUnderTest:
     """A connection whose application records the state of each request, and answers once `answers` is set."""
 
     def __init__(self, **settings: object) -> None:
-        config = uvicorn.Config(self._app, interface="asgi3", proxy_headers=False, log_config=None)
+        gateway_settings = GatewaySettings.model_validate(settings)
+        keep_alive_s = gateway_settings.keep_alive_s
+        config = uvicorn.Config(
+            self._app, interface="asgi3", proxy_headers=False, log_config=None, timeout_keep_alive=keep_alive_s
+        )
         config.load()
         self.clients: list[ClientConnection] = []
         self.outcomes: list[str] = []
         self.body_complete: list[bool] = []
         self.answers = asyncio.Event()
         self.transport = RecordingTransport()
-        protocol = gateway_protocol(GatewaySettings.model_validate(settings))
+        protocol = gateway_protocol(gateway_settings)
         self.protocol = protocol(config, uvicorn.Server(config).server_state, {}, asyncio.get_running_loop())
         self.protocol.connection_made(self.transport)
+
+    @property
+    def num_head_bytes(self) -> int:
+        """Bytes of heads that count for this connection."""
+        return self.protocol._place.head_bytes
 
     async def _app(
         self,
