@@ -38,7 +38,8 @@ class ConnectionLimiter:
         """Returns the place of a new connection from an address. It or another one may be closed for that."""
         loop = asyncio.get_running_loop()
         is_proxy = bool(host and self._proxies) and any(ip_address(host) in network for network in self._proxies)
-        admission = self.table.admit(transport, address_group(host), loop.time(), is_proxy=is_proxy)
+        client = host if is_proxy else address_group(host)  # beside a proxy, its network may have clients
+        admission = self.table.admit(transport, client, loop.time(), is_proxy=is_proxy)
         if admission.closed is not None:
             _close(admission.closed, EVICTED)
         if not admission.place.is_open:
