@@ -40,6 +40,7 @@ WAYS = [DIRECTLY, pytest.param(THROUGH_NGINX, marks=NEEDS_NGINX)]
 BY_NGINX = {
     "a URL without an end": 414,
     "larger than any": 413,
+    "endless bodies": 502,
     **dict.fromkeys(
         (
             "fields without an end",
@@ -66,6 +67,8 @@ BY_NGINX = {
 }
 """The status of nginx, by the name of an attack, where it answers by itself: it passes on no head that is broken, and
 none over its buffers. All other attacks get the gateway's answer on both ways.
+
+Only "endless bodies" may get either: while a client sends without a pause, nginx sends on and reads no answer.
 """
 
 
