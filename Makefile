@@ -55,7 +55,7 @@ test-images: $(READY) ## Install the packages of the images in fresh environment
 stress: $(READY) ## Run the long stress tests: 100,000 requests under faults (two minutes)
 	@$(BIN)/pytest -m slow tests/integration/cluster/test_stress.py $(ARGS)
 
-chaos: $(READY) ## Kill, hang and disconnect processes, check every request, and write docs/reliability.md (16 minutes)
+chaos: $(READY) ## Kill, hang and disconnect processes, check every request, and write docs/reliability.md (18 minutes)
 	@$(PYTEST) --dist load --maxschedchunk 1 -m slow tests/chaos -o timeout=900 -v $(or $(ARGS),--document)
 
 soak: $(READY) ## Inject random faults for MINUTES (30), and plot what grows over time

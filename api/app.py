@@ -145,5 +145,7 @@ class FastPathApp:
         send = close_connection(send) if self._state.draining else send
         authenticator = self._state.authenticator
         error = None if authenticator is None else await _authentication_error(Request(scope), authenticator)
+        if error is None and scope["path"].endswith("\n"):  # routes match it: their patterns end in `$`
+            error = await _http_error(Request(scope), HTTPException(404))
         restore_root_path(scope)
         await (error or self._app)(scope, receive, send)

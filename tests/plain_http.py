@@ -21,9 +21,9 @@ def post(url: str, **options: Any) -> httpx.Response:  # noqa: ANN401 - the opti
     return httpx.post(url, verify=NO_TLS, trust_env=False, **options)
 
 
-def client(**options: Any) -> httpx.AsyncClient:  # noqa: ANN401 - the options of httpx
+def client(tls: ssl.SSLContext = NO_TLS, **options: Any) -> httpx.AsyncClient:  # noqa: ANN401 - the options of httpx
     """Returns a client with its own connections."""
-    return httpx.AsyncClient(verify=NO_TLS, trust_env=False, **options)
+    return httpx.AsyncClient(verify=tls, trust_env=False, **options)
 
 
 def blocking_client(**options: Any) -> httpx.Client:  # noqa: ANN401 - the options of httpx

@@ -1,9 +1,8 @@
-"""What attacks on a gateway are made of, and how long other clients wait meanwhile."""
+"""How long other clients wait during an attack on a gateway."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import sys
 from collections.abc import AsyncIterator
@@ -11,28 +10,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from tests.integration.gateway.gateway_cluster import GatewayProcess
+from tests.integration.gateway.http_ways import DIRECTLY
 
 ROOT = Path(__file__).parents[2]
 MIN_PROBES = 100
 """Minimum number of probes: with fewer, the p99 would be the maximum."""
-
-
-async def exchange(gateway: GatewayProcess, parts: AsyncIterator[bytes], source: str = "127.0.0.1") -> bytes:
-    """Sends parts from an address until the gateway answers; returns its answer."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port, local_addr=(source, 0))
-    answer = asyncio.create_task(reader.read(65_536))
-    with contextlib.suppress(OSError):
-        async for part in parts:
-            writer.write(part)
-            await writer.drain()
-            if answer.done():
-                break
-        async with asyncio.timeout(20):
-            await answer
-    writer.transport.abort()
-    with contextlib.suppress(OSError):
-        return await answer
-    return b""
 
 
 @asynccontextmanager
@@ -56,3 +38,8 @@ def p99_of(latencies_s: list[float]) -> float:
     """Returns the 99th percentile of latencies (s), in ms. Raises AssertionError: there are too few of them."""
     assert len(latencies_s) >= MIN_PROBES
     return 1e3 * sorted(latencies_s)[int(0.99 * (len(latencies_s) - 1))]
+
+
+def fault_name(fault: str, way_name: str) -> str:
+    """Returns the name of a fault in the table, with the way over which it comes unless that is direct."""
+    return fault if way_name == DIRECTLY else f"{fault}, {way_name}"

@@ -8,6 +8,8 @@ import pytest
 import pytest_asyncio
 import redis.asyncio
 
+from shared import api_keys
+from shared.connection import QueueConnections
 from tests.chaos.report import FAULT
 from tests.chaos.scenario import Figures, Scenario
 from tests.integration.gateway.gateway_cluster import GatewayCluster
@@ -38,6 +40,16 @@ async def cluster(
     assert proxy.url
     async with Processes(tmp_path_factory.mktemp("cluster")) as processes:
         yield GatewayCluster(processes, redis_url, queue_name)
+
+
+@pytest_asyncio.fixture
+async def api_key(queue: QueueConnections) -> AsyncIterator[str]:
+    """Yields an API key for gateways on the session's Redis."""
+    key, secret = api_keys.new_key(("embed", "jobs"))
+    connection = queue.connection("keys")
+    await api_keys.add(connection, key)
+    yield secret
+    await api_keys.remove(connection, key.key_id)
 
 
 def may_leave_keys(request: pytest.FixtureRequest) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import ssl
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
@@ -41,13 +42,18 @@ async def concurrent_clients(client: Client, clients: int) -> AsyncIterator[list
 
 @asynccontextmanager
 async def load(
-    urls: Sequence[str], clients: int, timeout_s: float = 20.0, headers: Mapping[str, str] | None = None
+    urls: Sequence[str],
+    clients: int,
+    timeout_s: float = 20.0,
+    headers: Mapping[str, str] | None = None,
+    tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[list[Call]]:
     """Runs clients that call the gateways in turn.
 
     `urls` may change meanwhile, like the list of endpoints of a load balancer.
     """
-    async with concurrent_clients(partial(_client, urls, itertools.count(), timeout_s, headers), clients) as calls:
+    options = {"timeout": timeout_s + ANSWER_MARGIN_S, "headers": headers, "tls": tls or plain_http.NO_TLS}
+    async with concurrent_clients(partial(_client, urls, itertools.count(), timeout_s, options), clients) as calls:
         yield calls
 
 
@@ -55,11 +61,11 @@ async def _client(
     urls: Sequence[str],
     numbers: Iterator[int],
     timeout_s: float,
-    headers: Mapping[str, str] | None,
+    options: Mapping[str, Any],
     stop: asyncio.Event,
     calls: list[Call],
 ) -> None:
-    async with plain_http.client(timeout=timeout_s + ANSWER_MARGIN_S, headers=headers) as client:
+    async with plain_http.client(**options) as client:
         while not stop.is_set():
             number = next(numbers)
             text, began = f"text {number}", time.monotonic()

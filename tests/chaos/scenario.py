@@ -26,6 +26,7 @@ from tests.integration.gateway.gateway_cluster import (
     metric_value,
     metrics_url,
 )
+from tests.integration.gateway.http_ways import Way
 from tests.processes import Program
 from tests.waiting import wait_until
 
@@ -111,9 +112,16 @@ class Scenario:
         await wait_until(serve, "the gateways see a worker", timeout_s=20)
 
     @asynccontextmanager
-    async def load(self, clients: int = 32, timeout_s: float = 20.0) -> AsyncIterator[list[Call]]:
-        """Runs clients until the end of the block, which begins when one call per client has ended."""
-        async with load([each.url for each in self.gateways], clients, timeout_s) as calls:
+    async def load(
+        self, clients: int = 32, timeout_s: float = 20.0, way: Way | None = None
+    ) -> AsyncIterator[list[Call]]:
+        """Runs clients until the end of the block, which begins when one call per client has ended.
+
+        They call the gateways in turn, or one of them over `way`.
+        """
+        urls = [each.url for each in self.gateways] if way is None else [way.url]
+        headers, tls = (None, None) if way is None else ({"x-api-key": way.api_key}, way.tls)
+        async with load(urls, clients, timeout_s, headers, tls) as calls:
             await wait_until(lambda: len(calls) >= clients, "the load runs", timeout_s=20)
             yield calls
 

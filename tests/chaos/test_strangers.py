@@ -7,6 +7,7 @@ import contextlib
 import socket
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import psutil
 import pytest
@@ -15,11 +16,12 @@ from api.http.connection_table import MAX_SPARES, max_connections_of
 from shared.connection import QueueConnections
 from shared.settings import QueueSettings
 from tests import plain_http
-from tests.chaos.attack import exchange, p99_of, probe_livez
+from tests.chaos.attack import fault_name, p99_of, probe_livez
 from tests.chaos.load import load
 from tests.chaos.scenario import Scenario, all_correct
 from tests.integration.gateway import few_files
 from tests.integration.gateway.gateway_cluster import GatewayProcess, gateway_of, is_listening
+from tests.integration.gateway.http_ways import BY_NGINX, SETTINGS, THROUGH_NGINX, WAYS, open_way
 from tests.integration.gateway.test_keys import create_key
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.long, pytest.mark.exclusive]
@@ -38,6 +40,10 @@ keep a part. That of 14,000 requests in each of 100 reads would be 3 GB.
 
 MIN_ANSWERED_RATIO = 0.9
 """A client that goes on sending after its refusal is cut off, and may then not see the answer."""
+
+MAX_SENT_BYTES = 300_000
+"""Of one head: beyond 256 KiB after its answer the gateway cuts off who goes on sending, and the answer may be lost."""
+
 MAX_FILES, NUM_STRANGERS = 400, 450
 MAX_OTHER_FILES = 60
 """Maximum files that a gateway has open beside connections of strangers; it has 36."""
@@ -45,42 +51,53 @@ MAX_OTHER_FILES = 60
 MAX_SHARE = 0.5
 """The default of `max_address_ratio`."""
 
-HEAD = b"GET /livez HTTP/1.1\r\nHost: x\r\n"
+HEAD = b"GET /redbatch/livez HTTP/1.1\r\nHost: x\r\n"
 POST = b"POST /embed HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n"
-ENDLESS: dict[str, tuple[bytes, bytes, bytes]] = {
-    "fields without an end": (HEAD, b"a: b\r\n" * 4_000, b"431"),
-    "a value without an end": (HEAD + b"a: ", b"x" * 16_384, b"431"),
-    "a value without an end, in small parts": (HEAD + b"a: ", b"x" * 1_024, b"431"),
-    "a name without an end": (HEAD, b"x" * 16_384, b"431"),
-    "a URL without an end": (b"GET /", b"u" * 2_048, b"414"),
-    "requests without an end in one read": (b"", b"GET / HTTP/1.1\r\n\r\n" * 14_000, b""),
+ENDLESS: dict[str, tuple[bytes, bytes, int | None]] = {
+    "fields without an end": (HEAD, b"a: b\r\n" * 4_000, 431),
+    "a value without an end": (HEAD + b"a: ", b"x" * 16_384, 431),
+    "a value without an end, in small parts": (HEAD + b"a: ", b"x" * 1_024, 431),
+    "a name without an end": (HEAD, b"x" * 16_384, 431),
+    "a URL without an end": (b"GET /redbatch/", b"u" * 2_048, 414),
+    "requests without an end in one read": (b"", b"GET / HTTP/1.1\r\n\r\n" * 14_000, None),
 }
 """By name: how the head begins, what follows again and again, and the status of the answer, if there is one."""
 
 
+@pytest.mark.parametrize("way_name", WAYS)
 @pytest.mark.parametrize("name", ENDLESS)
-async def test_endless_heads(scenario: Scenario, name: str) -> None:
+async def test_endless_heads(scenario: Scenario, api_key: str, tmp_path: Path, name: str, way_name: str) -> None:
     """F21: 100 such attacks at once are refused; memory hardly grows, and other requests are not delayed."""
     begin, part, status = ENDLESS[name]
+    if way_name == THROUGH_NGINX:
+        status = BY_NGINX[name]
 
     async def parts() -> AsyncIterator[bytes]:
         yield begin
-        while True:
+        for _ in range(MAX_SENT_BYTES // len(part)):
             yield part
             await asyncio.sleep(0)
 
-    await scenario.start(gateways=1, workers=1)
-    (gateway,) = scenario.gateways
+    gateway = await scenario.cluster.start_gateway(**SETTINGS)
+    scenario.gateways.append(gateway)
+    await scenario.start_worker()
+    await scenario.wait_until_worker_seen()
     process = psutil.Process(gateway.program.pid)
     answers = list[bytes]()
-    async with scenario.load(clients=8) as calls, probe_livez(gateway) as latencies_s:
+    async with (
+        open_way(way_name, gateway, tmp_path, api_key) as way,
+        scenario.load(clients=8, way=way) as calls,
+        probe_livez(gateway) as latencies_s,
+    ):
         await asyncio.sleep(1)  # until the memory of the load itself grows no more
         before_mb = process.memory_info().rss / 1e6
         until = time.monotonic() + ATTACK_S
         while time.monotonic() < until:
-            answers += await asyncio.gather(*(exchange(gateway, parts(), STRANGER) for _ in range(STRANGERS)))
+            answers += await asyncio.gather(*(way.exchange(parts(), STRANGER) for _ in range(STRANGERS)))
         growth_mb = process.memory_info().rss / 1e6 - before_mb
-    refused = sum(answer[9:12] == status for answer in answers)
+    expected = b"" if status is None else b"%d" % status
+    statuses = [answer[9:12] for answer in answers]
+    refused = statuses.count(expected)
     p99_ms = p99_of(latencies_s)
     found = {
         "attacks": len(answers),
@@ -88,25 +105,35 @@ async def test_endless_heads(scenario: Scenario, name: str) -> None:
         "livez_p99_ms": round(p99_ms),
         "growth_mb": round(growth_mb, 1),
     }
-    verdict = scenario.judge(f"F21 {name}", calls, **found)
-    assert {answer[9:12] for answer in answers} <= {status, b""}
+    verdict = scenario.judge(fault_name(f"F21 {name}", way_name), calls, **found)
+    assert set(statuses) <= {expected, b""}
     assert refused >= MIN_ANSWERED_RATIO * len(answers)
     assert all_correct(verdict)
     assert growth_mb <= MAX_GROWTH_MB
     assert p99_ms <= MAX_P99_MS
 
 
+@pytest.mark.parametrize("way_name", WAYS)
 @pytest.mark.parametrize("sent", [b"", HEAD], ids=["silent", "half a head"])
-async def test_connections_without_a_head(scenario: Scenario, sent: bytes) -> None:
-    """F21: 450 connections without a head to a gateway with 400 descriptors: all other requests are answered."""
-    env = scenario.cluster.env() | few_files.env(MAX_FILES)
+async def test_connections_without_a_head(
+    scenario: Scenario, api_key: str, tmp_path: Path, sent: bytes, way_name: str
+) -> None:
+    """F21: 450 connections without a head to a gateway with 400 descriptors: all other requests are answered.
+
+    nginx has them in its place, and none of them reaches the gateway.
+    """
+    env = scenario.cluster.env(**SETTINGS) | few_files.env(MAX_FILES)
     program = await scenario.cluster.processes.start("gateway", few_files.MODULE, env, is_listening)
     gateway = gateway_of(program)
     scenario.gateways.append(gateway)
     await scenario.start_worker()
     await scenario.wait_until_worker_seen()
-    address = ("127.0.0.1", gateway.port)
-    async with scenario.load(clients=8) as calls, probe_livez(gateway) as latencies_s:
+    async with (
+        open_way(way_name, gateway, tmp_path, api_key) as way,
+        scenario.load(clients=8, way=way) as calls,
+        probe_livez(gateway) as latencies_s,
+    ):
+        address = ("127.0.0.1", way.port)
         with contextlib.ExitStack() as stack:
             for _ in range(NUM_STRANGERS):
                 connection = stack.enter_context(socket.create_connection(address, 10, (STRANGER, 0)))
@@ -119,7 +146,7 @@ async def test_connections_without_a_head(scenario: Scenario, sent: bytes) -> No
             num_files = psutil.Process(program.pid).num_fds()
     kind = "half heads" if sent else "silent connections"
     found = {"connections": NUM_STRANGERS, "files": num_files, "livez_p99_ms": round(p99_of(latencies_s))}
-    verdict = scenario.judge(f"F21 {kind}", calls, **found)
+    verdict = scenario.judge(fault_name(f"F21 {kind}", way_name), calls, **found)
     assert all_correct(verdict)
     assert num_files <= max_connections_of(MAX_FILES, MAX_FILES) * MAX_SHARE + MAX_SPARES + MAX_OTHER_FILES
 

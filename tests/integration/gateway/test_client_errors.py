@@ -147,7 +147,9 @@ def test_another_media_type_is_a_415(served: GatewayProcess, kind: str) -> None:
     assert answer.headers["connection"] == "close", "the gateway waits for the body"
 
 
-@pytest.mark.parametrize("path", ["/x", "/embed/", "/nothing", "/embed/x", "/%00", "/%ff", "/%ed%a0%80", "/..;/a"])
+@pytest.mark.parametrize(
+    "path", ["/x", "/embed/", "/embed%0A", "/jobs%0A", "/embed/x", "/%00", "/%ff", "/%ed%a0%80", "/..;/a"]
+)
 def test_an_unknown_path_is_a_404(served: GatewayProcess, path: str) -> None:
     """Any unknown path gets a 404 with the schema of all errors."""
     answer = plain_http.post(f"{served.url}{path}", json={"text": "a"}, headers={"x-request-id": "r-1"})

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import signal
-import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,11 +14,9 @@ import pytest
 from api.dialects.request import MAX_TIMEOUT_MS
 from api.http.auth import MAX_FAILURES
 from api.settings import GatewaySettings
-from redbatch.up.local_redis import free_port
-from shared.process.parent_death import wrap_command
 from tests import plain_http
 from tests.integration.gateway.gateway_cluster import GatewayCluster, error_of, has_vectors
-from tests.nginx import nginx, write_configuration
+from tests.integration.gateway.http_ways import KEEPS, NEEDS_NGINX, PAGE, Way, documented_block, running_nginx
 from tests.waiting import wait_until
 
 pytestmark = [
@@ -28,37 +24,10 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.leaves_anything,
     pytest.mark.timeout(60),
-    pytest.mark.skipif(nginx() is None, reason="nginx is not installed"),
+    NEEDS_NGINX,
 ]
 
-PAGE = (Path(__file__).parents[3] / "docs" / "behind-a-proxy.md").read_text(encoding="utf-8")
-KEEPS, REMOVES = "proxy_pass http://redbatch;", "proxy_pass http://redbatch/;"
-
-
-def documented_block() -> str:
-    """Returns the block of the page."""
-    (block,) = re.findall(r"^```nginx\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-    assert KEEPS in block
-    return str(block)
-
-
-@asynccontextmanager
-async def running_nginx(folder: Path, ports: list[int], proxy_pass: str = KEEPS) -> AsyncIterator[str]:
-    """Runs nginx with the block, for the gateways on these ports; yields the URL of the prefix."""
-    port = free_port()
-    block = documented_block().replace(KEEPS, proxy_pass).replace("listen 80;", f"listen 127.0.0.1:{port};")
-    for documented, actual in zip(("127.0.0.1:8080", "127.0.0.1:8081"), ports, strict=True):
-        block = block.replace(documented, f"127.0.0.1:{actual}")
-    write_configuration(folder, block)
-    command = [nginx() or "", "-p", str(folder), "-c", str(folder / "nginx.conf")]
-    process = subprocess.Popen(wrap_command(command, signal.SIGKILL))
-    try:
-        await wait_until(lambda: process.poll() is not None or (folder / "nginx.pid").exists(), "nginx runs")
-        assert process.poll() is None
-        yield f"http://127.0.0.1:{port}/redbatch"
-    finally:
-        process.terminate()
-        await asyncio.to_thread(process.wait, 10)
+REMOVES = "proxy_pass http://redbatch/;"
 
 
 @pytest.mark.parametrize("proxy_pass", [KEEPS, REMOVES])
@@ -72,7 +41,9 @@ async def test_gateways_behind_the_documented_nginx(cluster: GatewayCluster, tmp
     await cluster.start_worker()
     for gateway in gateways:
         await wait_until(lambda gateway=gateway: gateway.missing() == [], "a worker is ready")  # type: ignore[misc]
-    async with running_nginx(tmp_path, [each.port for each in gateways], proxy_pass) as url:
+    ports = [each.port for each in gateways]
+    async with running_nginx(tmp_path, ports, {KEEPS: proxy_pass}) as way:
+        url = way.url
         for _ in range(4):
             assert has_vectors(plain_http.post(f"{url}/embed", json={"texts": ["a"]}), ["a"])
         assert all(each.metric("redbatch_requests_total") > 0 for each in gateways)
@@ -102,7 +73,8 @@ async def test_wrong_keys_count_for_the_client_of_nginx(cluster: GatewayCluster,
                 assert answer.status_code == 401
         return False
 
-    async with running_nginx(tmp_path, [gateway.port, gateway.port]) as url:
+    async with running_nginx(tmp_path, [gateway.port, gateway.port]) as way:
+        url = way.url
         assert await is_limited("127.0.0.2", 20 * MAX_FAILURES)
         assert not await is_limited("127.0.0.3", MAX_FAILURES // 2)
         assert await is_limited("127.0.0.2", MAX_FAILURES // 2)
@@ -132,9 +104,9 @@ async def test_headers_pass_and_connections_are_kept(tmp_path: Path) -> None:
         "x-timeout-ms": "1000",
         "x-forwarded-for": "198.51.100.1",
     }
-    async with server, running_nginx(tmp_path, [port, port]) as url, plain_http.client() as client:
+    async with server, running_nginx(tmp_path, [port, port]) as way, plain_http.client() as client:
         for _ in range(4):
-            accepted = await client.get(f"{url}/jobs", headers=sent)
+            accepted = await client.get(f"{way.url}/jobs", headers=sent)
             assert (accepted.status_code, accepted.headers["location"]) == (202, "/redbatch/jobs/1")
     for name in ("prefer", "idempotency-key", "x-timeout-ms"):
         assert all(f"\r\n{name}: {sent[name]}\r\n" in head for head in heads)
@@ -143,10 +115,83 @@ async def test_headers_pass_and_connections_are_kept(tmp_path: Path) -> None:
     assert connections <= 2, "one for each server of the upstream"
 
 
+BEGIN = b"POST /redbatch/embed HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
+REST = b'"text": "a"}'.ljust(99)
+
+
+@asynccontextmanager
+async def unfinished_requests(way: Way, number: int, source: str) -> AsyncIterator[None]:
+    """Sends requests from an address whose bodies do not end until the end of the block."""
+
+    async def parts() -> AsyncIterator[bytes]:
+        yield BEGIN
+        await asyncio.Event().wait()
+
+    requests = [asyncio.create_task(way.exchange(parts(), source)) for _ in range(number)]
+    try:
+        yield
+    finally:
+        for each in requests:
+            each.cancel()
+        await asyncio.gather(*requests, return_exceptions=True)
+
+
+async def answer_to(way: Way, source: str) -> bytes:
+    """Returns the answer to a request from an address."""
+
+    async def parts() -> AsyncIterator[bytes]:
+        yield BEGIN + REST
+
+    return await way.exchange(parts(), source)
+
+
+@pytest.mark.parametrize(
+    ("trusted", "num_served", "code"), [("127.0.0.1", 12, b"no_worker"), ("", 10, b"too_many_connections")]
+)
+async def test_a_trusted_proxy_may_have_all_connections(
+    cluster: GatewayCluster, tmp_path: Path, trusted: str, num_served: int, code: bytes
+) -> None:
+    """The share of an address does not hold for nginx, whose connections are those of many clients, if it is trusted.
+
+    Otherwise the clients of nginx together have the share of one, and further ones are refused.
+    """
+    limits = {"max_connections": 40, "max_address_ratio": 0.25}
+    gateway = await cluster.start_gateway(root_path="/redbatch", trusted_proxies=trusted, **limits)
+    async with running_nginx(tmp_path, [gateway.port] * 2) as way, unfinished_requests(way, 12, "127.0.0.2"):
+        await wait_until(lambda: gateway.metric("redbatch_connections") == num_served, "the share is in use")
+        assert code in await answer_to(way, "127.0.0.3")
+
+
+async def test_nginx_gives_each_client_its_share(cluster: GatewayCluster, tmp_path: Path) -> None:
+    """A client with the maximum of requests gets a 429 from nginx, and another one an answer of the gateway."""
+    gateway = await cluster.start_gateway(root_path="/redbatch", trusted_proxies="127.0.0.1")
+    few = {"limit_conn addresses 4096;": "limit_conn addresses 5;"}
+    async with running_nginx(tmp_path, [gateway.port] * 2, few) as way:
+        async with unfinished_requests(way, 5, "127.0.0.2"):
+            await wait_until(lambda: gateway.metric("redbatch_connections") == 5, "all are passed on")
+            assert (await answer_to(way, "127.0.0.2")).startswith(b"HTTP/1.1 429 ")
+            assert b"no_worker" in await answer_to(way, "127.0.0.3")
+
+        async def is_served() -> bool:
+            return b"no_worker" in await answer_to(way, "127.0.0.2")
+
+        await wait_until(is_served, "requests that have ended do not count")
+
+
 def test_the_times_and_sizes_of_the_block_fit_the_settings() -> None:
-    """The limits of nginx are those of the gateway or above, and it closes idle connections first."""
+    """The limits of nginx are those of the gateway or above, and it closes idle connections first.
+
+    Those of strangers, who have no key, are not above: the time of a head, and the share of an address.
+    """
     block, settings = documented_block(), GatewaySettings()
     values = {name: int(value) for name, value in re.findall(r"(\w+) (\d+)[sm]?;", block)}
     assert values["proxy_read_timeout"] > MAX_TIMEOUT_MS / 1000
     assert values["keepalive_timeout"] < settings.keep_alive_s
     assert values["client_max_body_size"] * 2**20 >= settings.max_job_body_bytes
+    assert values["client_header_timeout"] == settings.head_timeout_s
+    ((number, size),) = re.findall(r"large_client_header_buffers (\d+) (\d+)k;", block)
+    assert int(size) * 2**10 >= max(settings.max_head_bytes, settings.max_url_bytes)
+    assert int(number) >= 2, "a head that is a little too large is refused by the gateway, which says why"
+    share = settings.connection_limits(settings.max_connections).max_per_address
+    assert values["addresses"] == share
+    assert f"{share:,} is the share" in PAGE

@@ -1,27 +1,41 @@
-"""Which connections a gateway closes: those of a client, and not those of a proxy beside it."""
+"""Whose connections count together: those of a client, and those of a proxy, behind which there are many clients."""
 
 from __future__ import annotations
 
-import ipaddress
-
-import pytest
+import asyncio
 
 from api.http.connection_limiter import ConnectionLimiter
-from api.settings_groups import ConnectionLimits
+from api.settings import GatewaySettings
 from tests.unit.api.http.connection_under_test import RecordingTransport
 
-LIMITS = ConnectionLimits(max_connections=10, max_per_address=1, max_heads_bytes=20_000, head_timeout_s=10.0)
-PROXY = "fd00::1"
+SETTINGS = GatewaySettings(trusted_proxies="2001:db8::1,10.0.0.1", max_address_ratio=0.25)
+MAX_CONNECTIONS, MAX_PER_ADDRESS = 16, 4
+PROXY, NEIGHBOUR = "2001:db8::1", "2001:db8::2"
 
 
-@pytest.mark.parametrize("hosts", [[PROXY, PROXY, "fd00::2"], ["fd00::2", PROXY, PROXY]])
-async def test_a_proxy_shares_no_maximum_with_its_network(hosts: list[str]) -> None:
-    """A trusted proxy has all connections, and clients in its /64 their share, whichever comes first."""
-    limiter = ConnectionLimiter(LIMITS, [str(ipaddress.ip_network(PROXY))])
-    transports = [RecordingTransport() for _ in hosts]
-    places = [limiter.admit(each, host) for each, host in zip(transports, hosts, strict=True)]
-    assert [each.calls for each in transports] == [[], [], []]
-    newer = limiter.admit(RecordingTransport(), "fd00::3")
-    assert [each.calls for each in transports] == [["aborted"] if host != PROXY else [] for host in hosts]
-    for place in (*places, newer):
-        limiter.remove(place)
+def num_open(*hosts: str) -> list[int]:
+    """Returns how many connections of each address are open after they were opened in this order."""
+
+    async def connect() -> list[int]:
+        limiter = ConnectionLimiter(SETTINGS.connection_limits(MAX_CONNECTIONS), SETTINGS.trusted_networks)
+        transports = [(host, RecordingTransport()) for host in hosts]
+        for host, transport in transports:
+            limiter.admit(transport, host)
+        opened = [host for host, transport in transports if "aborted" not in transport.calls]
+        return [opened.count(host) for host in dict.fromkeys(hosts)]
+
+    return asyncio.run(connect())
+
+
+def test_a_proxy_has_no_share() -> None:
+    """A proxy may have all connections, in IPv4 too where the socket is of IPv6; another address has its share."""
+    for proxy in (PROXY, "10.0.0.1", "::ffff:10.0.0.1"):
+        assert num_open(*[proxy] * MAX_CONNECTIONS) == [MAX_CONNECTIONS]
+    assert num_open(*["10.0.0.2"] * MAX_CONNECTIONS) == [MAX_PER_ADDRESS]
+
+
+def test_a_proxy_shares_nothing_with_its_network() -> None:
+    """Other addresses of the proxy's /64 network take nothing of its connections, and have their share, not all."""
+    assert num_open(NEIGHBOUR, *[PROXY] * 10) == [1, 10]
+    assert num_open(PROXY, *[NEIGHBOUR] * 10) == [1, MAX_PER_ADDRESS]
+    assert num_open(*["2001:db8::3"] * 2, *[NEIGHBOUR] * 10) == [0, MAX_PER_ADDRESS], "they are one client"
