@@ -6,12 +6,13 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
+from httptools import HttpParserError, HttpParserUpgrade
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from api.http.client_connection import CLIENT, ClientConnection
 from api.http.head_refusal import HeadRefusal
 from api.http.probes_only import ProbesOnlyApp
-from shared.errors import HeadTooLargeError, RequestError, UrlTooLongError
+from shared.errors import HeadTooLargeError, InvalidRequestError, RequestError, UrlTooLongError
 from shared.process.limited_log import LimitedLog
 
 if TYPE_CHECKING:
@@ -52,6 +53,9 @@ class GatewayProtocol(HttpToolsProtocol):
         self._max_url_bytes = head_limits.max_url_bytes
         self._head_bytes = 0  # received since the last part of a body, or since a message was complete
         self._head_error: RequestError | None = None
+        self._in_body = False  # between the head of a request and the end of its body
+        self._num_trailer_fields = 0
+        self._previous: RequestResponseCycle | None = None  # of the request before, while a body arrives
         self._refusal: HeadRefusal | None = None
         self._limiter = limiter
         self._place: Place[asyncio.Transport]
@@ -81,7 +85,7 @@ class GatewayProtocol(HttpToolsProtocol):
             self._head_bytes -= len(data)
             self._receive_in_pieces(data)
         else:
-            super().data_received(data)
+            self._parse(data)
         if self._head_bytes != self._place.head_bytes and self._refusal is None:
             has_room = self._limiter.update_head(self._place, self._head_bytes)
             if not has_room:
@@ -101,13 +105,36 @@ class GatewayProtocol(HttpToolsProtocol):
                 continue
             piece, rest = rest[:room], rest[room:]
             self._head_bytes += len(piece)
-            super().data_received(piece)  # type: ignore[arg-type]  # the parser takes any buffer
+            self._parse(piece)
+
+    def _parse(self, data: bytes | memoryview) -> None:
+        """Does what uvicorn's `data_received` does, but serves a request for another protocol in this one.
+
+        The parser takes its head for the end of HTTP: what follows would be lost, or a body be read as a request. So
+        the head is parsed again without the field Upgrade, which a server may ignore (RFC 9110, 7.8).
+        """
+        self._unset_keepalive_if_required()
+        while True:
+            try:
+                self.parser.feed_data(data)
+            except HttpParserUpgrade as upgrade:
+                data = self._head_without_upgrade() + bytes(data[upgrade.args[0] :])
+            except HttpParserError:
+                self.send_400_response("Invalid HTTP request received.")
+                return
+            else:
+                return
+
+    def _head_without_upgrade(self) -> bytes:
+        """Returns the head that has arrived, as far as it matters: without Upgrade, and with names in lower case."""
+        first = b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())
+        fields = [b"%b: %b" % field for field in self.headers if field[0] != b"upgrade"]
+        return b"\r\n".join([first, *fields, b"", b""])
 
     def _refuse(self, error: RequestError) -> None:
-        """Refuses a head and closes the connection; without an answer if that to another request is due before."""
+        """Refuses a head and closes the connection; without an answer if that would seem to be another request's."""
         self._head_bytes = self._max_head_bytes  # so that what follows is dropped
-        cycle: RequestResponseCycle | None = self.cycle  # None before the first request
-        if cycle is not None and not cycle.response_complete:
+        if self._in_body or not self._has_answered_all:
             self.transport.close()
         else:
             self._refusal = HeadRefusal(self.transport, error, self.client[0] if self.client else "")
@@ -123,10 +150,23 @@ class GatewayProtocol(HttpToolsProtocol):
             return
         details = {"message": msg, "client": self.client[0] if self.client else ""}
         limited_log.write(logging.INFO, "request refused", lambda: details, status=400, code="invalid_http")
-        super().send_400_response(msg)
+        if self._in_body and self.pipeline:  # its turn never comes
+            self.pipeline.popleft()
+            self._in_body, self.cycle = False, self._previous  # type: ignore[assignment]  # never None then
+        if self.cycle.response_started if self._in_body else not self._has_answered_all:
+            self.shutdown()  # after the answer that is due: the client would take this one for it
+        else:
+            super().send_400_response(msg)
+
+    @property
+    def _has_answered_all(self) -> bool:
+        """Whether all requests whose heads have arrived are answered."""
+        cycle: RequestResponseCycle | None = self.cycle  # the last one's; None before the first
+        return cycle is None or cycle.response_complete
 
     def on_message_begin(self) -> None:
         """A request begins."""
+        self._in_body, self._num_trailer_fields = False, 0
         super().on_message_begin()
         self.scope["state"][CLIENT] = self._client
 
@@ -139,10 +179,13 @@ class GatewayProtocol(HttpToolsProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header field has arrived. Does what uvicorn's does: a call of that for each field takes as long as both."""
-        if len(self.headers) >= self._max_fields:
+        if len(self.headers) + self._num_trailer_fields >= self._max_fields:
             message = f"A request may have at most {self._max_fields} header fields (max_head_fields)."
             self._head_error = HeadTooLargeError(message)
             raise self._head_error
+        if self._in_body:  # fields of a trailer are no headers (RFC 9110, 6.5.1): nothing here reads them
+            self._num_trailer_fields += 1
+            return
         name = name.lower()
         if name == b"expect" and value.lower() == b"100-continue":
             self.expect_100_continue = True
@@ -150,7 +193,13 @@ class GatewayProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """A head has arrived."""
+        if self.parser.should_upgrade():
+            if self.parser.get_method() == b"CONNECT":
+                raise InvalidRequestError("CONNECT: there is no tunnel here.")
+            return  # see _parse
+        self._previous = self.cycle
         super().on_headers_complete()
+        self._in_body = True
         self._limiter.table.start_request(self._place)
 
     def on_body(self, body: bytes) -> None:
@@ -163,7 +212,9 @@ class GatewayProtocol(HttpToolsProtocol):
 
         But at most one more request is read while one is being answered, so that a client cannot fill the memory.
         """
-        self._head_bytes = 0
+        if not self._in_body:  # see _parse
+            return
+        self._head_bytes, self._in_body, self._previous = 0, False, None
         super().on_message_complete()
         self.scope["state"][BODY_COMPLETE] = True
         if len(self.pipeline) <= 1:
