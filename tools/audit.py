@@ -1,6 +1,7 @@
 """Compares the lock files with the known vulnerabilities of PyPI: `make audit`.
 
-Exits with 0 if none is known for any package, with 1 if some are, and with 2 if that could not be found out.
+Exits with 0 if none is known for any package, with 1 if some are, and with 2 if that could not be found out: pip-audit
+itself exits with 0 where it could look up nothing, as behind a mirror that serves packages only.
 """
 
 from __future__ import annotations

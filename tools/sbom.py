@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -37,7 +38,8 @@ def write_sbom(image: str, tool: Path = TOOL, folder: Path = FOLDER) -> Path:
     options = ["--pyproject", "pyproject.toml", "--mc-type", "application", "--output-reproducible", "--validate"]
     form = ["--output-format", "JSON", "--spec-version", SPEC_VERSION, "--output-file", str(path)]
     command = [str(tool), "requirements", *options, *form, "-"]
-    subprocess.run(command, input=requirements_of(image), text=True, check=True, cwd=ROOT)
+    environment = os.environ | {"PYTHONWARNINGS": "ignore"}  # lock files do not say which package needs which
+    subprocess.run(command, input=requirements_of(image), text=True, check=True, cwd=ROOT, env=environment)
     return path
 
 

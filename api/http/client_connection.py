@@ -13,10 +13,16 @@ CLIENT = "client"
 
 
 class ClientConnection:
-    """The client's side of a connection. `gone` is True once it has closed the connection."""
+    """The client's side of a connection.
+
+    Attributes:
+        gone: True once the client has closed the connection.
+        transport: of the connection, while it is open.
+    """
 
     def __init__(self) -> None:
         self.gone = False
+        self.transport: asyncio.Transport | None = None
         self._watching: asyncio.Task[Any] | None = None
 
     def watch(self) -> None:
@@ -27,9 +33,14 @@ class ClientConnection:
         """Stops watching: the task is not cancelled any more."""
         self._watching = None
 
+    def cut_off(self) -> None:
+        """Closes the connection at once, in the middle of an answer that cannot be completed."""
+        if self.transport is not None:
+            self.transport.abort()
+
     def leave(self) -> None:
         """Marks the client as gone and cancels the task that watches it."""
-        self.gone = True
+        self.gone, self.transport = True, None
         if self._watching is not None:
             self._watching.cancel()
 

@@ -66,6 +66,7 @@ class GatewayProtocol(HttpToolsProtocol):
         """A client has connected."""
         super().connection_made(transport)
         self.transport = self._transport = CoalescingTransport(transport, self.loop)  # type: ignore[assignment]
+        self._client.transport = transport
         self._place = self._limiter.admit(transport, self.client[0] if self.client else "")
         if self._place.is_spare:
             self.app = ProbesOnlyApp(self.app)

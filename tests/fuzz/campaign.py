@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
-from hypothesis.database import DirectoryBasedExampleDatabase, ExampleDatabase
+from hypothesis.database import DirectoryBasedExampleDatabase
 
 from tests.fuzz.exchange import Exchange
 from tests.fuzz.fuzzed_cluster import FuzzedCluster
@@ -20,7 +20,7 @@ MAX_OPEN = 12
 """Maximum number of connections that are open at a time."""
 
 ROUND = 500
-"""Examples of Hypothesis in a round: it remembers all of these, so one long round would take gigabytes."""
+"""Maximum examples of Hypothesis in a round: it remembers all of these, so one long round would take gigabytes."""
 
 WARM_UP = 3_000
 """Cases after which memory is measured for the first time: caches and pools are full by then."""
@@ -63,25 +63,30 @@ def run_campaign(
         num_cases: minimum number of cases.
         shows: called after each round.
         first_seed: of the first round, the next ones have the numbers after it; None: a random one for each.
-        keeps_failures: whether a failing example is stored in .hypothesis, and tried first by the next run.
+        keeps_failures: whether a failing example is made small, and stored in .hypothesis for the next run.
 
     Raises:
-        AssertionError: a case fails, memory has grown, or connections stay open. Hypothesis has made the case as small
-            as it can, and prints it.
+        AssertionError: a case fails, and its smallest form is printed; memory has grown; or connections stay open.
     """
     tally = Tally()
     first_bytes: dict[str, int] = {}
-    database = DirectoryBasedExampleDatabase(".hypothesis/examples") if keeps_failures else None
+    options = settings(
+        max_examples=min(ROUND, max(1, num_cases // 20)),
+        deadline=None,
+        database=DirectoryBasedExampleDatabase(".hypothesis/examples") if keeps_failures else None,
+        suppress_health_check=list(HealthCheck),
+        phases=(Phase.reuse, Phase.generate, Phase.shrink) if keeps_failures else (Phase.generate,),
+    )
     number = 0
     while tally.num_cases < num_cases:
         cluster.create_job()
-        test = _round(cluster, tally, database)
+        test = _round(cluster, tally, options)
         (test if first_seed is None else seed(first_seed + number)(test))()
         number += 1
         if tally.num_cases >= min(WARM_UP, num_cases // 3) and not first_bytes:
             first_bytes = cluster.memory_bytes()
         shows(tally)
-    cluster.wait_until_idle()
+    cluster.check_idle()
     cluster.check()
     last_bytes = cluster.memory_bytes()
     tally.growth_bytes = {name: last_bytes[name] - size for name, size in first_bytes.items()}
@@ -90,14 +95,8 @@ def run_campaign(
     return tally
 
 
-def _round(cluster: FuzzedCluster, tally: Tally, database: ExampleDatabase | None) -> Callable[[], None]:
-    @settings(
-        max_examples=ROUND,
-        deadline=None,
-        database=database,
-        suppress_health_check=list(HealthCheck),
-        phases=(Phase.reuse, Phase.generate, Phase.shrink),
-    )
+def _round(cluster: FuzzedCluster, tally: Tally, options: settings) -> Callable[[], None]:
+    @options
     @given(batch=st.lists(cases(), min_size=1, max_size=MAX_OPEN))
     def each_answer_is_right(batch: list[Case]) -> None:
         exchanges = [Exchange(case, {JOB: cluster.job}) for case in batch]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from tests.fuzz.answers import Answer, AnswerReader, MalformedAnswerError
 from tests.fuzz.framing import End, Framing, read_stream
 from tests.fuzz.grammar import Case
-from tests.fuzz.judge import WrongAnswerError, check_answers, check_complete
+from tests.fuzz.judge import SENTINEL_ID, WrongAnswerError, check_answers, check_complete
 
 ANSWER_S = 30.0
 """Maximum time for an answer: far more than any takes, because a busy machine is no fault."""
@@ -18,7 +18,6 @@ ANSWER_S = 30.0
 QUIET_S = 0.05
 """How long to wait for what must not come."""
 
-SENTINEL_ID = b"sentinel"
 SENTINEL = b"GET /sentinel HTTP/1.1\r\nHost: x\r\nX-Request-Id: %b\r\n\r\n" % SENTINEL_ID
 """Follows a case that ends after a request: its answer shows that there was exactly one for each request before.
 

@@ -16,8 +16,8 @@ from api.http.protocol import GatewayProtocol
 
 MODULE = "tests.fuzz.faulty_gateway"
 VARIABLE = "FUZZ_FAULT"
-BYTE = b"\x00"
-LEAK_BYTES = 2**16
+BYTE = b"\\"
+LEAK_BYTES = 2**19
 
 _leaked: list[bytes] = []
 

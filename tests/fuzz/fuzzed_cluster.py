@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
@@ -19,7 +20,7 @@ from tests.servers import Server
 from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
-READY_S = 30.0
+READY_S, STOP_S, IDLE_S = 30.0, 40.0, 3.0
 QUEUE = "null"
 SETTINGS = {
     "all_queues": True,
@@ -42,6 +43,10 @@ SERIOUS = ("error", "critical")
 
 class FaultLoggedError(AssertionError):
     """A process has logged an error, or a traceback."""
+
+
+class OpenConnectionsError(AssertionError):
+    """Connections stay open although all clients have left."""
 
 
 class FuzzedCluster:
@@ -83,7 +88,9 @@ class FuzzedCluster:
 
     def start_gateway(self, module: str = "api", **variables: str) -> None:
         """Replaces the gateway by another one: `python -m module`, with these additional environment variables."""
+        self._runner.run(self.gateway.program.stop(STOP_S))
         self._runner.run(self._start_gateway(module, variables))
+        list(self.logged_faults())  # of the gateway before
 
     def create_job(self) -> None:
         """Creates a job, whose id is then `job`: the one before is deleted after a while."""
@@ -116,14 +123,13 @@ class FuzzedCluster:
             found |= {f"{worker.name}-{n}": each.memory_info().rss for n, each in enumerate(worker.session())}
         return found
 
-    def num_connections(self) -> int:
-        """Returns how many connections of clients the gateway counts."""
-        return int(self.gateway.metric("redbatch_connections"))
-
-    def wait_until_idle(self) -> None:
-        """Waits until no connection is open. Raises AssertionError: some stay open."""
-        condition = wait_until(lambda: self.num_connections() == 0, lambda: f"{self.num_connections()} connections")
-        self._runner.run(condition)
+    def check_idle(self) -> None:
+        """Raises OpenConnectionsError: connections stay open although all clients have left."""
+        until = time.monotonic() + IDLE_S
+        while num_connections := int(self.gateway.metric("redbatch_connections")):
+            if time.monotonic() > until:
+                raise OpenConnectionsError(f"{num_connections} connections stay open")
+            time.sleep(0.02)
 
     async def _start(self) -> None:
         function = {"model": "tests.fuzz.echo_function:TypeNames", "queue": routes.FUNCTION}

@@ -6,7 +6,7 @@ import pytest
 
 from tests.fuzz.answers import Answer, AnswerReader, MalformedAnswerError
 from tests.fuzz.framing import End, Framing, read_stream
-from tests.fuzz.judge import WrongAnswerError, check_answers, check_complete
+from tests.fuzz.judge import SENTINEL_ID, WrongAnswerError, check_answers, check_complete
 
 GET = b"GET /a HTTP/1.1\r\nHost: x\r\n"
 POST = b"POST /a HTTP/1.1\r\nHost: x\r\nX-Request-Id: p\r\n"
@@ -109,7 +109,7 @@ WRONG = {
     "an error without an id": (ONE, [Answer(404, {b"content-type": b"application/json"}, b"{}", 0)]),
     "an unwanted continue": (ONE, [answer(continues=1)]),
     "two answers to what is no request": (BROKEN, [answer(400, closes=True), answer()]),
-    "an open connection after what is no request": (BROKEN, [answer(400)]),
+    "a request after what is no request": (BROKEN, [answer(request_id=SENTINEL_ID)]),
     "two answers to half a request": (CUT_OFF, [answer(404), answer(400)]),
     "an answer after the last one": (read_stream((POST + b"\r\n") * 2), [answer(400, closes=True), answer()]),
 }

@@ -11,15 +11,18 @@ from collections.abc import Iterator
 import pytest
 
 from tests.fuzz import faulty_gateway
-from tests.fuzz.answers import MalformedAnswerError
 from tests.fuzz.campaign import GrowthError, run_campaign
-from tests.fuzz.fuzzed_cluster import FaultLoggedError, FuzzedCluster
+from tests.fuzz.fuzzed_cluster import FaultLoggedError, FuzzedCluster, OpenConnectionsError
 from tests.fuzz.judge import WrongAnswerError
 
-pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.redis,
+    pytest.mark.slow,
+    pytest.mark.timeout(600),
+    pytest.mark.filterwarnings("ignore:Generating overly large repr"),  # of bodies, unless Hypothesis makes them small
+]
 
 NUM_CASES = 12_000
-NUM_FAULT_CASES = 6_000
 SEED = 1
 USUAL_STATUSES = {200, 202, 400, 404, 405, 413, 414, 415, 422, 431}
 
@@ -40,22 +43,22 @@ def test_no_bytes_harm_a_gateway(cluster: FuzzedCluster) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "error"),
+    ("fault", "error", "num_cases"),
     [
-        ("raises", WrongAnswerError),
-        ("logs", FaultLoggedError),
-        ("crashes", FaultLoggedError),
-        ("leaks", GrowthError),
-        ("reads leniently", WrongAnswerError),
-        ("forgets connections", AssertionError),
+        ("raises", WrongAnswerError, 6_000),
+        ("logs", FaultLoggedError, 6_000),
+        ("crashes", FaultLoggedError, 6_000),
+        ("reads leniently", WrongAnswerError, 6_000),
+        ("leaks", GrowthError, 3_000),
+        ("forgets connections", OpenConnectionsError, 100),
     ],
 )
-def test_a_campaign_finds_a_fault(cluster: FuzzedCluster, fault: str, error: type[AssertionError]) -> None:
+def test_a_campaign_finds_a_fault(
+    cluster: FuzzedCluster, fault: str, error: type[AssertionError], num_cases: int
+) -> None:
     """A gateway that is made to fail is found out, by what it is meant to be found by."""
     cluster.start_gateway(faulty_gateway.MODULE, **{faulty_gateway.VARIABLE: fault})
     with pytest.raises((error, BaseExceptionGroup)) as raised:
-        run_campaign(cluster, NUM_FAULT_CASES, first_seed=SEED, keeps_failures=False)
+        run_campaign(cluster, num_cases, first_seed=SEED, keeps_failures=False)
     found = raised.value.exceptions if isinstance(raised.value, BaseExceptionGroup) else [raised.value]
-    assert any(isinstance(each, error) for each in found)
-    assert not any(isinstance(each, MalformedAnswerError) for each in found)
-    list(cluster.logged_faults())  # which the next test is not to find
+    assert any(isinstance(each, error) for each in found), found
