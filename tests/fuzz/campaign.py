@@ -69,14 +69,8 @@ def run_campaign(
         AssertionError: a case fails, and its smallest form is printed; memory has grown; or connections stay open.
     """
     tally = Tally()
+    options = _options(num_cases, keeps_failures=keeps_failures)
     first_bytes: dict[str, int] = {}
-    options = settings(
-        max_examples=min(ROUND, max(1, num_cases // 20)),
-        deadline=None,
-        database=DirectoryBasedExampleDatabase(".hypothesis/examples") if keeps_failures else None,
-        suppress_health_check=list(HealthCheck),
-        phases=(Phase.reuse, Phase.generate, Phase.shrink) if keeps_failures else (Phase.generate,),
-    )
     number = 0
     while tally.num_cases < num_cases:
         cluster.create_job()
@@ -93,6 +87,16 @@ def run_campaign(
     if max(tally.growth_bytes.values()) > MAX_GROWTH_BYTES:
         raise GrowthError(f"{tally.num_cases} cases: memory has grown by {tally.growth_bytes} bytes")
     return tally
+
+
+def _options(num_cases: int, *, keeps_failures: bool) -> settings:
+    return settings(
+        max_examples=min(ROUND, max(1, num_cases // 20)),
+        deadline=None,
+        database=DirectoryBasedExampleDatabase(".hypothesis/examples") if keeps_failures else None,
+        suppress_health_check=list(HealthCheck),
+        phases=(Phase.reuse, Phase.generate, Phase.shrink) if keeps_failures else (Phase.generate,),
+    )
 
 
 def _round(cluster: FuzzedCluster, tally: Tally, options: settings) -> Callable[[], None]:

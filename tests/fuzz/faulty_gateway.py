@@ -66,7 +66,7 @@ def _read_leniently() -> None:
 
 
 def _forget_connections() -> None:
-    ConnectionLimiter.remove = lambda *_args: None  # type: ignore[assignment, method-assign]
+    ConnectionLimiter.remove = lambda *_args: None  # type: ignore[method-assign]
 
 
 FAULTS: Mapping[str, Callable[[], None]] = {
