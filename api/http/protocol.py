@@ -55,6 +55,7 @@ class GatewayProtocol(HttpToolsProtocol):
         self._head_error: RequestError | None = None
         self._in_body = False  # between the head of a request and the end of its body
         self._num_trailer_fields = 0
+        self._is_ending = False  # once what has arrived is no request, and an answer is due before the end
         self._previous: RequestResponseCycle | None = None  # of the request before, while a body arrives
         self._refusal: HeadRefusal | None = None
         self._limiter = limiter
@@ -81,6 +82,8 @@ class GatewayProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes have arrived. Those of an unfinished head are counted, whatever the parser has made of them."""
+        if self._is_ending:
+            return
         self._head_bytes += len(data)
         if self._head_bytes > self._max_head_bytes:
             self._head_bytes -= len(data)
@@ -155,6 +158,7 @@ class GatewayProtocol(HttpToolsProtocol):
             self.pipeline.popleft()
             self._in_body, self.cycle = False, self._previous  # type: ignore[assignment]  # never None then
         if self.cycle.response_started if self._in_body else not self._has_answered_all:
+            self._is_ending = True
             self.shutdown()  # after the answer that is due: the client would take this one for it
         else:
             super().send_400_response(msg)

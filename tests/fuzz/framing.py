@@ -135,7 +135,8 @@ def _read_head(data: bytes) -> _Head:
     ids = fields.get(b"x-request-id", [])
     expects = b"100-continue" in [each.lower() for each in fields.get(b"expect", [])]
     is_plain = line[1] in METHODS and bool(_PLAIN_PATH.fullmatch(line[2])) and len(data) <= MAX_PLAIN_BYTES
-    is_plain = is_plain and len(lines) <= MAX_PLAIN_FIELDS and b"upgrade" not in fields
+    is_plain = is_plain and len(lines) <= MAX_PLAIN_FIELDS
+    is_plain = is_plain and fields.get(b"transfer-encoding", [b"chunked"]) == [b"chunked"]
     return _Head(Request(line[1], tuple(ids), expects, is_plain), fields, line[3] == b"0")
 
 
