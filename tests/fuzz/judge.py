@@ -15,6 +15,9 @@ UNREAD = (414, 431)
 SENTINEL_ID = b"sentinel"
 """The id of the request that follows all bytes of a case."""
 
+UNPARSED = b"Invalid HTTP request received."
+"""The body of the error for bytes that are no HTTP."""
+
 PLAIN = b"text/plain"
 """The media type of the errors that have no id: the bytes were no HTTP, or the range of a static file is malformed."""
 
@@ -47,6 +50,8 @@ def check_answers(framing: Framing, answers: Sequence[Answer], *, names_timeout:
             raise WrongAnswerError(f"answer {index} is a server error: {answer}")
         if answer.closes and index < len(answers) - 1:
             raise WrongAnswerError(f"answer {index} closes the connection, and another follows")
+        if answer.body == UNPARSED and index < num_requests and framing.requests[index].is_plain:
+            raise WrongAnswerError(f"answer {index} is the error of what follows its request")
         _check_identity(index, request, answer)
     if framing.end is End.BROKEN and any(each.fields.get(b"x-request-id") == SENTINEL_ID for each in answers):
         raise WrongAnswerError("a request is answered that follows bytes which are no clear request")

@@ -6,7 +6,7 @@ import pytest
 
 from tests.fuzz.answers import Answer, AnswerReader, MalformedAnswerError
 from tests.fuzz.framing import End, Framing, read_stream
-from tests.fuzz.judge import SENTINEL_ID, WrongAnswerError, check_answers, check_complete
+from tests.fuzz.judge import SENTINEL_ID, UNPARSED, WrongAnswerError, check_answers, check_complete
 
 GET = b"GET /a HTTP/1.1\r\nHost: x\r\n"
 POST = b"POST /a HTTP/1.1\r\nHost: x\r\nX-Request-Id: p\r\n"
@@ -15,6 +15,7 @@ CHUNKED = POST + b"Transfer-Encoding: chunked\r\n\r\n"
 STREAMS = {
     b"": (0, End.CLEAN),
     b"\r\n\r\n" + GET + b"\r\n": (1, End.CLEAN),
+    GET.replace(b" ", b"  ", 1) + b"\r\n": (1, End.CLEAN),
     GET + b"\r\n" + POST + b"Content-Length: 2\r\n\r\nab": (2, End.CLEAN),
     POST + b"Content-Length: 3\r\n\r\nab": (0, End.PARTIAL),
     GET + b"Connection: a, close\r\n\r\n" + GET + b"\r\n": (1, End.CLOSED),
@@ -111,6 +112,7 @@ WRONG = {
     "two answers to what is no request": (BROKEN, [answer(400, closes=True), answer()]),
     "a request after what is no request": (BROKEN, [answer(request_id=SENTINEL_ID)]),
     "two answers to half a request": (CUT_OFF, [answer(404), answer(400)]),
+    "the error of what follows": (ONE, [Answer(400, {b"connection": b"close"}, UNPARSED, 0)]),
     "an answer after the last one": (read_stream((POST + b"\r\n") * 2), [answer(400, closes=True), answer()]),
 }
 
