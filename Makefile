@@ -7,6 +7,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 READY_RUN := .venv/.ready-run
 PIP_TOOLS := pip-tools==7.6.2
+AUDIT_TOOLS := pip-audit==2.10.1 cyclonedx-bom==7.5.0
 
 # If PYTHON is given, only that one is tried; the default has an alternative.
 CANDIDATES := $(if $(filter file,$(origin PYTHON)),$(PYTHON) python3,$(PYTHON))
@@ -19,7 +20,7 @@ JOBS ?= $(shell echo $$(($$(nproc 2>/dev/null || echo 2) + 1)))
 PYTEST = $(BIN)/pytest -n $(JOBS) --maxprocesses 4 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run docs manifests test test-long test-images stress chaos soak bench bench-peers bench-overload bench-cache bench-jobs bench-embed bench-gpu bench-simulation bench-autoscaling bench-sweep recording test-redis7 test-frameworks check fmt lock clean FORCE
+.PHONY: help setup run docs manifests test test-long test-images stress chaos soak bench bench-peers bench-overload bench-cache bench-jobs bench-embed bench-gpu bench-simulation bench-autoscaling bench-sweep recording test-redis7 test-frameworks fuzz check fmt lock audit sbom clean FORCE
 
 help: ## List the targets (this page)
 	@printf 'Redbatch: a dynamic-batching cluster for embedding models, on Redis.\n\n'
@@ -109,6 +110,9 @@ test-redis7: $(READY) ## Run the tests that use Redis with the redis-server (7 o
 test-frameworks: $(READY) ## Run LangChain and LlamaIndex against a gateway, in a separate environment
 	@$(BIN)/pytest -m frameworks tests/integration/clients $(ARGS)
 
+fuzz: $(READY) ## Send CASES (1,000,000) generated streams of bytes to a gateway; check answers, logs and memory (half an hour)
+	@exec $(BIN)/python -m tests.fuzz --cases $(or $(CASES),1000000) $(ARGS)
+
 check: $(READY) ## Check format, lint, types, import rules and language
 	@echo 'Format (ruff) ...'
 	@$(BIN)/ruff format --check
@@ -130,9 +134,22 @@ lock: $(READY) ## Update the lock files from pyproject.toml (pins that still fit
 	    echo 'Installing $(PIP_TOOLS) ...'; $(PIP) install '$(PIP_TOOLS)'; fi
 	@PATH="$(CURDIR)/$(BIN):$$PATH" requirements/lock.sh
 
+# Their tools need other versions of packages than the lock files have, hence the separate environment.
+AUDIT_READY := .audit/.ready
+
+$(AUDIT_READY): Makefile | $(READY)
+	@echo 'Installing $(AUDIT_TOOLS) in .audit ...'
+	@rm -rf .audit && $(BIN)/python -m venv .audit && .audit/bin/python -m pip --quiet --disable-pip-version-check --no-input install $(AUDIT_TOOLS) && touch $@
+
+audit: $(AUDIT_READY) ## Compare the lock files with the known vulnerabilities of PyPI; needs the JSON API of pypi.org
+	@$(BIN)/python -m tools.audit
+
+sbom: $(AUDIT_READY) ## Write dist/sbom: what Python packages each image contains (CycloneDX)
+	@$(BIN)/python -m tools.sbom
+
 clean: ## Remove the environment and the files that tools create
-	@echo 'Removing .venv, .bench, caches and reports ...'
-	@rm -rf .venv .bench .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .infinity_cache .coverage .coverage.* htmlcov dist
+	@echo 'Removing .venv, .audit, .bench, caches and reports ...'
+	@rm -rf .venv .audit .bench .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .infinity_cache .coverage .coverage.* htmlcov dist
 	@find . -name .git -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +
 
 # FORCE: the environment was moved, or its Python no longer exists.

@@ -13,5 +13,6 @@
 - request_log: the log lines of requests.
 - root_path: the prefix under which a proxy serves the gateway.
 - protocol: the connection, as a uvicorn protocol.
+- streamed_answer: answers that are read from Redis while they are sent.
 - request_id: the id of a request, in its answer and in the logs.
 """

@@ -20,11 +20,13 @@ class ClientConnection:
         gone: True once the client has closed the connection.
         give_way: called when an answer is written while the rest of its request still arrives: from then on, the
             connection may be closed for another one.
+        transport: of the connection, while it is open.
     """
 
     def __init__(self) -> None:
         self.gone = False
         self.give_way: Callable[[], None] = lambda: None
+        self.transport: asyncio.Transport | None = None
         self._watching: asyncio.Task[Any] | None = None
 
     def watch(self) -> None:
@@ -35,9 +37,14 @@ class ClientConnection:
         """Stops watching: the task is not cancelled any more."""
         self._watching = None
 
+    def cut_off(self) -> None:
+        """Closes the connection at once, in the middle of an answer that cannot be completed."""
+        if self.transport is not None:
+            self.transport.abort()
+
     def leave(self) -> None:
         """Marks the client as gone and cancels the task that watches it."""
-        self.gone = True
+        self.gone, self.transport = True, None
         if self._watching is not None:
             self._watching.cancel()
 

@@ -8,14 +8,16 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from httptools import HttpParserError, HttpParserUpgrade
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from api.http.client_connection import CLIENT, ClientConnection
+from api.http.coalescing_transport import CoalescingTransport
 from api.http.connection_limiter import PIPELINED, abort_connection
 from api.http.connection_table import SMALL_HEAD_BYTES
 from api.http.head_refusal import HeadRefusal
 from api.http.probes_only import ProbesOnlyApp
-from shared.errors import HeadTooLargeError, RequestError, UrlTooLongError
+from shared.errors import HeadTooLargeError, InvalidRequestError, RequestError, UrlTooLongError
 from shared.process.limited_log import LimitedLog
 
 if TYPE_CHECKING:
@@ -73,6 +75,10 @@ class GatewayProtocol(HttpToolsProtocol):
         self._kept_heads: deque[int] = deque()  # bytes of the heads of requests that are not answered; 0: a small one
         self._kept_bytes = 0
         self._head_error: RequestError | None = None
+        self._in_body = False  # between the head of a request and the end of its body
+        self._num_trailer_fields = 0
+        self._is_ending = False  # once what has arrived is no request, and an answer is due before the end
+        self._previous: RequestResponseCycle | None = None  # of the request before, while a body arrives
         self._refusal: HeadRefusal | None = None
         self._limiter, self._probe_paths = limiter, probe_paths
         self._place: Place[asyncio.Transport]
@@ -83,6 +89,7 @@ class GatewayProtocol(HttpToolsProtocol):
         """A client has connected."""
         super().connection_made(transport)
         self.transport = self._transport = CoalescingTransport(transport, self.loop)  # type: ignore[assignment]
+        self._client.transport = transport
         self._place = self._limiter.admit(transport, self.client[0] if self.client else "")
         self._client.give_way = partial(self._limiter.table.give_way, self._place)
         if self._place.is_spare:
@@ -101,12 +108,14 @@ class GatewayProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes have arrived. Those of an unfinished head are counted, whatever the parser has made of them."""
+        if self._is_ending:
+            return
         self._head_bytes += len(data)
         if self._head_bytes > self._max_head_bytes:
             self._head_bytes -= len(data)
             self._receive_in_pieces(data)
         else:
-            super().data_received(data)
+            self._parse(data)
             self._count_rest(len(data))
         if not self._has_room():
             self._refuse(_no_room())
@@ -137,14 +146,37 @@ class GatewayProtocol(HttpToolsProtocol):
                 continue
             piece, rest = rest[:room], rest[room:]
             self._head_bytes += len(piece)
-            super().data_received(piece)  # type: ignore[arg-type]  # the parser takes any buffer
+            self._parse(piece)
             self._count_rest(len(piece))
 
+    def _parse(self, data: bytes | memoryview) -> None:
+        """Does what uvicorn's `data_received` does, but serves a request for another protocol in this one.
+
+        The parser takes its head for the end of HTTP: what follows would be lost, or a body be read as a request. So
+        the head is parsed again without the field Upgrade, which a server may ignore (RFC 9110, 7.8).
+        """
+        self._unset_keepalive_if_required()
+        while True:
+            try:
+                self.parser.feed_data(data)
+            except HttpParserUpgrade as upgrade:
+                data = self._head_without_upgrade() + bytes(data[upgrade.args[0] :])
+            except HttpParserError:
+                self.send_400_response("Invalid HTTP request received.")
+                return
+            else:
+                return
+
+    def _head_without_upgrade(self) -> bytes:
+        """Returns the head that has arrived, as far as it matters: without Upgrade, and with names in lower case."""
+        first = b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())
+        fields = [b"%b: %b" % field for field in self.headers if field[0] != b"upgrade"]
+        return b"\r\n".join([first, *fields, b"", b""])
+
     def _refuse(self, error: RequestError) -> None:
-        """Refuses a head and closes the connection; without an answer if that to another request is due before."""
+        """Refuses a head and closes the connection; without an answer if that would seem to be another request's."""
         self._head_bytes = self._max_head_bytes  # so that what follows is dropped
-        cycle: RequestResponseCycle | None = self.cycle  # None before the first request
-        if cycle is not None and not cycle.response_complete:
+        if self._in_body or not self._has_answered_all:
             self.transport.close()
         else:
             self._refusal = HeadRefusal(self.transport, error, self.client[0] if self.client else "")
@@ -160,12 +192,26 @@ class GatewayProtocol(HttpToolsProtocol):
             return
         details = {"message": msg, "client": self.client[0] if self.client else ""}
         limited_log.write(logging.INFO, "request refused", lambda: details, status=400, code="invalid_http")
-        super().send_400_response(msg)
+        if self._in_body and self.pipeline:  # its turn never comes
+            self.pipeline.popleft()
+            self._in_body, self.cycle = False, self._previous  # type: ignore[assignment]  # never None then
+        if self.cycle.response_started if self._in_body else not self._has_answered_all:
+            self._is_ending = True
+            self.shutdown()  # after the answer that is due: the client would take this one for it
+        else:
+            super().send_400_response(msg)
+
+    @property
+    def _has_answered_all(self) -> bool:
+        """Whether all requests whose heads have arrived are answered."""
+        cycle: RequestResponseCycle | None = self.cycle  # the last one's; None before the first
+        return cycle is None or cycle.response_complete
 
     def on_message_begin(self) -> None:
         """A request begins."""
         self._in_head = True
         self._unset_keepalive_if_required()  # set if the end of a body came in the same read
+        self._in_body, self._num_trailer_fields = False, 0
         super().on_message_begin()
         self.scope["state"][CLIENT] = self._client
 
@@ -178,9 +224,12 @@ class GatewayProtocol(HttpToolsProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header field has arrived. Does what uvicorn's does: a call of that for each field takes as long as both."""
-        if len(self.headers) >= self._max_fields:
+        if len(self.headers) + self._num_trailer_fields >= self._max_fields:
             message = f"A request may have at most {self._max_fields} header fields (max_head_fields)."
             self._stop_parsing(HeadTooLargeError(message))
+        if self._in_body:  # fields of a trailer are no headers (RFC 9110, 6.5.1): nothing here reads them
+            self._num_trailer_fields += 1
+            return
         name = name.lower()
         if name == b"expect" and value.lower() == b"100-continue":
             self.expect_100_continue = True
@@ -188,6 +237,10 @@ class GatewayProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """A head has arrived. It counts until its request is answered."""
+        if self.parser.should_upgrade():
+            if self.parser.get_method() == b"CONNECT":
+                raise InvalidRequestError("CONNECT: there is no tunnel here.")
+            return  # see _parse
         if len(self.pipeline) >= MAX_PIPELINED:
             abort_connection(self.transport, PIPELINED)
             self._stop_parsing(RequestError("Too many requests before an answer."))
@@ -198,7 +251,9 @@ class GatewayProtocol(HttpToolsProtocol):
         self._kept_bytes += num_bytes
         if num_bytes and not self._limiter.update_head(self._place, self._kept_bytes):
             self._stop_parsing(_no_room())
+        self._previous = self.cycle
         super().on_headers_complete()
+        self._in_body = True
         self._limiter.table.start_request(self._place)
 
     def _num_head_bytes(self) -> int:
@@ -221,7 +276,9 @@ class GatewayProtocol(HttpToolsProtocol):
         But while one request is being answered, nothing is read after the read that completes a second one, so that a
         client cannot fill the memory: that read may bring MAX_PIPELINED.
         """
-        self._head_bytes = 0
+        if not self._in_body:  # see _parse
+            return
+        self._head_bytes, self._in_body, self._previous = 0, False, None
         super().on_message_complete()
         if self.cycle.response_complete:  # it was answered before its body came: now the connection is idle
             self._limiter.table.drop_deadline(self._place)
@@ -255,42 +312,3 @@ class GatewayProtocol(HttpToolsProtocol):
 
 def _no_room() -> HeadTooLargeError:
     return HeadTooLargeError("The heads of all requests together are too large (max_heads_bytes).")
-
-
-class CoalescingTransport:
-    """A transport that joins writes until `flush`, or until the end of this iteration of the event loop.
-
-    uvloop's transport writes immediately: an answer then takes two system calls, two packets, and two reads by the
-    client.
-    """
-
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
-        self._transport = transport
-        self._loop = loop
-        self._pending: list[bytes] = []
-        self._lost = False
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - all other attributes are the transport's
-        return getattr(self._transport, name)
-
-    def write(self, data: bytes) -> None:
-        """Writes the data at the next flush."""
-        if not self._pending:
-            self._loop.call_soon(self.flush)
-        self._pending.append(data)
-
-    def flush(self) -> None:
-        """Writes all pending data now."""
-        if self._pending:
-            pending, self._pending = self._pending, []
-            if not self._lost:
-                self._transport.writelines(pending)
-
-    def close(self) -> None:
-        """Writes all pending data, then closes."""
-        self.flush()
-        self._transport.close()
-
-    def lose(self) -> None:
-        """Drops all further writes: no client reads them, and the transport would raise an error."""
-        self._lost = True

@@ -139,10 +139,13 @@ async def dim_of(job_store: JobStore, job: Job) -> int:
 async def iter_npy(job_store: JobStore, job: Job, dim: int, start: int, stop: int) -> AsyncIterator[bytes]:
     """Yields a .npy file of the vectors from `start` up to `stop`, with NaN for failed inputs.
 
-    Raises JobNotFoundError, which cuts the answer short, if vectors are deleted meanwhile.
+    Raises JobNotFoundError if vectors are deleted meanwhile.
     """
-    yield npy_header(stop - start, dim)
+    header = npy_header(stop - start, dim)
+    if start == stop:
+        yield header
     for at in range(start, stop, INPUTS_PER_READ):
         end = min(stop, at + INPUTS_PER_READ)
         replies = await job_results.replies(job_store.connection, job_store.keys, job, at, end)
-        yield JobRows(replies, at, end, expired=job.status == "expired").array(dim).tobytes()
+        yield header + JobRows(replies, at, end, expired=job.status == "expired").array(dim).tobytes()
+        header = b""

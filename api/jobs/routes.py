@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import orjson
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import StreamingResponse
 
 from api import metrics
 from api.dialects.native import Native
@@ -23,6 +22,7 @@ from api.http.error_responses import answer_errors
 from api.http.protocol import QUEUE
 from api.http.request_id import request_id_of
 from api.http.request_log import TENANT
+from api.http.streamed_answer import streamed_answer
 from api.jobs import creation, results
 from api.jobs.acceptance import accepted_response
 from api.jobs.operations import OPERATIONS
@@ -135,7 +135,8 @@ async def result(request: Request) -> Response:
         headers = {"content-length": str(size), "x-failed-inputs": str(job.failed)}
         if job.truncated:
             headers[TRUNCATED_HEADER] = str(job.truncated)
-        return StreamingResponse(results.iter_npy(job_store, job, dim, offset, stop), 200, headers, results.NPY)
+        parts = results.iter_npy(job_store, job, dim, offset, stop)
+        return await streamed_answer(request.scope, parts, headers, results.NPY)
     limit = max(1, int(_query_number(request, "limit", results.MAX_PAGE_INPUTS, results.MAX_PAGE_INPUTS)))
     return Response(await results.json_page(job_store, job, public_id, offset, limit), media_type=JSON)
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import io
 import json
 import os
 import signal
+import socket
 import time
 from collections import Counter
 from typing import Any
@@ -82,6 +84,30 @@ def test_results_may_be_read_as_a_numpy_file(served: GatewayProcess) -> None:
     assert [row.tobytes() for row in whole] == list(map(null_vector, texts))
     part = np.load(io.BytesIO(client.get(new_job["result_url"] + "?offset=2400&limit=50", **NPY).content))
     assert [row.tobytes() for row in part] == list(map(null_vector, texts[2_400:2_450]))
+
+
+def test_results_that_are_deleted_while_they_are_sent_end_early(served: GatewayProcess) -> None:
+    """The connection is closed before the announced length, and the log has a line, but no traceback."""
+    client = JobClient(served)
+    new_job = client.job_of(client.post({"texts": [f"deleted {i}" for i in range(6_000)]}))
+    client.wait_until_ended(new_job)
+    num_lines = len(served.program.output.splitlines())
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        connection.settimeout(30)
+        connection.connect(("127.0.0.1", served.port))
+        connection.sendall(b"GET %b HTTP/1.1\r\nAccept: application/x-npy\r\n\r\n" % new_job["result_url"].encode())
+        received = connection.recv(65_536)
+        assert received.startswith(b"HTTP/1.1 200 ")
+        client.delete(new_job["status_url"])
+        num_bytes = len(received)
+        with contextlib.suppress(ConnectionResetError):
+            while part := connection.recv(65_536):
+                num_bytes += len(part)
+    assert num_bytes < 6_000 * 384 * 4
+    lines = served.program.output.splitlines()[num_lines:]
+    assert not [line for line in lines if "Traceback" in line or '"level":"error"' in line]
+    assert [line for line in lines if '"answer cut short"' in line]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ from collections.abc import Callable
 
 import pytest
 
-from api.http.protocol import MAX_PIPELINED, CoalescingTransport
+from api.http.coalescing_transport import CoalescingTransport
+from api.http.protocol import MAX_PIPELINED
 from tests.unit.api.http.connection_under_test import HEAD, ConnectionUnderTest, RecordingTransport
 
 

@@ -1,0 +1,96 @@
+"""The routes of a gateway, and requests of each that it accepts."""
+
+from __future__ import annotations
+
+import base64
+import io
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+FUNCTION = "type-names"
+"""The model, and the queue, that serves the function."""
+
+JOB = b"f" * 37
+"""Stands for the public id of a job, which has this length: its queue `null`, a full stop, and 32 digits."""
+
+JSON, NDJSON, OCTETS, NPY = (
+    b"application/json",
+    b"application/x-ndjson",
+    b"application/octet-stream",
+    b"application/x-npy",
+)
+
+
+@dataclass(frozen=True)
+class Route:
+    """A route and bodies of it: JSON documents, or bytes of a type."""
+
+    method: bytes
+    path: bytes
+    bodies: tuple[Any, ...] = ()
+    media_type: bytes = JSON
+    fields: tuple[tuple[bytes, bytes], ...] = ()
+
+
+def npy_file() -> bytes:
+    """Returns a small array in .npy format."""
+    buffer = io.BytesIO()
+    np.save(buffer, np.arange(6, dtype="<f4").reshape(2, 3))
+    return buffer.getvalue()
+
+
+_IN_BASE64 = base64.b64encode(npy_file()).decode()
+_TEXTS: Any = {"texts": ["one", "two"], "normalize": True, "timeout_ms": 60_000, "priority": "bulk", "on_error": "null"}
+_TEI: Any = {"inputs": ["one", [1, 2, 3]], "truncate": True, "truncation_direction": "Right", "normalize": False}
+_OPENAI: Any = {"input": ["one", "two"], "model": "null", "encoding_format": "float", "dimensions": 8, "user": "u"}
+_SIMILAR: Any = {"inputs": {"source_sentence": "one", "sentences": ["two"]}, "parameters": {"truncate": True}}
+_PREDICT: Any = (
+    {"input": {"a": [1, 2.5, None, "x"]}, "model": FUNCTION},
+    {"inputs": [1, {"npy": _IN_BASE64}, {"base64": "eHh4"}], "model": FUNCTION, "on_error": "null"},
+)
+_JOB: Any = ({"texts": ["one", "two"], "priority": "bulk", "model": "null"}, {"inputs": [1, [2]], "model": FUNCTION})
+_LINES = (b'"one"\n{"text": "two"}\n', b'{"input": 1}\n{"input": {"base64": "eHh4"}}\n')
+_FUNCTION_FIELD = ((b"X-Model", FUNCTION.encode()),)
+
+POSTS = (
+    Route(b"POST", b"/embed", ({"text": "one"}, _TEXTS, _TEI)),
+    Route(b"POST", b"/batch_embed", (_TEXTS,)),
+    Route(b"POST", b"/predict", _PREDICT),
+    Route(b"POST", b"/v1/predict", _PREDICT),
+    Route(b"POST", b"/predict", (b"\x00\x01\xff",), OCTETS, _FUNCTION_FIELD),
+    Route(b"POST", b"/predict", (npy_file(),), NPY, _FUNCTION_FIELD),
+    Route(b"POST", b"/v1/embeddings", (_OPENAI,)),
+    Route(b"POST", b"/embeddings", (_OPENAI,)),
+    Route(b"POST", b"/", (_TEI,)),
+    Route(b"POST", b"/invocations", (_TEI,)),
+    Route(b"POST", b"/embed_all", ({"inputs": ["one"], "prompt_name": None},)),
+    Route(b"POST", b"/similarity", (_SIMILAR,)),
+    Route(b"POST", b"/tokenize", ({"inputs": ["one"], "add_special_tokens": True},)),
+    Route(b"POST", b"/decode", ({"ids": [[1, 2], [3]], "skip_special_tokens": True},)),
+    Route(b"POST", b"/jobs", _JOB),
+    Route(b"POST", b"/jobs?normalize=true", (_LINES[0],), NDJSON),
+    Route(b"POST", b"/jobs", (_LINES[1],), NDJSON, _FUNCTION_FIELD),
+    Route(b"POST", b"/embed", ({"text": "one"},), fields=((b"Prefer", b"respond-async"),)),
+)
+GETS = (
+    Route(b"GET", b"/"),
+    Route(b"GET", b"/", fields=((b"Accept", b"text/html"),)),
+    Route(b"GET", b"/health"),
+    Route(b"GET", b"/livez"),
+    Route(b"GET", b"/readyz?exclude=redis"),
+    Route(b"GET", b"/ping"),
+    Route(b"GET", b"/info"),
+    Route(b"GET", b"/metrics"),
+    Route(b"GET", b"/docs"),
+    Route(b"GET", b"/docs/static/pages.css"),
+    Route(b"GET", b"/v1/models"),
+    Route(b"GET", b"/v1/models/null"),
+    Route(b"GET", b"/jobs/" + JOB + b"?wait=0"),
+    Route(b"GET", b"/jobs/" + JOB + b"/result?offset=0&limit=10"),
+    Route(b"GET", b"/jobs/" + JOB + b"/results", fields=((b"Accept", NPY),)),
+    Route(b"DELETE", b"/jobs/null." + b"0" * 32),
+    Route(b"HEAD", b"/health"),
+    Route(b"OPTIONS", b"/embed"),
+)
