@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import secrets
 import time
 from collections.abc import Mapping
@@ -18,6 +19,8 @@ from api.dialects.headers import media_type_of, prefers_async
 from api.dialects.job_options import JobOptions, parse_job_options
 from api.dialects.operations import JSON
 from api.dialects.request import PREFER_HEADER, TRUNCATED_HEADER
+from api.dispatch.admission import memory_full_error
+from api.dispatch.memory_budget import HeldMemory, size_of_inputs
 from api.http.body import LARGE_BODY_BYTES, BodyLimits, BodyUnreadError, read_body
 from api.http.client_connection import CLIENT, ClientConnection, client_address
 from api.http.error_responses import answer_errors
@@ -32,7 +35,8 @@ from shared.process.tasks import yield_as_long
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
-    from api.dialects.request import InferenceRequest
+    from api.dialects.request import InferenceRequest, InferenceResult
+    from api.queues import ServedQueue
     from api.state import State
     from shared.api_keys import Scope as KeyScope
 
@@ -137,13 +141,27 @@ async def _answer(exchange: Exchange) -> Response:
     scope["state"][QUEUE] = queue.name
     if request.model is None:  # while it waits, another model may join, and then no model is the default
         request = request._replace(model=queue.name)
+    with HeldMemory(state.memory_budget) as memory:
+        if not memory.grow(size_of_inputs(request.inputs)):
+            raise memory_full_error(random.random())  # noqa: S311 - spreads clients
+        return _encode(exchange, request, await _result_of(exchange, client, queue, request, memory))
+
+
+async def _result_of(
+    exchange: Exchange, client: ClientConnection, queue: ServedQueue, request: InferenceRequest, memory: HeldMemory
+) -> InferenceResult:
+    """Returns the result; raises ClientDisconnect if the client leaves before it is there."""
     client.watch()
     try:
         if client.gone:
             raise ClientDisconnect
-        result = await queue.answer(request, exchange.redis_id)
+        return await queue.answer(request, exchange.redis_id, memory)
     finally:
         client.unwatch()
+
+
+def _encode(exchange: Exchange, request: InferenceRequest, result: InferenceResult) -> Response:
+    state = exchange.state
     headers = exchange.dialect.headers(state, request, result, time.monotonic() - exchange.start)
     headers["x-request-id"] = exchange.request_id
     if result.truncated:

@@ -18,6 +18,7 @@ DURATION = Histogram(
     "redbatch_request_duration_seconds", "Time from the head of a request to its answer", buckets=DURATION_BUCKETS_S
 )
 IN_FLIGHT = Gauge("redbatch_requests_in_flight", "Requests that wait for an answer")
+IN_FLIGHT_BYTES = Gauge("redbatch_in_flight_bytes", "Bytes of the inputs and results of these requests")
 CONNECTIONS = Gauge("redbatch_connections", "Open connections of clients")
 CLOSED_CONNECTIONS = Counter(
     "redbatch_closed_connections",

@@ -12,6 +12,7 @@ import structlog
 from api import metrics
 from api.dialects.request import InferenceRequest, InferenceResult
 from api.dispatch.dispatcher import Dispatcher, ProducerSpans
+from api.dispatch.memory_budget import HeldMemory
 from api.dispatch.vector_cache import create_caching_dispatcher
 from api.jobs.store import JobStore
 from api.settings import GatewaySettings
@@ -72,7 +73,7 @@ class ServedQueue:
         self._max_memory_ratio = settings.redis_memory_ratio
         self._worker_grace_s = settings.worker_grace_s
         self._cached = create_caching_dispatcher(settings.cache, self.dispatcher)
-        self.answer: Callable[[InferenceRequest, str], Awaitable[InferenceResult]] = (
+        self.answer: Callable[[InferenceRequest, str, HeldMemory], Awaitable[InferenceResult]] = (
             self._cached or self.dispatcher
         ).answer
         self._tasks: list[asyncio.Task[None]] = []

@@ -84,6 +84,12 @@ class GatewaySettings(ConnectionSettings):
     body_timeout_s: float = Field(
         default=30.0, gt=0, le=3600, description="Maximum time for a request's body to arrive."
     )
+    max_in_flight_bytes: int = Field(
+        default=256 * 2**20,
+        ge=2**20,
+        description="Maximum total size of the inputs and results of the requests that a gateway is answering; above "
+        "it: 429.",
+    )
     max_input_chars: int = Field(default=122_880, ge=1, description="Maximum length of a text, in characters.")
     max_input_bytes: int = Field(
         default=8 * 2**20,

@@ -106,6 +106,15 @@ def model_failing_error(cluster: ClusterState, jitter: float) -> RedbatchError:
     )
 
 
+def memory_full_error(jitter: float) -> RedbatchError:
+    """Returns the error for a request for whose inputs or results this gateway has no memory left."""
+    return OverloadedError(
+        "The requests in this gateway take all of its max_in_flight_bytes: try again soon, add gateways, or raise that "
+        "setting.",
+        retry_after_s=_retry_s(MIN_RETRY_AFTER_S, jitter),
+    )
+
+
 def quota_error(tokens: int, max_daily_tokens: int, wait_ms: int, jitter: float) -> RedbatchError:
     """Returns the error for a request that its tenant's quota refuses, and has the tokens for after `wait_ms`.
 

@@ -16,6 +16,7 @@ from api import metrics
 from api.dialects.request import InferenceRequest, InferenceResult
 from api.dispatch.admission import ClusterState, Grace, admit, model_failing_error, redis_unreachable_error
 from api.dispatch.inflight import InFlight
+from api.dispatch.memory_budget import HeldMemory
 from api.dispatch.monitor import Monitor, MonitorCallbacks
 from api.dispatch.reconciler import Reconciler
 from api.dispatch.replies import Replies
@@ -129,7 +130,9 @@ class Dispatcher:
         """Number of requests that wait for an answer."""
         return len(self._requests)
 
-    async def answer(self, request: InferenceRequest, request_id: str = "") -> InferenceResult:
+    async def answer(
+        self, request: InferenceRequest, request_id: str = "", memory: HeldMemory | None = None
+    ) -> InferenceResult:
         """Returns the result of a request.
 
         If this call is cancelled, because the client left, the request's entries are cancelled.
@@ -137,6 +140,7 @@ class Dispatcher:
         Args:
             request: the client's request.
             request_id: id of its entries in Redis, which must be impossible to guess; "" to generate one.
+            memory: what it holds of the gateway's; None: no bound.
 
         Raises:
             RedbatchError: the request was refused, expired or failed.
@@ -156,7 +160,8 @@ class Dispatcher:
             return InferenceResult(failures)
         self._check_fits(new_entries, lane)
         request_id = request_id or secrets.token_hex(16)
-        in_flight = InFlight(request_id, new_entries, loop.time() + timeout_s, request, self._unify_revision)
+        deadline = loop.time() + timeout_s
+        in_flight = InFlight(request_id, new_entries, deadline, request, memory, self._unify_revision)
         self._requests[request_id] = in_flight
         self._replies.reserve(in_flight)
         if self.spans is not None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections import Counter
 from collections.abc import Callable, Iterable
 
 from api.dialects.request import InferenceRequest
+from api.dispatch.admission import memory_full_error
+from api.dispatch.memory_budget import HeldMemory, size_of_reply, unbounded
 from shared.errors import InternalError, RedbatchError, TooLargeError, error_from_code
 from shared.messages import EMBED, EMBED_ALL, Failure, NewEntry, Ref, Reply, Values, Vectors
 
@@ -34,6 +37,7 @@ class InFlight:
 
     Args:
         request: the client's request.
+        memory: what it holds of the gateway's, which its replies add to; None: no bound.
         on_mixed_revisions: called when all replies are there and their vectors are of several revisions.
     """
 
@@ -43,6 +47,7 @@ class InFlight:
         new_entries: Iterable[NewEntry],
         deadline: float,
         request: InferenceRequest,
+        memory: HeldMemory | None = None,
         on_mixed_revisions: Callable[[InFlight], None] = lambda _: None,
     ) -> None:
         self.request_id = request_id
@@ -50,6 +55,7 @@ class InFlight:
         self.deadline = deadline
         self.lane, self.tenant = request.lane, request.tenant
         self._op, self._partial, self._indices = request.op, request.partial, request.indices
+        self._memory = memory or unbounded()
         self._on_mixed_revisions = on_mixed_revisions
         self.revision = ""
         self.traceparent = ""
@@ -107,6 +113,9 @@ class InFlight:
             return False
         if isinstance(reply, Failure) and not self._partial:
             self.fail(error_from_code(reply.code, self._message_of(reply)))
+            return True
+        if not self._memory.grow(size_of_reply(reply)):
+            self.fail(memory_full_error(random.random()))  # noqa: S311 - spreads clients
             return True
         self._replies[reply.position] = reply
         if isinstance(reply, Values):

@@ -7,6 +7,7 @@ computed.
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
@@ -15,8 +16,10 @@ import structlog
 
 from api import metrics
 from api.dialects.request import InferenceRequest, InferenceResult
+from api.dispatch.admission import memory_full_error
 from api.dispatch.cache_quota import CacheQuota
 from api.dispatch.dispatcher import Dispatcher
+from api.dispatch.memory_budget import HeldMemory
 from api.settings_groups import CacheSettings
 from shared import cache
 from shared.cache import CacheBound, CachedVector, cache_key
@@ -156,17 +159,26 @@ class CachingDispatcher:
             if self._quota is not None:
                 tasks.create_task(_keep_running(self._quota.run))
 
-    async def answer(self, request: InferenceRequest, request_id: str = "") -> InferenceResult:
-        """Returns the result of a request. Raises what the dispatcher raises, if any vector has to be computed."""
+    async def answer(
+        self, request: InferenceRequest, request_id: str = "", memory: HeldMemory | None = None
+    ) -> InferenceResult:
+        """Returns the result of a request.
+
+        Raises:
+            OverloadedError: there is too little memory for the vectors.
+            RedbatchError: see the dispatcher, if any vector has to be computed.
+        """
         revision = self._revision()
         if request.op != EMBED or revision is None or request.input_errors:
-            return await self._dispatcher.answer(request, request_id)
+            return await self._dispatcher.answer(request, request_id, memory)
         owner = (request.tenant.name,) if self._per_tenant else ()
         try:
             cache_keys = [cache_key(revision, request.options, each, owner) for each in request.inputs]
         except UnicodeEncodeError:  # the dispatcher raises the error for it
-            return await self._dispatcher.answer(request, request_id)
+            return await self._dispatcher.answer(request, request_id, memory)
         cache_results = await self._vector_cache.find(cache_keys)
+        if memory is not None and not memory.grow(sum(len(each.data) for each in cache_results if each is not None)):
+            raise memory_full_error(random.random())  # noqa: S311 - spreads clients
         misses = [i for i, each in enumerate(cache_results) if each is None]
         metrics.CACHE_MISSES.inc(len(misses))
         metrics.CACHE_HITS.inc(len(cache_results) - len(misses))
@@ -175,7 +187,7 @@ class CachingDispatcher:
             return _merge_results(cache_results, InferenceResult(()), misses)
         remaining = request if len(misses) == len(cache_results) else _select_inputs(request, misses)
         started_at = time.monotonic()
-        result = await self._dispatcher.answer(remaining, request_id)
+        result = await self._dispatcher.answer(remaining, request_id, memory)
         self._store_vectors(result, revision, [cache_keys[i] for i in misses])
         if remaining is request:
             return result
@@ -183,7 +195,7 @@ class CachingDispatcher:
             await self._charge(request, cache_results, may_refuse=False)
             return _merge_results(cache_results, result, misses)
         left_ms = request.timeout_ms - int((time.monotonic() - started_at) * 1000)  # the revision has changed meanwhile
-        return await self._dispatcher.answer(request._replace(timeout_ms=max(1, left_ms)))  # with a new id
+        return await self._dispatcher.answer(request._replace(timeout_ms=max(1, left_ms)), "", memory)  # with a new id
 
     async def _charge(self, request: InferenceRequest, cache_results: CacheResults, *, may_refuse: bool) -> None:
         """Charges the tenant for what was cached. Raises RedbatchError: its quota is exhausted, and `may_refuse`."""

@@ -12,8 +12,8 @@ ever has both, because of the padding: there, short inputs always have a separat
 
 Long inputs do not starve. One that has waited for the age bound is passed over at most once: it is in the next batch,
 or in the one after that. The other inputs of that batch are short ones first. Where long inputs have waited for
-seconds, and batches are padded, two or more batches of them run between those of short ones, so that the fixed part
-of these is at most a thirteenth too; but no more than run within the age bound.
+seconds, they run between two batches of short ones for eighteen times the fixed part of such a batch, which then is at
+most a nineteenth; but no more than run within the age bound.
 """
 
 from __future__ import annotations
@@ -30,6 +30,9 @@ MIN_BATCH, OVERLOADED_BATCH = 4, 12
 input has waited for OVERLOADED_S, because then throughput counts."""
 
 OVERLOADED_S = 2.0
+OVERLOADED_TURN = 18
+"""Minimum time of the long inputs that run between two batches of short ones, as a multiple of a batch's fixed part, if
+a long input has waited for OVERLOADED_S."""
 
 
 def is_long(each: WaitingInput, limits: Limits) -> bool:
@@ -73,9 +76,9 @@ def has_turn(long_since: float, context: CompositionContext) -> bool:
     limits, waited_s, min_tokens = context.limits, context.now - long_since, 1.0
     if waited_s < limits.age_bound_s:
         return False
-    if waited_s >= OVERLOADED_S and not limits.packed and limits.costs is not None and limits.costs.token_s > 0:
+    if waited_s >= OVERLOADED_S and limits.costs is not None and limits.costs.token_s > 0:
         bound = limits.age_bound_s / limits.costs.token_s
-        min_tokens = max(min_tokens, min(OVERLOADED_BATCH * limits.costs.overhead_tokens, bound))
+        min_tokens = max(min_tokens, min(OVERLOADED_TURN * limits.costs.overhead_tokens, bound))
     return context.long_since_short < min_tokens
 
 

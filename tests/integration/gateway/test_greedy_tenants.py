@@ -249,3 +249,18 @@ async def test_an_upload_has_a_maximum_time(isolated_cluster: GatewayCluster, ne
             upload.send(b'"%s"\n' % (b"x" * 5_000))
         assert upload.status() == 408
         assert time.monotonic() - started > 1
+
+
+async def test_requests_in_flight_share_the_memory_of_a_gateway(cluster: GatewayCluster, fake_heartbeat: None) -> None:
+    """Above max_in_flight_bytes a request is refused at once; when others have ended, it is accepted again."""
+    gateway = await cluster.start_gateway(max_in_flight_bytes=2**20, max_input_chars=400_000)
+    body = {"text": "a " * 200_000, "timeout_ms": 3_000}
+    first = asyncio.create_task(asyncio.to_thread(gateway.embed, body))
+    await wait_until(lambda: gateway.metric("redbatch_requests_in_flight") == 1, "the first waits")
+    refused = gateway.embed(body)
+    assert (refused.status_code, error_of(refused)["code"]) == (429, "overloaded")
+    assert "max_in_flight_bytes" in error_of(refused)["message"]
+    assert 1 <= float(refused.headers["retry-after"]) <= 2
+    assert gateway.embed({"text": "a", "timeout_ms": 100}).status_code == 504, "there is room for a small one"
+    assert (await first).status_code == 504
+    assert gateway.embed(body | {"timeout_ms": 100}).status_code == 504

@@ -33,7 +33,7 @@ class LateQueues:
         """Returns itself."""
         return self
 
-    async def answer(self, _request: InferenceRequest, _request_id: str) -> None:
+    async def answer(self, _request: InferenceRequest, _request_id: str, _memory: object) -> None:
         """Raises the error of a future to which this frame refers."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         future.set_exception(DeadlineExceededError("No answer in time."))

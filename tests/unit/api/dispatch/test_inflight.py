@@ -232,7 +232,7 @@ def vectors_of(revision: str, position: int) -> Vectors:
 async def test_vectors_of_two_revisions_make_no_answer() -> None:
     """After a restriction to one revision, the entries of the others run again and complete the answer."""
     mixed: list[InFlight] = []
-    request = InFlight(ID, [NewEntry(at, 2, 10, b"") for at in (0, 2, 4)], 0.0, WHOLE, mixed.append)
+    request = InFlight(ID, [NewEntry(at, 2, 10, b"") for at in (0, 2, 4)], 0.0, WHOLE, on_mixed_revisions=mixed.append)
     for at, revision in ((0, "a"), (2, "b"), (4, "b")):
         request.place(at, Ref(0, b"1-%d" % at, 2, 10))
         assert request.accept(vectors_of(revision, at))

@@ -6,10 +6,14 @@ import struct
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from api.dialects.request import InferenceRequest, InferenceResult
 from api.dialects.vectors import rows_of
+from api.dispatch.memory_budget import HeldMemory, MemoryBudget
 from api.dispatch.vector_cache import CachingDispatcher, VectorCache
 from shared.cache import CachedVector
+from shared.errors import OverloadedError
 from shared.messages import Vectors
 
 
@@ -21,7 +25,7 @@ class ChangingDispatcher:
         ready = SimpleNamespace(state="ready", revision="old")
         self.monitor = SimpleNamespace(workers=lambda: (ready,))
 
-    async def answer(self, request: InferenceRequest, request_id: str = "") -> InferenceResult:
+    async def answer(self, request: InferenceRequest, request_id: str = "", _memory: object = None) -> InferenceResult:
         """Returns vectors of the new revision, each with the only number 2."""
         self.requests.append((request, request_id))
         parts = [Vectors("", at, 1, 1, struct.pack("<f", 2.0), revision="new") for at in range(len(request.inputs))]
@@ -55,7 +59,7 @@ async def test_cached_vectors_are_not_mixed_with_a_new_revision() -> None:
 class SteadyDispatcher(ChangingDispatcher):
     """A dispatcher whose workers have one revision, and cut the last input of each request."""
 
-    async def answer(self, request: InferenceRequest, request_id: str = "") -> InferenceResult:
+    async def answer(self, request: InferenceRequest, request_id: str = "", _memory: object = None) -> InferenceResult:
         """Returns vectors of the old revision."""
         self.requests.append((request, request_id))
         last = len(request.inputs) - 1
@@ -91,3 +95,17 @@ async def test_cached_vectors_say_whether_their_inputs_were_cut() -> None:
     [(request, _)] = dispatcher.requests
     assert (request.inputs, request.indices) == (("a", "c", "d"), (0, 2, 3))
     assert cache.stored == [(7, False), (7, False), (7, True)]
+
+
+async def test_cached_vectors_count_as_memory() -> None:
+    """Without memory for them, the request is refused, and nothing is computed for it."""
+    dispatcher, budget = SteadyDispatcher(), MemoryBudget(7)
+    cached = CachingDispatcher(cast("Any", dispatcher), cast("VectorCache", CutCache()))
+    with HeldMemory(budget) as other, HeldMemory(budget) as memory:
+        assert other.grow(4)
+        with pytest.raises(OverloadedError, match="max_in_flight_bytes"):
+            await cached.answer(InferenceRequest(("a", "b"), 1_000), "", memory)
+        assert dispatcher.requests == []
+        budget.max_bytes = 8
+        await cached.answer(InferenceRequest(("a", "b"), 1_000), "", memory)
+        assert budget.num_bytes == 8
