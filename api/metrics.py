@@ -21,9 +21,10 @@ IN_FLIGHT = Gauge("redbatch_requests_in_flight", "Requests that wait for an answ
 CONNECTIONS = Gauge("redbatch_connections", "Open connections of clients")
 CLOSED_CONNECTIONS = Counter(
     "redbatch_closed_connections",
-    "Connections that the gateway closed: evicted or refused because of too many, or because no head came in time",
+    "Connections that the gateway closed: too many, no head in time, or a client that does not read its answer",
     ["reason"],
 )
+UNSENT_BYTES = Gauge("redbatch_unsent_bytes", "Bytes of answers in memory that clients have not read")
 REQUEST_INPUTS = Counter("redbatch_request_inputs", "Inputs in accepted requests")
 CANCELLED_ENTRIES = Counter("redbatch_cancelled_entries", "Entries cancelled because no client waits for them")
 RECONCILIATIONS = Counter("redbatch_settles", "Reconciliations of outstanding requests, by cause", ["cause"])

@@ -22,6 +22,7 @@ from api.http.connection_table import max_connections_of
 from api.http.protocol import GatewayProtocol
 from api.http.request_log import AccessLogApp
 from api.http.root_path import RootPathApp
+from api.http.unsent_limiter import UnsentLimiter
 from api.queues import Queues
 from api.routes import begins_route
 from api.settings import GatewaySettings
@@ -107,7 +108,8 @@ def gateway_protocol(settings: GatewaySettings) -> partial[GatewayProtocol]:
     """Returns what makes the protocol of a connection, for all connections of one gateway."""
     limits = settings.connection_limits(max_connections_of(settings.max_connections, max_open_files()))
     limiter = ConnectionLimiter(limits, settings.trusted_networks)
-    return partial(GatewayProtocol, head_limits=settings.head_limits, limiter=limiter)
+    unsent = UnsentLimiter(settings.unsent_limits)
+    return partial(GatewayProtocol, head_limits=settings.head_limits, limiter=limiter, unsent=unsent)
 
 
 async def serve(settings: GatewaySettings, listen: socket.socket, tracing: Tracing | None = None) -> int:

@@ -13,4 +13,6 @@
 - root_path: the prefix under which a proxy serves the gateway.
 - protocol: the connection, as a uvicorn protocol.
 - request_id: the id of a request, in its answer and in the logs.
+- unsent_limiter: closes connections whose clients do not read their answers.
+- unsent_table: which connections these are.
 """

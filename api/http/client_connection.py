@@ -1,4 +1,4 @@
-"""The client's side of a connection: its address, whether it is still there, and a task to cancel when it leaves."""
+"""The client's side of a connection: its address, whether it is there and reads, and a task to cancel when it leaves."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from api.http.protocol import CoalescingTransport
     from starlette.types import Scope
 
 CLIENT = "client"
@@ -13,10 +14,16 @@ CLIENT = "client"
 
 
 class ClientConnection:
-    """The client's side of a connection. `gone` is True once it has closed the connection."""
+    """The client's side of a connection.
+
+    Attributes:
+        gone: True once the client has closed the connection.
+        transport: of the connection, once there is one.
+    """
 
     def __init__(self) -> None:
         self.gone = False
+        self.transport: CoalescingTransport | None = None
         self._watching: asyncio.Task[Any] | None = None
 
     def watch(self) -> None:
@@ -26,6 +33,11 @@ class ClientConnection:
     def unwatch(self) -> None:
         """Stops watching: the task is not cancelled any more."""
         self._watching = None
+
+    async def wait_until_sent(self) -> None:
+        """Waits until everything written is sent, or the connection is closed."""
+        if self.transport is not None:
+            await self.transport.drain()
 
     def leave(self) -> None:
         """Marks the client as gone and cancels the task that watches it."""

@@ -40,9 +40,9 @@ class ConnectionLimiter:
         is_proxy = bool(host and self._proxies) and any(ip_address(host) in network for network in self._proxies)
         admission = self.table.admit(transport, address_group(host), loop.time(), is_proxy=is_proxy)
         if admission.closed is not None:
-            _close(admission.closed, EVICTED)
+            abort_connection(admission.closed, EVICTED)
         if not admission.place.is_open:
-            _close(transport, REFUSED)
+            abort_connection(transport, REFUSED)
         self._set_timer(loop)
         metrics.CONNECTIONS.set(len(self.table))
         return admission.place
@@ -73,12 +73,12 @@ class ConnectionLimiter:
     def _close_overdue(self, loop: asyncio.AbstractEventLoop) -> None:
         self._timer = None
         for transport in self.table.take_overdue(loop.time()):
-            _close(transport, HEAD_TIMEOUT)
+            abort_connection(transport, HEAD_TIMEOUT)
         self._set_timer(loop)
 
 
-def _close(transport: asyncio.Transport, reason: str) -> None:
-    """Closes a connection at once: what its client does not read would keep the descriptor open."""
+def abort_connection(transport: asyncio.Transport, reason: str) -> None:
+    """Closes a connection at once, logs and counts it: what its client does not read would keep the descriptor open."""
     metrics.CLOSED_CONNECTIONS.labels(reason).inc()
     client = transport.get_extra_info("peername")
     details = {"client": client[0] if client else ""}

@@ -1,4 +1,4 @@
-"""The HTTP protocol of a connection: that of uvicorn, with bounded heads, fewer writes, and notice of departures."""
+"""The HTTP protocol of a connection: that of uvicorn, with bounds, fewer writes, and notice of departures."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ from shared.errors import HeadTooLargeError, RequestError, UrlTooLongError
 from shared.process.limited_log import LimitedLog
 
 if TYPE_CHECKING:
+    from uvicorn.protocols.http.flow_control import FlowControl
+
     from api.http.connection_limiter import ConnectionLimiter
     from api.http.connection_table import Place
+    from api.http.unsent_limiter import UnsentLimiter
     from api.settings_groups import HeadLimits
 
 BODY_COMPLETE, QUEUE = "body_complete", "queue"
@@ -36,16 +39,25 @@ class GatewayProtocol(HttpToolsProtocol):
     """Reads requests and writes answers, the head and the body of an answer in one write.
 
     Each request can find out, without a separate task, whether its client has left and whether its body has arrived.
+    A request begins once the answer to the one before it is sent, so that a client cannot fill the memory with answers.
 
     Args:
         args: uvicorn's.
         head_limits: of each request; the trailer of a chunked body has the same bounds, its fields together with those
             of the head.
         limiter: of the connections of all clients.
+        unsent: bounds the unsent bytes of the connections of all clients.
         kwargs: uvicorn's.
     """
 
-    def __init__(self, *args: Any, head_limits: HeadLimits, limiter: ConnectionLimiter, **kwargs: Any) -> None:  # noqa: ANN401 - uvicorn's parameters
+    def __init__(
+        self,
+        *args: Any,  # noqa: ANN401 - uvicorn's
+        head_limits: HeadLimits,
+        limiter: ConnectionLimiter,
+        unsent: UnsentLimiter,
+        **kwargs: Any,  # noqa: ANN401 - uvicorn's
+    ) -> None:
         super().__init__(*args, **kwargs)
         self.logger = ERRORS_ONLY
         self._max_head_bytes, self._max_fields = head_limits.max_bytes, head_limits.max_fields
@@ -53,15 +65,19 @@ class GatewayProtocol(HttpToolsProtocol):
         self._head_bytes = 0  # received since the last part of a body, or since a message was complete
         self._head_error: RequestError | None = None
         self._refusal: HeadRefusal | None = None
-        self._limiter = limiter
+        self._limiter, self._unsent = limiter, unsent
         self._place: Place[asyncio.Transport]
         self._client = ClientConnection()
         self._transport: CoalescingTransport | None = None
+        self._is_answer_unsent = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A client has connected."""
         super().connection_made(transport)
-        self.transport = self._transport = CoalescingTransport(transport, self.loop)  # type: ignore[assignment]
+        transport.set_write_buffer_limits(0)  # so that writing is paused while anything is unsent
+        self._transport = CoalescingTransport(transport, self.loop, self.flow, self._unsent)
+        self.transport = self._transport  # type: ignore[assignment]
+        self._client.transport = self._transport
         self._place = self._limiter.admit(transport, self.client[0] if self.client else "")
         if self._place.is_spare:
             self.app = ProbesOnlyApp(self.app)
@@ -71,6 +87,7 @@ class GatewayProtocol(HttpToolsProtocol):
         if self._transport is not None:
             self._transport.lose()
         self._limiter.remove(self._place)
+        self._unsent.remove(self._place.owner)
         super().connection_lost(exc)
         self._client.leave()
 
@@ -170,9 +187,24 @@ class GatewayProtocol(HttpToolsProtocol):
             self.flow.resume_reading()
 
     def on_response_complete(self) -> None:
-        """An answer is written."""
+        """An answer is written. Nothing is read until it is sent, and no request begins that has been read before."""
         if self._transport is not None:
             self._transport.flush()
+        if self.flow.write_paused:
+            self._is_answer_unsent = True
+            self.flow.pause_reading()
+        else:
+            self._complete_response()
+
+    def resume_writing(self) -> None:
+        """Everything that was written is sent."""
+        super().resume_writing()
+        self._unsent.remove(self._place.owner)
+        if self._is_answer_unsent:
+            self._is_answer_unsent = False
+            self._complete_response()
+
+    def _complete_response(self) -> None:
         super().on_response_complete()
         if self.cycle.response_complete:
             self._limiter.table.end_request(self._place)
@@ -185,11 +217,20 @@ class CoalescingTransport:
 
     uvloop's transport writes immediately: an answer then takes two system calls, two packets, and two reads by the
     client.
+
+    Args:
+        transport: takes the joined writes; it pauses writing while anything is unsent.
+        loop: the event loop.
+        flow: whether writing is paused.
+        unsent: gets the number of bytes of each write of which not all are sent at once.
     """
 
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, flow: FlowControl, unsent: UnsentLimiter
+    ) -> None:
         self._transport = transport
         self._loop = loop
+        self._flow, self._unsent = flow, unsent
         self._pending: list[bytes] = []
         self._lost = False
 
@@ -208,6 +249,13 @@ class CoalescingTransport:
             pending, self._pending = self._pending, []
             if not self._lost:
                 self._transport.writelines(pending)
+                if self._flow.write_paused:
+                    self._unsent.add(self._transport, sum(map(len, pending)))
+
+    async def drain(self) -> None:
+        """Writes all pending data, and waits until it is sent or the connection is lost."""
+        self.flush()
+        await self._flow.drain()
 
     def close(self) -> None:
         """Writes all pending data, then closes."""
