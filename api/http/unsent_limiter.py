@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import socket
+import struct
 import sys
 import termios
 
@@ -22,6 +24,7 @@ MIN_LOOK_INTERVAL_S = 0.1
 """While there are too many bytes, connections are looked at this often, since a look at thousands takes 10 ms."""
 
 _INT = bytes(4)
+_NO_LINGER = struct.pack("ii", 1, 0)
 
 
 class UnsentLimiter:
@@ -43,13 +46,12 @@ class UnsentLimiter:
         """Bytes were written to a connection, of which not all are sent. It or others may be closed for that."""
         loop = asyncio.get_running_loop()
         now_s = loop.time()
+        if not self._table.has_room(num_bytes) and now_s - self._looked_at_s >= MIN_LOOK_INTERVAL_S:
+            self._look(now_s)
         if not self._table.add(transport, num_bytes, _num_left(transport), now_s):
-            abort_connection(transport, UNSENT_BYTES)
-        if self._table.has_excess:
-            if now_s - self._looked_at_s >= MIN_LOOK_INTERVAL_S:
-                self._look(now_s)
-            for each in self._table.take_excess():
-                abort_connection(each, UNSENT_BYTES)
+            _reset(transport, UNSENT_BYTES)
+        for each in self._table.take_excess():
+            _reset(each, UNSENT_BYTES)
         metrics.UNSENT_BYTES.set(self._table.num_bytes)
         self._set_timer(loop)
 
@@ -71,7 +73,7 @@ class UnsentLimiter:
         self._timer = None
         self._look(loop.time())
         for each in self._table.take_overdue(loop.time()):
-            abort_connection(each, SEND_TIMEOUT)
+            _reset(each, SEND_TIMEOUT)
         metrics.UNSENT_BYTES.set(self._table.num_bytes)
         self._set_timer(loop)
 
@@ -82,8 +84,12 @@ def _num_left(transport: asyncio.Transport) -> int:
     That buffer may hold megabytes, and takes more only once a third of it is free. Without those in it, a client that
     reads steadily would seem to stand still in between.
     """
-    num_left = transport.get_write_buffer_size()
-    socket = transport.get_extra_info("socket")
-    if socket is not None:
-        num_left += int.from_bytes(fcntl.ioctl(socket.fileno(), termios.TIOCOUTQ, _INT), sys.byteorder)
-    return num_left
+    file = transport.get_extra_info("socket").fileno()
+    in_kernel = int.from_bytes(fcntl.ioctl(file, termios.TIOCOUTQ, _INT), sys.byteorder)
+    return transport.get_write_buffer_size() + in_kernel
+
+
+def _reset(transport: asyncio.Transport, reason: str) -> None:
+    """Closes a connection with a reset: otherwise the kernel would keep for minutes what it has not sent, either."""
+    transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+    abort_connection(transport, reason)

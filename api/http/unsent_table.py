@@ -46,10 +46,9 @@ class UnsentTable(Generic[T]):
     def __iter__(self) -> Iterator[T]:
         return iter(self._unsent)
 
-    @property
-    def has_excess(self) -> bool:
-        """Whether all connections together have too many unsent bytes. One alone may have its own maximum."""
-        return self.num_bytes > self._limits.max_bytes and len(self._unsent) > 1
+    def has_room(self, num_bytes: int) -> bool:
+        """Whether all connections together may have this many further bytes."""
+        return self.num_bytes + num_bytes <= self._limits.max_bytes
 
     def add(self, connection: T, num_bytes: int, num_left: int, now_s: float) -> bool:
         """Bytes were written of which not all are sent; `num_left` are unsent, with those from before.
@@ -80,9 +79,12 @@ class UnsentTable(Generic[T]):
             self.num_bytes -= unsent.num_bytes
 
     def take_excess(self) -> list[T]:
-        """Removes the connections to close until the others are within the maximum of all, and returns them."""
+        """Removes the connections to close until the others are within the maximum of all, and returns them.
+
+        The last one stays, whose bytes may be more than that.
+        """
         excess = []
-        while self.has_excess:
+        while not self.has_room(0) and len(self._unsent) > 1:
             excess.append(next(iter(self._unsent)))
             self.remove(excess[-1])
         return excess

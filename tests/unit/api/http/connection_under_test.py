@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Self
 
@@ -19,13 +20,16 @@ HEAD = b"POST /embed HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\n"
 class RecordingTransport(asyncio.Transport):
     """A transport that records its calls.
 
+    Args:
+        sock: its socket, on which nothing is sent.
+
     Attributes:
         blocks: whether nothing that is written is sent.
         num_unsent: bytes that were written and not sent.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, sock: socket.socket | None = None) -> None:
+        super().__init__({"socket": sock})
         self.calls: list[bytes | str] = []
         self.blocks, self.num_unsent = False, 0
         self._protocol: asyncio.BaseProtocol | None = None
@@ -92,7 +96,8 @@ class ConnectionUnderTest:
         self.outcomes: list[str] = []
         self.body_complete: list[bool] = []
         self.answers = asyncio.Event()
-        self.transport = RecordingTransport()
+        self._socket = socket.socket()
+        self.transport = RecordingTransport(self._socket)
         protocol = gateway_protocol(GatewaySettings.model_validate(settings))
         self.protocol = protocol(config, uvicorn.Server(config).server_state, {}, asyncio.get_running_loop())
         self.transport.set_protocol(self.protocol)
@@ -124,6 +129,7 @@ class ConnectionUnderTest:
 
     async def __aexit__(self, *_error: object) -> None:
         await self.lose()
+        self._socket.close()
 
     async def lose(self, error: Exception | None = None) -> None:
         """Closes the connection as if its client had left."""
