@@ -12,8 +12,8 @@
 - queues: the queues that the gateway serves.
 - routes: the routes of the main port.
 - server: starts, drains and stops the process.
-- connection_settings: those about connections.
-- settings: settings, as flags and variables.
+- connection_settings: the settings about connections.
+- settings: all settings, as flags and variables.
 - settings_groups: settings in groups, for the code that uses them.
 - state: the state that all routes share.
 - tenants: the tenant of a request, and its limits.

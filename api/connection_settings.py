@@ -46,9 +46,11 @@ class ConnectionSettings(QueueSettings):
         default=8 * 2**10, ge=2**8, le=2**20, description="Maximum length of a URL, in bytes; above it: 414."
     )
     max_heads_bytes: int = Field(
-        default=4 * 2**20,
+        default=16 * 2**20,
         ge=2**20,
-        description="Maximum total size of unfinished heads; above it, one that grows beyond 4 KiB is refused: 431.",
+        description="Maximum total size of the heads of requests that are not answered yet, of connections with more "
+        "than 4 KiB of these; so all heads have at most this and 4 KiB for each connection. Above it, the address with "
+        "the most bytes of unfinished heads loses its oldest one, or if there is none, the new head is refused: 431.",
     )
     head_timeout_s: float = Field(
         default=10.0,

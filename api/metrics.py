@@ -21,7 +21,8 @@ IN_FLIGHT = Gauge("redbatch_requests_in_flight", "Requests that wait for an answ
 CONNECTIONS = Gauge("redbatch_connections", "Open connections of clients")
 CLOSED_CONNECTIONS = Counter(
     "redbatch_closed_connections",
-    "Connections that the gateway closed: too many, no head in time, or a client that does not read its answer",
+    "Connections that the gateway closed: too many, no head in time, too many requests before an answer, or an answer "
+    "that its client does not read",
     ["reason"],
 )
 UNSENT_BYTES = Gauge("redbatch_unsent_bytes", "Bytes of answers in memory that clients have not read")

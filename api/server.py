@@ -19,6 +19,7 @@ from api.app import UNAUTHENTICATED_PATHS, FastPathApp, make_app
 from api.http.auth import ApiKeyAuthenticator, NoKeysError, create_authenticator
 from api.http.connection_limiter import ConnectionLimiter
 from api.http.connection_table import max_connections_of
+from api.http.probes_only import probe_paths
 from api.http.protocol import GatewayProtocol
 from api.http.request_log import AccessLogApp
 from api.http.root_path import RootPathApp
@@ -109,7 +110,10 @@ def gateway_protocol(settings: GatewaySettings) -> partial[GatewayProtocol]:
     limits = settings.connection_limits(max_connections_of(settings.max_connections, max_open_files()))
     limiter = ConnectionLimiter(limits, settings.trusted_networks)
     unsent = UnsentLimiter(settings.unsent_limits)
-    return partial(GatewayProtocol, head_limits=settings.head_limits, limiter=limiter, unsent=unsent)
+    probes = probe_paths(settings.root_path)
+    return partial(
+        GatewayProtocol, head_limits=settings.head_limits, limiter=limiter, unsent=unsent, probe_paths=probes
+    )
 
 
 async def serve(settings: GatewaySettings, listen: socket.socket, tracing: Tracing | None = None) -> int:

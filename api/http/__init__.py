@@ -2,9 +2,11 @@
 
 - auth: authenticates API keys.
 - body: reads bodies within their bounds.
-- client_connection: the client's address, whether it is still there, and a task to cancel when it leaves.
+- client_connection: the client's address, whether it is there and reads, and a task to cancel when it leaves.
+- coalescing_transport: writes the head and the body of an answer at once.
 - connection_limiter: closes connections that are too many, or whose head does not come.
 - connection_table: which connections these are.
+- early_error: the answer to a request that the application does not get.
 - error_responses: errors as responses, in the client's dialect, logged and counted.
 - head_refusal: the answer to a head over its limits.
 - lingering_close: answers a request whose body is not read, then closes the connection.

@@ -1,13 +1,15 @@
-"""The client's side of a connection: its address, whether it is there and reads, and a task to cancel when it leaves."""
+"""The client's side of a connection: its address, whether it is there and reads, and a task to cancel."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from api.http.protocol import CoalescingTransport
     from starlette.types import Scope
+
+    from api.http.coalescing_transport import CoalescingTransport
 
 CLIENT = "client"
 """Key in the `state` of a request's scope: its ClientConnection."""
@@ -18,11 +20,14 @@ class ClientConnection:
 
     Attributes:
         gone: True once the client has closed the connection.
-        transport: of the connection, once there is one.
+        give_way: called when an answer is written while the rest of its request still arrives: from then on, the
+            connection may be closed for another one.
+        transport: of the connection, while it is open.
     """
 
     def __init__(self) -> None:
         self.gone = False
+        self.give_way: Callable[[], None] = lambda: None
         self.transport: CoalescingTransport | None = None
         self._watching: asyncio.Task[Any] | None = None
 
@@ -41,7 +46,7 @@ class ClientConnection:
 
     def leave(self) -> None:
         """Marks the client as gone and cancels the task that watches it."""
-        self.gone = True
+        self.gone, self.transport = True, None
         if self._watching is not None:
             self._watching.cancel()
 

@@ -12,8 +12,10 @@ from api.http.connection_table import ConnectionTable, Place, address_group
 from api.settings_groups import ConnectionLimits
 from shared.process.limited_log import LimitedLog
 
-EVICTED, REFUSED, HEAD_TIMEOUT = "evicted", "refused", "head_timeout"
-"""Why a connection was closed: for a newer one; because none could be closed for it; its head did not come in time."""
+EVICTED, REFUSED, HEAD_TIMEOUT, PIPELINED = "evicted", "refused", "head_timeout", "pipelined"
+"""Why a connection was closed: for another one; because none could be closed for it; its head did not come in time; it
+brought too many requests before an answer.
+"""
 
 limited_log = LimitedLog()
 
@@ -38,7 +40,8 @@ class ConnectionLimiter:
         """Returns the place of a new connection from an address. It or another one may be closed for that."""
         loop = asyncio.get_running_loop()
         is_proxy = bool(host and self._proxies) and any(ip_address(host) in network for network in self._proxies)
-        admission = self.table.admit(transport, address_group(host), loop.time(), is_proxy=is_proxy)
+        client = host if is_proxy else address_group(host)  # whose network may have clients, too, with another maximum
+        admission = self.table.admit(transport, client, loop.time(), is_proxy=is_proxy)
         if admission.closed is not None:
             abort_connection(admission.closed, EVICTED)
         if not admission.place.is_open:
@@ -48,11 +51,17 @@ class ConnectionLimiter:
         return admission.place
 
     def update_head(self, place: Place[asyncio.Transport], num_bytes: int) -> bool:
-        """A head has grown to a number of bytes, or is complete (0); returns whether there is room for it."""
+        """The heads of a connection have a number of bytes; returns False if they have to be refused.
+
+        Connections of other heads may be closed to make room.
+        """
         loop = asyncio.get_running_loop()
-        has_room = self.table.update_head(place, num_bytes, loop.time())
+        excess = self.table.update_head(place, num_bytes, loop.time())
+        for each in excess:
+            if each is not place:
+                abort_connection(each.owner, EVICTED)
         self._set_timer(loop)
-        return has_room
+        return place not in excess
 
     def expect_head(self, place: Place[asyncio.Transport]) -> None:
         """What has yet to arrive of an answered request, and the next head, must come in time."""

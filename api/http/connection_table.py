@@ -14,7 +14,7 @@ MAX_SPARES = 16
 """Maximum connections beyond the limits: a probe that comes while all others have requests is answered on one."""
 
 SMALL_HEAD_BYTES = 4 * 2**10
-"""A head of this size is never refused because of others: usual ones may come in two parts, and are smaller."""
+"""A connection with heads up to this size does not count: usual heads are smaller, and many are in memory at once."""
 
 DESCRIPTOR_RATIO = 0.75
 """Fraction of the open files that may be connections of clients; Redis, logs and the admin port need the others."""
@@ -36,15 +36,23 @@ def address_group(host: str) -> str:
     return str(address.ipv4_mapped or IPv6Network((int(address), IPV6_GROUP_BITS), strict=False))
 
 
-class _Group(Generic[T]):
-    """The connections of one client: their number, and those that wait for a head, the oldest first."""
+def _large(head_bytes: int) -> int:
+    return head_bytes if head_bytes > SMALL_HEAD_BYTES else 0
 
-    __slots__ = ("max_open", "name", "num_open", "waiting")
+
+class _Group(Generic[T]):
+    """The connections of one client: their number, and those that wait for a head, the oldest first.
+
+    Of the latter, those with large heads are in `heads`, with the bytes of these, and `heads_bytes` is their sum.
+    """
+
+    __slots__ = ("heads", "heads_bytes", "max_open", "name", "num_open", "waiting")
 
     def __init__(self, name: str, max_open: int) -> None:
         self.name, self.max_open = name, max_open
-        self.num_open = 0
+        self.num_open = self.heads_bytes = 0
         self.waiting: dict[Place[T], None] = {}
+        self.heads: dict[Place[T], int] = {}
 
 
 @dataclass(eq=False, slots=True)
@@ -55,8 +63,8 @@ class Place(Generic[T]):
         owner: the connection, of which the table knows nothing.
         group: the client that it counts for.
         is_spare: whether it is one of MAX_SPARES, which count nowhere.
-        is_busy: whether a request is being answered; a busy connection is closed for no other one.
-        head_bytes: received of a head that is unfinished.
+        is_busy: whether a request is being answered; a busy connection is closed for no other one, unless it lingers.
+        head_bytes: of its heads in memory: one that is unfinished, and those of requests that are not answered.
         is_open: False if it was refused, and once it is removed from the table.
     """
 
@@ -79,8 +87,9 @@ class Admission(Generic[T]):
 class ConnectionTable(Generic[T]):
     """All open connections, and which of them wait for a head.
 
-    A connection waits from its start to the head of its first request, and from an answer to the next head. Among
-    those that wait, the oldest is closed first. All times are those of one monotonic clock, in s.
+    A connection waits from its start to the head of its first request, and from an answer to the next head; also while
+    it lingers, which is to drop the rest of a body after the answer. Among those that wait, the oldest is closed first.
+    All times are those of one monotonic clock, in s.
     """
 
     def __init__(self, limits: ConnectionLimits) -> None:
@@ -89,6 +98,7 @@ class ConnectionTable(Generic[T]):
         self._groups: dict[str, _Group[T]] = {}
         self._waiting: dict[Place[T], None] = {}
         self._spares: dict[Place[T], None] = {}
+        self._head_groups: dict[_Group[T], None] = {}
         self._heads: dict[Place[T], float] = {}
         """Heads that must arrive, and until when, the earliest first, since all have the same time."""
 
@@ -126,43 +136,68 @@ class ConnectionTable(Generic[T]):
         self.expect_head(place, now_s)
         return Admission(place, None if closed is None else closed.owner)
 
-    def update_head(self, place: Place[T], num_bytes: int, now_s: float) -> bool:
-        """A head has grown to a number of bytes, or is complete (0). Until then, the rest must come in time.
+    def update_head(self, place: Place[T], num_bytes: int, now_s: float) -> list[Place[T]]:
+        """The heads of a connection have grown to a number of bytes, or fewer are in memory; 0: none.
 
-        Returns whether there is room for it among all unfinished heads; there always is for a small one.
+        An unfinished one must be complete in time. If all large heads together take too much, the client with the most
+        bytes of those that wait makes room: its connections are closed, that with the oldest large head first. But
+        what comes before an answer, or finds no such client, is refused itself.
+
+        Returns the places of the connections to close, which are removed, except that of this one: if that is among
+        them, it is to be refused.
         """
         if not place.is_open:
-            return True
-        self._heads_bytes += num_bytes - place.head_bytes
-        place.head_bytes = num_bytes
+            return []
+        self._set_head(place, num_bytes)
         if num_bytes:
             self.expect_head(place, now_s)
-        return num_bytes <= SMALL_HEAD_BYTES or self._heads_bytes <= self._limits.max_heads_bytes
+        excess = []
+        while self._heads_bytes > self._limits.max_heads_bytes and place.head_bytes > SMALL_HEAD_BYTES:
+            closed = None if place.is_busy else self._oldest_head()
+            if closed is None or closed is place:
+                self._set_head(place, 0)
+                excess.append(place)
+            else:
+                self.remove(closed)
+                excess.append(closed)
+        return excess
 
     def start_request(self, place: Place[T]) -> None:
-        """A head has arrived: until `end_request`, the connection is not closed."""
+        """A head has arrived: until `give_way` or `end_request`, the connection is not closed."""
         place.is_busy = True
         self._heads.pop(place, None)
         self._waiting.pop(place, None)
         place.group.waiting.pop(place, None)
+        if place.head_bytes:
+            self._list_head(place)
+
+    def give_way(self, place: Place[T]) -> None:
+        """The answer is written, and the rest of the body is dropped: the connection may be closed for another one."""
+        if place.is_open and not place.is_spare:
+            self._waiting[place] = place.group.waiting[place] = None
+            if place.head_bytes:
+                self._list_head(place)
 
     def end_request(self, place: Place[T]) -> None:
         """The request is answered: the connection waits for the next one."""
         place.is_busy = False
-        if place.is_open and not place.is_spare:
-            self._waiting[place] = place.group.waiting[place] = None
+        self.give_way(place)
 
     def expect_head(self, place: Place[T], now_s: float) -> None:
         """From now on, the next head must arrive in time. Does nothing if it must already, or during a request."""
         if not place.is_busy and place.is_open and place not in self._heads:
             self._heads[place] = now_s + self._limits.head_timeout_s
 
+    def drop_deadline(self, place: Place[T]) -> None:
+        """Nothing has to arrive: the connection is idle."""
+        self._heads.pop(place, None)
+
     def remove(self, place: Place[T]) -> None:
         """The connection is closed. Removing it twice does nothing."""
         if not place.is_open:
             return
         place.is_open = False
-        self._heads_bytes -= place.head_bytes
+        self._set_head(place, 0)
         self._heads.pop(place, None)
         if place.is_spare:
             del self._spares[place]
@@ -184,6 +219,26 @@ class ConnectionTable(Generic[T]):
         for place in overdue:
             self.remove(place)
         return [place.owner for place in overdue]
+
+    def _set_head(self, place: Place[T], num_bytes: int) -> None:
+        self._heads_bytes += _large(num_bytes) - _large(place.head_bytes)
+        place.head_bytes = num_bytes
+        self._list_head(place)
+
+    def _list_head(self, place: Place[T]) -> None:
+        """Adds a connection to those that can make room for heads, or removes it."""
+        group, num_bytes = place.group, _large(place.head_bytes) if place in self._waiting else 0
+        group.heads_bytes += num_bytes - group.heads.get(place, 0)
+        if num_bytes:
+            group.heads[place] = num_bytes
+            self._head_groups[group] = None
+        elif group.heads.pop(place, 0) and not group.heads:
+            del self._head_groups[group]
+
+    def _oldest_head(self) -> Place[T] | None:
+        """Returns the connection with the oldest large head, of the client with the most bytes of these."""
+        group = max(self._head_groups, key=lambda each: each.heads_bytes, default=None)
+        return None if group is None else next(iter(group.heads))
 
     def _group(self, client: str, *, is_proxy: bool) -> _Group[T]:
         limits = self._limits

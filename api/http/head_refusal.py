@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import secrets
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
-from api import metrics
-from api.errors import error_body, status_of
+from api.http.early_error import early_error
 from shared.errors import RedbatchError
-from shared.process.limited_log import LimitedLog
 
 LINGER_S = 1.0
 MAX_LINGER_BYTES = 256 * 2**10
-
-limited_log = LimitedLog()
 
 
 class HeadRefusal:
@@ -31,13 +25,9 @@ class HeadRefusal:
     def __init__(self, transport: asyncio.Transport, error: RedbatchError, client: str) -> None:
         self._transport = transport
         self._num_dropped_bytes = 0
-        status, request_id = status_of(error), secrets.token_hex(16)
-        details = {"message": error.log_message, "client": client, "request_id": request_id}
-        limited_log.write(logging.INFO, "request refused", lambda: details, status=status, code=error.code)
-        metrics.ERRORS.labels("", error.code).inc()
-        body = error_body(error.code, error.message, request_id)
-        fields = b"content-type: application/json\r\nx-request-id: %s\r\nconnection: close\r\n" % request_id.encode()
-        transport.writelines([STATUS_LINE[status], fields, b"content-length: %d\r\n\r\n" % len(body), body])
+        answer = early_error(error, client)
+        fields = [b"%b: %b\r\n" % field for field in answer.fields]
+        transport.writelines([STATUS_LINE[answer.status], *fields, b"\r\n", answer.body])
         transport.write_eof()
         asyncio.get_running_loop().call_later(LINGER_S, transport.abort)
 

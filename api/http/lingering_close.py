@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from fastapi import Response
 
+from api.http.client_connection import CLIENT
+
 if TYPE_CHECKING:
     from starlette.types import Message, Receive, Scope, Send
 
@@ -20,15 +22,16 @@ class LingeringCloseResponse(Response):
     """An answer after which the connection is closed, but not at once (RFC 9112, 9.6).
 
     The rest of the body is read and dropped, until the client is silent for MAX_SILENCE_S, or for at most MAX_LINGER_S
-    and MAX_LINGER_BYTES. To close a connection with unread data resets it, and a client that is still sending may then
-    never see the answer.
+    and MAX_LINGER_BYTES, or until another client needs the connection. To close a connection with unread data resets
+    it, and a client that is still sending may then never see the answer.
     """
 
-    async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers, as ASGI."""
         self.headers["connection"] = "close"
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         await send({"type": "http.response.body", "body": self.body, "more_body": True})
+        scope["state"][CLIENT].give_way()
         with suppress(TimeoutError):
             async with asyncio.timeout(MAX_LINGER_S):
                 await _drop_body(receive)

@@ -2,46 +2,46 @@
 
 from __future__ import annotations
 
-import logging
-import secrets
 from typing import TYPE_CHECKING
 
-from api import metrics
-from api.errors import error_body, headers_of, status_of
+from api.http.client_connection import client_address
+from api.http.early_error import early_error
 from api.http.lingering_close import close_connection
 from shared.errors import TooManyConnectionsError
-from shared.process.limited_log import LimitedLog
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-PROBES = frozenset(("health", "livez", "ping", "readyz"))
-"""The last part of their paths, since a prefix may be before it: an application that knows the prefix comes later."""
+PATHS = ("/health", "/livez", "/ping", "/readyz")
+METHODS = frozenset(("GET", "HEAD"))
 
 RETRY_AFTER_S = 1.0
 
-limited_log = LimitedLog()
+
+def probe_paths(root_path: str) -> frozenset[str]:
+    """Returns the paths of probes, with and without the prefix under which a proxy serves the gateway."""
+    return frozenset(prefix + path for prefix in ("", root_path) for path in PATHS)
 
 
 class ProbesOnlyApp:
-    """An ASGI application that answers all requests but probes with a 503. Each answer closes the connection."""
+    """An ASGI application that answers all requests but probes with a 503. Each answer closes the connection.
 
-    def __init__(self, app: ASGIApp) -> None:
+    Args:
+        app: answers probes: at once, so that the connection is soon free for the next one.
+        paths: of the probes.
+    """
+
+    def __init__(self, app: ASGIApp, paths: frozenset[str]) -> None:
         self._app = app
+        self._paths = paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one request, as ASGI."""
         send = close_connection(send)
-        if scope["path"].rpartition("/")[2] in PROBES:
+        if scope["method"] in METHODS and scope["path"] in self._paths:
             await self._app(scope, receive, send)
             return
         error = TooManyConnectionsError("Too many connections: try again soon.", retry_after_s=RETRY_AFTER_S)
-        status, request_id = status_of(error), secrets.token_hex(16)
-        metrics.ERRORS.labels("", error.code).inc()
-        kind = {"status": status, "code": error.code}
-        limited_log.write(logging.ERROR, "request failed", lambda: {"request_id": request_id}, **kind)
-        body = error_body(error.code, error.message, request_id)
-        fields = {"content-type": "application/json", "x-request-id": request_id, "content-length": str(len(body))}
-        headers = [(name.encode(), value.encode()) for name, value in (fields | headers_of(error)).items()]
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+        answer = early_error(error, client_address(scope))
+        await send({"type": "http.response.start", "status": answer.status, "headers": answer.fields})
+        await send({"type": "http.response.body", "body": answer.body})

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from api.http.client_connection import CLIENT, ClientConnection
+from api.http.coalescing_transport import CoalescingTransport
+from api.http.connection_limiter import PIPELINED, abort_connection
+from api.http.connection_table import SMALL_HEAD_BYTES
 from api.http.head_refusal import HeadRefusal
 from api.http.probes_only import ProbesOnlyApp
 from shared.errors import HeadTooLargeError, RequestError, UrlTooLongError
 from shared.process.limited_log import LimitedLog
 
 if TYPE_CHECKING:
-    from uvicorn.protocols.http.flow_control import FlowControl
-
     from api.http.connection_limiter import ConnectionLimiter
     from api.http.connection_table import Place
     from api.http.unsent_limiter import UnsentLimiter
@@ -25,6 +28,11 @@ if TYPE_CHECKING:
 BODY_COMPLETE, QUEUE = "body_complete", "queue"
 """Keys in the `state` of a request's scope: True if its body arrived with its head; the name of its queue, set once
 that is known.
+"""
+
+MAX_PIPELINED = 8
+"""Maximum requests that wait behind the one that is being answered. One read may bring thousands; browsers, proxies and
+the usual libraries send the next request after the answer.
 """
 
 limited_log = LimitedLog()
@@ -47,6 +55,7 @@ class GatewayProtocol(HttpToolsProtocol):
             of the head.
         limiter: of the connections of all clients.
         unsent: bounds the unsent bytes of the connections of all clients.
+        probe_paths: what is served on a connection beyond the limits.
         kwargs: uvicorn's.
     """
 
@@ -56,16 +65,21 @@ class GatewayProtocol(HttpToolsProtocol):
         head_limits: HeadLimits,
         limiter: ConnectionLimiter,
         unsent: UnsentLimiter,
+        probe_paths: frozenset[str],
         **kwargs: Any,  # noqa: ANN401 - uvicorn's
     ) -> None:
         super().__init__(*args, **kwargs)
         self.logger = ERRORS_ONLY
         self._max_head_bytes, self._max_fields = head_limits.max_bytes, head_limits.max_fields
         self._max_url_bytes = head_limits.max_url_bytes
-        self._head_bytes = 0  # received since the last part of a body, or since a message was complete
+        self._head_bytes = 0  # received since a head or a message was complete, or since the last part of a body
+        self._in_head = False  # of a request, of which a part has arrived
+        self._behind_bytes = 0  # at most this much of that head came in the read in which a message was complete
+        self._kept_heads: deque[int] = deque()  # bytes of the heads of requests that are not answered; 0: a small one
+        self._kept_bytes = 0
         self._head_error: RequestError | None = None
         self._refusal: HeadRefusal | None = None
-        self._limiter, self._unsent = limiter, unsent
+        self._limiter, self._unsent, self._probe_paths = limiter, unsent, probe_paths
         self._place: Place[asyncio.Transport]
         self._client = ClientConnection()
         self._transport: CoalescingTransport | None = None
@@ -79,8 +93,9 @@ class GatewayProtocol(HttpToolsProtocol):
         self.transport = self._transport  # type: ignore[assignment]
         self._client.transport = self._transport
         self._place = self._limiter.admit(transport, self.client[0] if self.client else "")
+        self._client.give_way = partial(self._limiter.table.give_way, self._place)
         if self._place.is_spare:
-            self.app = ProbesOnlyApp(self.app)
+            self.app = ProbesOnlyApp(self.app, self._probe_paths)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client has closed the connection, or the connection is lost."""
@@ -90,6 +105,9 @@ class GatewayProtocol(HttpToolsProtocol):
         self._unsent.remove(self._place.owner)
         super().connection_lost(exc)
         self._client.leave()
+        for cycle, _ in self.pipeline:
+            cycle.on_response = lambda: None  # it never begins; a reference to this connection would make a cycle
+        self.pipeline.clear()
 
     def data_received(self, data: bytes) -> None:
         """Bytes have arrived. Those of an unfinished head are counted, whatever the parser has made of them."""
@@ -99,10 +117,21 @@ class GatewayProtocol(HttpToolsProtocol):
             self._receive_in_pieces(data)
         else:
             super().data_received(data)
-        if self._head_bytes != self._place.head_bytes and self._refusal is None:
-            has_room = self._limiter.update_head(self._place, self._head_bytes)
-            if not has_room:
-                self._refuse(HeadTooLargeError("All unfinished heads together are too large (max_heads_bytes)."))
+            self._count_rest(len(data))
+        if not self._has_room():
+            self._refuse(_no_room())
+
+    def _count_rest(self, num_bytes: int) -> None:
+        """Counts a head that began in the last `num_bytes`, behind a message: only the parser knows where."""
+        if self._in_head and not self._head_bytes:
+            self._behind_bytes = num_bytes
+
+    def _has_room(self) -> bool:
+        """Counts all heads in memory; returns False if they have to be refused, which is done once."""
+        num_bytes = self._kept_bytes + self._behind_bytes + self._head_bytes
+        if num_bytes == self._place.head_bytes or self._refusal is not None or self.transport.is_closing():
+            return True
+        return self._limiter.update_head(self._place, num_bytes)
 
     def _receive_in_pieces(self, data: bytes) -> None:
         """Parses up to the maximum of a head at a time, since only the parser knows whether it is one or a body."""
@@ -119,6 +148,7 @@ class GatewayProtocol(HttpToolsProtocol):
             piece, rest = rest[:room], rest[room:]
             self._head_bytes += len(piece)
             super().data_received(piece)  # type: ignore[arg-type]  # the parser takes any buffer
+            self._count_rest(len(piece))
 
     def _refuse(self, error: RequestError) -> None:
         """Refuses a head and closes the connection; without an answer if that to another request is due before."""
@@ -144,6 +174,8 @@ class GatewayProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         """A request begins."""
+        self._in_head = True
+        self._unset_keepalive_if_required()  # set if the end of a body came in the same read
         super().on_message_begin()
         self.scope["state"][CLIENT] = self._client
 
@@ -151,24 +183,42 @@ class GatewayProtocol(HttpToolsProtocol):
         """A part of the URL has arrived."""
         super().on_url(url)
         if len(self.url) > self._max_url_bytes:
-            self._head_error = UrlTooLongError(f"A URL may have at most {self._max_url_bytes} bytes (max_url_bytes).")
-            raise self._head_error
+            error = UrlTooLongError(f"A URL may have at most {self._max_url_bytes} bytes (max_url_bytes).")
+            self._stop_parsing(error)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header field has arrived. Does what uvicorn's does: a call of that for each field takes as long as both."""
         if len(self.headers) >= self._max_fields:
             message = f"A request may have at most {self._max_fields} header fields (max_head_fields)."
-            self._head_error = HeadTooLargeError(message)
-            raise self._head_error
+            self._stop_parsing(HeadTooLargeError(message))
         name = name.lower()
         if name == b"expect" and value.lower() == b"100-continue":
             self.expect_100_continue = True
         self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
-        """A head has arrived."""
+        """A head has arrived. It counts until its request is answered."""
+        if len(self.pipeline) >= MAX_PIPELINED:
+            abort_connection(self.transport, PIPELINED)
+            self._stop_parsing(RequestError("Too many requests before an answer."))
+        is_large = self._behind_bytes + self._head_bytes > SMALL_HEAD_BYTES
+        num_bytes = self._num_head_bytes() if is_large or self._place.is_busy else 0
+        self._in_head, self._behind_bytes, self._head_bytes = False, 0, 0
+        self._kept_heads.append(num_bytes)
+        self._kept_bytes += num_bytes
+        if num_bytes and not self._limiter.update_head(self._place, self._kept_bytes):
+            self._stop_parsing(_no_room())
         super().on_headers_complete()
         self._limiter.table.start_request(self._place)
+
+    def _num_head_bytes(self) -> int:
+        """Returns the size of the head that has arrived, without its separators; a body may have come with it."""
+        return len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
+
+    def _stop_parsing(self, error: RequestError) -> NoReturn:
+        """Stops the parser, which then calls send_400_response."""
+        self._head_error = error
+        raise error
 
     def on_body(self, body: bytes) -> None:
         """A part of a body has arrived."""
@@ -178,11 +228,18 @@ class GatewayProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """A request has arrived with its body. Reading goes on, because only a read shows that the client has left.
 
-        But at most one more request is read while one is being answered, so that a client cannot fill the memory.
+        But while one request is being answered, nothing is read after the read that completes a second one, so that a
+        client cannot fill the memory: that read may bring MAX_PIPELINED.
         """
         self._head_bytes = 0
         super().on_message_complete()
-        self.scope["state"][BODY_COMPLETE] = True
+        if self.cycle.response_complete:  # it was answered before its body came: now the connection is idle
+            self._limiter.table.drop_deadline(self._place)
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
+        else:
+            self.scope["state"][BODY_COMPLETE] = True
         if len(self.pipeline) <= 1:
             self.flow.resume_reading()
 
@@ -190,9 +247,13 @@ class GatewayProtocol(HttpToolsProtocol):
         """An answer is written. Nothing is read until it is sent, and no request begins that has been read before."""
         if self._transport is not None:
             self._transport.flush()
+        self._kept_bytes -= self._kept_heads.popleft()
+        if self.cycle.response_complete:
+            self._release()
         if self.flow.write_paused:
             self._is_answer_unsent = True
             self.flow.pause_reading()
+            self._limiter.table.end_request(self._place)  # so that it may be closed for another connection
         else:
             self._complete_response()
 
@@ -202,66 +263,23 @@ class GatewayProtocol(HttpToolsProtocol):
         self._unsent.remove(self._place.owner)
         if self._is_answer_unsent:
             self._is_answer_unsent = False
+            self._limiter.table.start_request(self._place)  # of which one that waits behind the answer may begin
             self._complete_response()
 
     def _complete_response(self) -> None:
         super().on_response_complete()
         if self.cycle.response_complete:
             self._limiter.table.end_request(self._place)
-            if self._head_bytes or self.cycle.more_body:
+            if self._in_head or self._head_bytes or self.cycle.more_body:
                 self._limiter.expect_head(self._place)
+        self._has_room()  # there is: fewer heads are in memory
+
+    def _release(self) -> None:
+        """Releases what is in memory of the last request, which would stay there while the connection is idle."""
+        self.cycle.scope, self.cycle.body = None, bytearray()  # type: ignore[assignment]  # it is used no more
+        if not self._in_head:
+            self.scope, self.headers, self.url = None, [], b""  # type: ignore[assignment]  # until the next one begins
 
 
-class CoalescingTransport:
-    """A transport that joins writes until `flush`, or until the end of this iteration of the event loop.
-
-    uvloop's transport writes immediately: an answer then takes two system calls, two packets, and two reads by the
-    client.
-
-    Args:
-        transport: takes the joined writes; it pauses writing while anything is unsent.
-        loop: the event loop.
-        flow: whether writing is paused.
-        unsent: gets the number of bytes of each write of which not all are sent at once.
-    """
-
-    def __init__(
-        self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, flow: FlowControl, unsent: UnsentLimiter
-    ) -> None:
-        self._transport = transport
-        self._loop = loop
-        self._flow, self._unsent = flow, unsent
-        self._pending: list[bytes] = []
-        self._lost = False
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - all other attributes are the transport's
-        return getattr(self._transport, name)
-
-    def write(self, data: bytes) -> None:
-        """Writes the data at the next flush."""
-        if not self._pending:
-            self._loop.call_soon(self.flush)
-        self._pending.append(data)
-
-    def flush(self) -> None:
-        """Writes all pending data now."""
-        if self._pending:
-            pending, self._pending = self._pending, []
-            if not self._lost:
-                self._transport.writelines(pending)
-                if self._flow.write_paused:
-                    self._unsent.add(self._transport, sum(map(len, pending)))
-
-    async def drain(self) -> None:
-        """Writes all pending data, and waits until it is sent or the connection is lost."""
-        self.flush()
-        await self._flow.drain()
-
-    def close(self) -> None:
-        """Writes all pending data, then closes."""
-        self.flush()
-        self._transport.close()
-
-    def lose(self) -> None:
-        """Drops all further writes: no client reads them, and the transport would raise an error."""
-        self._lost = True
+def _no_room() -> HeadTooLargeError:
+    return HeadTooLargeError("The heads of all requests together are too large (max_heads_bytes).")

@@ -203,7 +203,10 @@ class _Handler(WSGIRequestHandler):
         """
         head, deadline = b"", time.monotonic() + self.server.timeout_s
         while b"\r\n\r\n" not in head and len(head) <= MAX_HEAD_BYTES:
-            self.connection.settimeout(max(1e-3, deadline - time.monotonic()))
+            remaining_s = deadline - time.monotonic()
+            if remaining_s <= 0:
+                raise TimeoutError
+            self.connection.settimeout(remaining_s)
             received = self.connection.recv(MAX_HEAD_BYTES + 1 - len(head))
             if not received:
                 return b""

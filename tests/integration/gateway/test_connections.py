@@ -107,9 +107,14 @@ async def test_a_connection_without_a_head_is_closed(cluster: GatewayCluster, co
     half_after_answer.sendall(GET)
     unread_body = connect(gateway, GET + b"Content-Length: 100\r\n\r\n")
     assert unread_body.recv(65_536).startswith(b"HTTP/1.1 200 ")
+    late_body = connect(gateway, GET + b"Content-Length: 100\r\n\r\n")
+    assert late_body.recv(65_536).startswith(b"HTTP/1.1 200 ")
+    late_body.sendall(b"b" * 100)
+    half_behind_request = connect(gateway, GET + b"\r\n" + GET)
+    assert half_behind_request.recv(65_536).startswith(b"HTTP/1.1 200 ")
     slow = connect(gateway, GET + b"a: ")
     started = time.monotonic()
-    strangers = [connect(gateway), connect(gateway, GET), half_after_answer, unread_body, slow]
+    strangers = [connect(gateway), connect(gateway, GET), half_after_answer, unread_body, half_behind_request, slow]
 
     def all_closed() -> bool:
         with contextlib.suppress(OSError):
@@ -119,20 +124,34 @@ async def test_a_connection_without_a_head_is_closed(cluster: GatewayCluster, co
     await wait_until(all_closed, "the connections are closed", timeout_s=5, poll_s=0.05)
     assert time.monotonic() - started >= HEAD_TIMEOUT_S / 2
     assert ask(idle).startswith(b"HTTP/1.1 200 ")
+    assert ask(late_body).startswith(b"HTTP/1.1 200 ")
     assert gateway.metric('redbatch_closed_connections_total{reason="head_timeout"}') == len(strangers)
 
 
 async def test_unfinished_heads_have_a_common_bound(cluster: GatewayCluster, connect: Connect) -> None:
-    """Of 30 half heads of 60 KB, those that fit into 1 MiB stay, and the others are refused; small ones never are."""
+    """Of 30 half heads of 60 KB of a stranger, those that fit into 1 MiB stay open; other clients are served."""
     gateway = await cluster.start_gateway(max_heads_bytes=2**20, head_timeout_s=60)
-    heads = [connect(gateway, GET + b"a: " + b"x" * 60_000) for _ in range(30)]
-    num_refused = 30 - 2**20 // 60_040
-    await wait_until(lambda: gateway.errors("head_too_large") == num_refused, "heads that do not fit are refused")
-    assert heads[-1].recv(12) == b"HTTP/1.1 431"
-    small = connect(gateway, GET + b"a: " + b"x" * 1_000)
-    await wait_until(lambda: gateway.metric("redbatch_connections") >= 30 - num_refused + 1, "it is accepted")
-    small.sendall(b"\r\n\r\n")
-    assert small.recv(12) == b"HTTP/1.1 200"
+    heads = [connect(gateway, GET + b"a: " + b"x" * 60_000, source="127.0.0.2") for _ in range(30)]
+    num_closed = 30 - 2**20 // 60_040
+    await wait_until(lambda: sum(map(is_closed, heads)) == num_closed, "heads that do not fit are closed")
+    for size in (1_000, 8_000, 60_000):
+        client = connect(gateway, GET + b"a: " + b"x" * size)
+        await wait_until(lambda: gateway.metric("redbatch_connections") >= 30 - num_closed, "it is accepted")
+        client.sendall(b"\r\n\r\n")
+        assert client.recv(12) == b"HTTP/1.1 200", size
+    assert gateway.metric('redbatch_closed_connections_total{reason="evicted"}') >= num_closed
+    assert gateway.errors("head_too_large") == 0
+
+
+def test_requests_without_end_before_an_answer_are_refused(served: GatewayProcess, connect: Connect) -> None:
+    """A connection that brings thousands of requests in one read is closed, and counted."""
+    reason = 'redbatch_closed_connections_total{reason="pipelined"}'
+    before = served.metric(reason)
+    connection = connect(served, GET.replace(b"livez", b"openapi.json") + b"\r\n" + (GET + b"\r\n") * 5_000)
+    with contextlib.suppress(ConnectionResetError):
+        while connection.recv(65_536):
+            pass
+    assert served.metric(reason) == before + 1
 
 
 async def test_the_oldest_idle_connection_gives_way(cluster: GatewayCluster, connect: Connect) -> None:
@@ -181,11 +200,23 @@ async def test_probes_are_answered_while_all_connections_are_busy(cluster: Gatew
     assert plain_http.get(f"{gateway.admin}/metrics").status_code == httpx.codes.OK
     refused = gateway.embed({"text": "a"})
     assert (refused.status_code, error_of(refused)["code"]) == (503, "too_many_connections")
-    assert refused.headers["retry-after"] == "1"
+    assert (refused.headers["retry-after"], refused.headers["connection"]) == ("1", "close")
+    for send, path in ((plain_http.post, "/livez"), (plain_http.get, "/x/livez"), (plain_http.get, "/prefix/x/livez")):
+        other = await asyncio.to_thread(send, f"{gateway.url}{path}")
+        assert error_of(other)["code"] == "too_many_connections", path
     assert not any(map(is_closed, busy))
     busy[0].close()
     await wait_until_seen(gateway, 3)
     assert gateway.embed({"text": "a"}).json()["error"]["code"] != "too_many_connections"
+
+
+async def test_a_refused_request_holds_no_place(cluster: GatewayCluster, connect: Connect) -> None:
+    """A connection whose request is answered, and whose body still comes, gives way to a new one."""
+    gateway = await cluster.start_gateway(max_connections=4, max_address_ratio=1, body_timeout_s=60)
+    refused = [connect(gateway, SLOW_BODY.replace(b"application/json", b"text/plain")) for _ in range(4)]
+    for each in refused:
+        assert each.recv(12) == b"HTTP/1.1 415"
+    assert plain_http.get(f"{gateway.url}/v1/models").status_code == httpx.codes.OK
 
 
 async def test_connections_leave_open_files(cluster: GatewayCluster, connect: Connect) -> None:

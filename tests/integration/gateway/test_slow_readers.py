@@ -93,10 +93,10 @@ def num_closed(gateway: GatewayProcess, reason: str) -> float:
     return gateway.metric(f'redbatch_closed_connections_total{{reason="{reason}"}}')
 
 
-async def request_unread(gateway: GatewayProcess, client: Client) -> None:
+async def request_unread(gateway: GatewayProcess, client: Client, request: bytes = LARGE) -> None:
     """Sends a request with a large answer, and waits until a part of that is unsent."""
     before = unsent_bytes(gateway)
-    client.sendall(LARGE)
+    client.sendall(request)
     await wait_until(lambda: unsent_bytes(gateway) > before, "the answer is unsent", timeout_s=20)
 
 
@@ -129,11 +129,17 @@ def is_cut_off(client: Client) -> bool:
     return False
 
 
-async def test_a_client_that_reads_nothing_is_closed_in_time(cluster: GatewayCluster, connect: Connect) -> None:
-    """It is closed after send_timeout_s, logged once without its texts, and counted; its answer is freed."""
+@pytest.mark.parametrize("protocol", [b"HTTP/1.1", b"HTTP/1.0"])
+async def test_a_client_that_reads_nothing_is_closed_in_time(
+    cluster: GatewayCluster, connect: Connect, protocol: bytes
+) -> None:
+    """It is closed after send_timeout_s, logged once without its texts, and counted; its answer is freed.
+
+    With HTTP/1.0, the connection is closing already, and would end only once its answer is sent.
+    """
     gateway = await start(cluster, send_timeout_s=1)
     connection = connect(gateway)
-    await request_unread(gateway, connection)
+    await request_unread(gateway, connection, LARGE.replace(b"HTTP/1.1", protocol))
     started = time.monotonic()
     await wait_until(lambda: num_closed(gateway, "send_timeout") == 1, "the connection is closed", timeout_s=5)
     assert 0.5 <= time.monotonic() - started <= 3
@@ -159,7 +165,7 @@ async def test_a_slow_but_steady_reader_gets_its_answer(cluster: GatewayCluster,
 async def test_a_pipelining_client_that_does_not_read_makes_nothing_computed(
     cluster: GatewayCluster, connect: Connect
 ) -> None:
-    """Of three requests of a client that reads nothing, one is computed; the next begins when it has read the answer."""
+    """Of three requests of a client that reads nothing, one is computed; the next begins once it has read that."""
     gateway = await start(cluster)
     pipelining, other = connect(gateway), connect(gateway)
     pipelining.sendall(LARGE * 3)
@@ -170,9 +176,7 @@ async def test_a_pipelining_client_that_does_not_read_makes_nothing_computed(
     assert gateway.metric("redbatch_request_inputs_total") == len(TEXTS) + 20
     assert unsent_bytes(gateway) <= 1.5 * ANSWER_BYTES
     read_answer(pipelining)
-    await wait_until(
-        lambda: gateway.metric("redbatch_request_inputs_total") == 2 * len(TEXTS) + 20, "the next begins"
-    )
+    await wait_until(lambda: gateway.metric("redbatch_request_inputs_total") == 2 * len(TEXTS) + 20, "the next begins")
 
 
 async def test_pipelined_answers_arrive_whole_and_in_order(cluster: GatewayCluster, connect: Connect) -> None:

@@ -34,8 +34,8 @@ class RecordingTransport(asyncio.Transport):
         self.blocks, self.num_unsent = False, 0
         self._protocol: asyncio.BaseProtocol | None = None
 
-    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        """Sets what is notified when writing has to pause."""
+    def set_protocol(self, protocol: asyncio.BaseProtocol | None) -> None:
+        """Sets what is notified when writing has to pause; None once the connection is lost."""
         self._protocol = protocol
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
@@ -75,7 +75,7 @@ class RecordingTransport(asyncio.Transport):
 
     def is_closing(self) -> bool:
         """Whether it was closed."""
-        return "closed" in self.calls
+        return not {"closed", "aborted"}.isdisjoint(self.calls)
 
     def pause_reading(self) -> None:
         """Records the pause."""
@@ -90,7 +90,11 @@ class ConnectionUnderTest:
     """A connection whose application records the state of each request, and answers once `answers` is set."""
 
     def __init__(self, **settings: object) -> None:
-        config = uvicorn.Config(self._app, interface="asgi3", proxy_headers=False, log_config=None)
+        gateway_settings = GatewaySettings.model_validate(settings)
+        keep_alive_s = gateway_settings.keep_alive_s
+        config = uvicorn.Config(
+            self._app, interface="asgi3", proxy_headers=False, log_config=None, timeout_keep_alive=keep_alive_s
+        )
         config.load()
         self.clients: list[ClientConnection] = []
         self.outcomes: list[str] = []
@@ -98,10 +102,15 @@ class ConnectionUnderTest:
         self.answers = asyncio.Event()
         self._socket = socket.socket()
         self.transport = RecordingTransport(self._socket)
-        protocol = gateway_protocol(GatewaySettings.model_validate(settings))
+        protocol = gateway_protocol(gateway_settings)
         self.protocol = protocol(config, uvicorn.Server(config).server_state, {}, asyncio.get_running_loop())
         self.transport.set_protocol(self.protocol)
         self.protocol.connection_made(self.transport)
+
+    @property
+    def num_head_bytes(self) -> int:
+        """Bytes of heads that count for this connection."""
+        return self.protocol._place.head_bytes
 
     async def _app(
         self,
@@ -129,12 +138,13 @@ class ConnectionUnderTest:
 
     async def __aexit__(self, *_error: object) -> None:
         await self.lose()
-        self._socket.close()
 
     async def lose(self, error: Exception | None = None) -> None:
         """Closes the connection as if its client had left."""
         self.protocol.connection_lost(error)
+        self.transport.set_protocol(None)
         await asyncio.sleep(0.01)
+        self._socket.close()
 
     async def receive(self, *parts: bytes) -> None:
         """Passes each part to the protocol, with time between them."""

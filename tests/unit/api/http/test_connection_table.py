@@ -23,7 +23,7 @@ from api.settings_groups import ConnectionLimits
 LIMITS = ConnectionLimits(max_connections=4, max_per_address=2, max_heads_bytes=20_000, head_timeout_s=10.0)
 STEPS = st.lists(
     st.tuples(
-        st.sampled_from(["connect", "connect", "head", "request", "answer", "close"]),
+        st.sampled_from(["connect", "connect", "head", "head", "request", "linger", "answer", "close"]),
         st.sampled_from(["a", "b", "c", "proxy"]),
         st.integers(0, 9),
         st.floats(0, 5),
@@ -72,7 +72,7 @@ class Simulation:
         """Something happens after a while; heads that are overdue then are closed before it."""
         self.now_s += wait_s
         for key in self.table.take_overdue(self.now_s):
-            assert key in self.waits_since, "a connection with a request was closed"
+            assert not self.open[key][1].is_busy, "a connection with a request was closed"
             self.forget(key)
         if what == "connect":
             self.connect(client)
@@ -84,26 +84,51 @@ class Simulation:
         self.steps += 1
         _, place = self.open[key]
         if what == "head":
-            num_bytes = len(str(key)) * 4_000
-            others = sum(each.head_bytes for _, each in self.open.values()) - place.head_bytes
-            fits = self.table.update_head(place, num_bytes, self.now_s)
-            assert fits == (num_bytes <= SMALL_HEAD_BYTES or others + num_bytes <= LIMITS.max_heads_bytes)
-            if not fits:
-                self.table.remove(place)
-                self.forget(key)
+            self.grow(key, place)
         elif what == "request":
-            self.table.update_head(place, 0, self.now_s)
             self.table.start_request(place)
             self.waits_since.pop(key, None)
+        elif what == "linger" and place.is_busy:
+            self.table.give_way(place)
+            self.waits_since.setdefault(key, self.steps)
         elif what == "answer" and place.is_busy:
+            self.table.update_head(place, 0, self.now_s)
             self.table.end_request(place)
             if self.steps % 2:
                 self.table.expect_head(place, self.now_s)
-            self.waits_since[key] = self.steps
+            self.waits_since.setdefault(key, self.steps)
         elif what == "close":
             self.table.remove(place)
             self.table.remove(place)
             self.forget(key)
+
+    def grow(self, key: int, place: Place[int]) -> None:
+        """A head grows. If there is no room, others that wait are closed, of the client with the most bytes."""
+        num_bytes = len(str(key)) * 4_000
+        counted = self.counted() | {key: num_bytes if num_bytes > SMALL_HEAD_BYTES else 0}
+        excess = self.table.update_head(place, num_bytes, self.now_s)
+        if sum(counted.values()) <= LIMITS.max_heads_bytes:
+            assert not excess
+        for each in excess:
+            assert sum(counted.values()) > LIMITS.max_heads_bytes
+            if each is place:
+                del counted[key]
+                assert place.head_bytes == 0
+                continue
+            total = Counter[str]()
+            for other in counted.keys() & self.waits_since.keys():
+                name, other_place = self.open[other]
+                total[name] += 0 if other_place.is_spare else counted[other]
+            assert total[self.open[each.owner][0]] == max(total.values()) > 0
+            del counted[each.owner]
+            self.forget(each.owner)
+        assert self.counted() == {other: number for other, number in counted.items() if number}
+        assert sum(counted.values()) <= LIMITS.max_heads_bytes
+
+    def counted(self) -> dict[int, int]:
+        """Returns the bytes of the heads that count, by connection."""
+        heads = {key: place.head_bytes for key, (_, place) in self.open.items()}
+        return {key: number for key, number in heads.items() if number > SMALL_HEAD_BYTES}
 
 
 @given(STEPS)
@@ -192,3 +217,72 @@ def test_the_limit_of_open_files_bounds_the_connections() -> None:
 def test_one_client_of_ipv6_has_many_addresses(one: str, other: str, *, same: bool) -> None:
     """All addresses of a /64 network are one client."""
     assert (address_group(one) == address_group(other)) == same
+
+
+def heads_of(table: ConnectionTable[str], client: str, num_bytes: int, number: int) -> list[Place[str]]:
+    """Opens connections of a client, each with half a head that there is room for."""
+    places = [table.admit(f"{client} {each}", client, 0.0).place for each in range(number)]
+    assert [table.update_head(place, num_bytes, 0.0) for place in places] == [[]] * number
+    return places
+
+
+def test_the_client_with_the_most_bytes_of_heads_makes_room() -> None:
+    """Its oldest half head is closed for that of another client; a small one is closed for none, and closes none."""
+    limits = ConnectionLimits(max_connections=100, max_per_address=50, max_heads_bytes=20_000, head_timeout_s=10.0)
+    table: ConnectionTable[str] = ConnectionTable(limits)
+    (small,) = heads_of(table, "stranger", SMALL_HEAD_BYTES, 1)
+    greedy = heads_of(table, "stranger", 6_000, 3)
+    newer = table.admit("newer", "client", 0.0).place
+    assert table.update_head(newer, 5_000, 0.0) == greedy[:1]
+    assert table.update_head(newer, 8_000, 0.0) == []
+    assert table.update_head(newer, 9_000, 0.0) == greedy[1:2]
+    assert [place.is_open for place in (small, *greedy, newer)] == [True, False, False, True, True]
+
+
+def test_a_head_has_no_room_among_those_of_requests() -> None:
+    """Heads count until their requests are answered. Such a connection is not closed, unless it lingers."""
+    limits = ConnectionLimits(max_connections=100, max_per_address=50, max_heads_bytes=20_000, head_timeout_s=10.0)
+    table: ConnectionTable[str] = ConnectionTable(limits)
+    first, second = heads_of(table, "client", 9_000, 2)
+    table.start_request(first)
+    table.start_request(second)
+    newer = table.admit("newer", "other", 0.0).place
+    assert table.update_head(newer, 5_000, 0.0) == [newer]
+    assert (newer.is_open, newer.head_bytes) == (True, 0)
+    table.give_way(second)
+    assert table.update_head(newer, 5_000, 0.0) == [second]
+    table.update_head(first, 0, 0.0)
+    table.end_request(first)
+    assert table.update_head(newer, 20_000, 0.0) == []
+
+
+def test_a_head_behind_a_request_closes_no_other_connection() -> None:
+    """A client that does not wait for an answer is closed itself."""
+    limits = ConnectionLimits(max_connections=100, max_per_address=50, max_heads_bytes=20_000, head_timeout_s=10.0)
+    table: ConnectionTable[str] = ConnectionTable(limits)
+    heads_of(table, "stranger", 6_000, 3)
+    pipelining = table.admit("pipelining", "client", 0.0).place
+    table.start_request(pipelining)
+    assert table.update_head(pipelining, 5_000, 0.0) == [pipelining]
+
+
+def test_a_lingering_connection_gives_way() -> None:
+    """It is answered, and waits for the rest of a body only: a new connection takes its place, and no spare one."""
+    table: ConnectionTable[str] = ConnectionTable(LIMITS)
+    places = [table.admit(f"a{number}", f"client {number}", 0.0).place for number in range(4)]
+    for place in places:
+        table.start_request(place)
+    table.give_way(places[2])
+    admission = table.admit("newer", "prober", 0.0)
+    assert (admission.closed, admission.place.is_spare) == ("a2", False)
+
+
+def test_the_end_of_a_body_ends_its_time() -> None:
+    """An answered request whose body has arrived leaves an idle connection, which has no deadline here."""
+    table: ConnectionTable[str] = ConnectionTable(LIMITS)
+    place = table.admit("idle", "a", 0.0).place
+    table.start_request(place)
+    table.end_request(place)
+    table.expect_head(place, 0.0)
+    table.drop_deadline(place)
+    assert (table.next_deadline_s, table.take_overdue(99.0)) == (None, [])

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import tracemalloc
+import weakref
 from collections.abc import Callable
 
 import pytest
 from uvicorn.protocols.http.flow_control import FlowControl
 
-from api.http.protocol import CoalescingTransport
+from api.http.coalescing_transport import CoalescingTransport
+from api.http.protocol import MAX_PIPELINED
 from api.http.unsent_limiter import UnsentLimiter
 from api.settings import GatewaySettings
 from tests.unit.api.http.connection_under_test import HEAD, ConnectionUnderTest, RecordingTransport
@@ -135,6 +139,129 @@ def test_reading_pauses_while_two_requests_wait() -> None:
     assert asyncio.run(transport_calls()) == (["paused", "resumed", "paused"], 1)
 
 
+GET = b"GET / HTTP/1.1\r\n\r\n"
+READ_BYTES = 256_000
+"""What uvloop reads at a time."""
+
+
+@pytest.mark.parametrize("sent", [GET, HEAD + b"body"], ids=["GET", "POST"])
+def test_one_read_brings_few_requests(sent: bytes) -> None:
+    """A read full of requests is not parsed to its end: the connection is closed, and no request is left in memory."""
+
+    async def found() -> tuple[list[bytes | str], int]:
+        async with ConnectionUnderTest() as connection:
+            connection.protocol.data_received((sent * READ_BYTES)[:READ_BYTES])
+            return list(connection.transport.calls), len(connection.protocol.pipeline)
+
+    calls, num_waiting = asyncio.run(found())
+    assert num_waiting <= MAX_PIPELINED
+    assert "aborted" in calls
+    assert not any(isinstance(each, bytes) for each in calls)
+
+
+def test_a_few_pipelined_requests_are_answered() -> None:
+    """The maximum is answered, also again and again."""
+
+    async def num_answers() -> int:
+        async with ConnectionUnderTest() as connection:
+            connection.answers.set()
+            for _ in range(3):
+                await connection.receive(GET * (MAX_PIPELINED + 1))
+            return b"".join(each for each in connection.transport.calls if isinstance(each, bytes)).count(b" 200 OK")
+
+    assert asyncio.run(num_answers()) == 3 * (MAX_PIPELINED + 1)
+
+
+def test_an_answered_request_is_not_kept() -> None:
+    """Neither its head nor the body that came with it: an idle connection would keep them for keep_alive_s."""
+
+    async def num_bytes_kept() -> int:
+        async with ConnectionUnderTest() as connection:
+            connection.answers.set()
+            head = b"GET / HTTP/1.1\r\nContent-Length: 200000\r\na: %b\r\n\r\n" % (b"x" * 30_000)
+            tracemalloc.start()
+            await connection.receive(head + b"b" * 200_000)
+            del head
+            kept, _ = tracemalloc.get_traced_memory()
+            tracemalloc.stop()
+            return kept
+
+    assert asyncio.run(num_bytes_kept()) < 20_000
+
+
+def test_requests_that_never_began_are_freed_at_once() -> None:
+    """A client that leaves behind pipelined requests leaves no reference cycle, which would stay in memory for long."""
+
+    async def left() -> object:
+        connection = ConnectionUnderTest()
+        await connection.receive(GET * 3)
+        await connection.lose()
+        protocol = weakref.ref(connection.protocol)
+        del connection.protocol  # whose application is a method of the connection under test
+        return protocol()
+
+    gc.disable()
+    try:
+        assert asyncio.run(left()) is None
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("parts", [(b"b" * 99, b"b"), (b"b" * 100,)], ids=["in two reads", "in one"])
+async def test_a_body_that_comes_after_its_answer_ends_the_wait_for_it(parts: tuple[bytes, ...]) -> None:
+    """The connection is then idle: it stays open for keep_alive_s, and not for head_timeout_s."""
+    async with ConnectionUnderTest(head_timeout_s=0.1, keep_alive_s=1) as connection:
+        connection.answers.set()
+        await connection.receive(b"GET / HTTP/1.1\r\nContent-Length: 100\r\n\r\n", *parts)
+        await asyncio.sleep(0.3)
+        assert not {"closed", "aborted"}.intersection(connection.transport.calls)
+        await asyncio.sleep(1)
+        assert connection.transport.calls[-1] == "closed"
+
+
+async def test_a_request_behind_a_late_body_has_its_time() -> None:
+    """The timer of an idle connection does not run during a request that came in one read with the end of that body."""
+    async with ConnectionUnderTest(keep_alive_s=1) as connection:
+        connection.answers.set()
+        await connection.receive(b"GET / HTTP/1.1\r\nContent-Length: 100\r\n\r\n", b"b" * 99)
+        connection.answers.clear()
+        await connection.receive(b"b" + GET)
+        await asyncio.sleep(1.2)
+        assert "closed" not in connection.transport.calls
+
+
+@pytest.mark.parametrize("first", [GET, HEAD + b"body"], ids=["GET", "POST"])
+@pytest.mark.parametrize("answered", [False, True])
+async def test_half_a_head_behind_a_request_is_counted_and_timed(first: bytes, *, answered: bool) -> None:
+    """It counts at once, all of it, and its time begins with the answer to the request before it."""
+    half = b"GET / HTTP/1.1\r\na: " + b"x" * 50_000
+    async with ConnectionUnderTest(head_timeout_s=0.2) as connection:
+        if answered:
+            connection.answers.set()
+        await connection.receive(first + half)
+        assert len(half) <= connection.num_head_bytes <= len(first + half) + 100
+        await connection.receive(b"x" * 10_000)
+        assert len(half) + 10_000 <= connection.num_head_bytes
+        await asyncio.sleep(0.4)
+        assert ("aborted" in connection.transport.calls) == answered
+
+
+async def test_a_large_head_counts_until_its_request_is_answered() -> None:
+    """Also if it comes in one read, with a body; a body does not count, and neither does a small head."""
+    head = b"POST / HTTP/1.1\r\nContent-Length: 20000\r\na: %b\r\n\r\n"
+    async with ConnectionUnderTest() as connection:
+        await connection.receive(head % (b"x" * 30_000) + b"b" * 20_000)
+        assert 30_000 < connection.num_head_bytes < 30_100
+        await connection.receive(head % (b"x" * 20_000), b"b" * 20_000)
+        assert 50_000 < connection.num_head_bytes < 50_200
+        connection.answers.set()
+        await connection.receive(b"")
+        assert connection.num_head_bytes == 0
+        connection.answers.clear()
+        await connection.receive(head % b"x" + b"b" * 20_000)
+        assert connection.num_head_bytes < 100
+
+
 def test_no_request_begins_while_an_answer_is_unsent() -> None:
     """Until an answer is sent, the next request that has arrived does not begin, and no further one is read."""
 
@@ -177,3 +304,18 @@ def test_a_connection_whose_client_does_not_read_is_aborted(settings: dict[str, 
             return found
 
     assert asyncio.run(aborted()) == [False, True]
+
+
+@pytest.mark.parametrize("is_sent", [False, True])
+async def test_a_connection_gives_way_while_its_answer_is_unsent(*, is_sent: bool) -> None:
+    """It may be closed for a new one. Once the answer is sent, the request behind it begins, and it may not be."""
+    async with ConnectionUnderTest(max_connections=1, max_address_ratio=1) as connection:
+        connection.answers.set()
+        connection.transport.blocks = True
+        await connection.receive((HEAD + b"body") * 2)
+        if is_sent:
+            connection.answers.clear()
+            connection.transport.send_all()
+            await asyncio.sleep(0.01)
+        connection.protocol._limiter.admit(RecordingTransport(), "")
+        assert ("aborted" in connection.transport.calls) != is_sent

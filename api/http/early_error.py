@@ -1,0 +1,37 @@
+"""The answer to a request that the application does not get: in Redbatch's own format, logged, and counted."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from http import HTTPStatus
+from typing import NamedTuple
+
+from api import metrics
+from api.errors import error_body, headers_of, status_of
+from shared.errors import RedbatchError
+from shared.process.limited_log import LimitedLog
+
+limited_log = LimitedLog()
+
+
+class EarlyError(NamedTuple):
+    """The parts of an answer."""
+
+    status: int
+    fields: list[tuple[bytes, bytes]]
+    body: bytes
+
+
+def early_error(error: RedbatchError, client: str) -> EarlyError:
+    """Returns an error as an answer after which the connection is closed, counts it, and logs it with the address."""
+    status, request_id = status_of(error), secrets.token_hex(16)
+    is_failure = status >= HTTPStatus.INTERNAL_SERVER_ERROR
+    level, event = (logging.ERROR, "request failed") if is_failure else (logging.INFO, "request refused")
+    details = {"message": error.log_message, "client": client, "request_id": request_id}
+    limited_log.write(level, event, lambda: details, status=status, code=error.code)
+    metrics.ERRORS.labels("", error.code).inc()
+    body = error_body(error.code, error.message, request_id)
+    fields = {"content-type": "application/json", "content-length": str(len(body)), "x-request-id": request_id}
+    fields |= {**headers_of(error), "connection": "close"}
+    return EarlyError(status, [(name.encode(), value.encode()) for name, value in fields.items()], body)
