@@ -6,7 +6,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_network
 
 from pydantic import Field, field_validator
 
-from api.settings_groups import ConnectionLimits, HeadLimits
+from api.settings_groups import ConnectionLimits, HeadLimits, UnsentLimits
 from shared.settings import QueueSettings
 
 
@@ -74,6 +74,26 @@ class ConnectionSettings(QueueSettings):
         "from those in trusted_proxies.",
     )
 
+    send_timeout_s: float = Field(
+        default=30.0,
+        gt=0,
+        le=3_600,
+        description="Maximum time in which a client receives no byte of an answer that waits for it. After it, the "
+        "connection is closed. A client that reads slowly has any time.",
+    )
+    max_connection_unsent_bytes: int = Field(
+        default=256 * 2**20,
+        ge=2**16,
+        description="Maximum bytes of an answer that its client has not read; above it, the connection is closed. A "
+        "connection's next request begins after its answer is sent.",
+    )
+    max_unsent_bytes: int = Field(
+        default=256 * 2**20,
+        ge=2**16,
+        description="The same bound for the answers of all connections; above it, those are closed whose clients have "
+        "received nothing for the longest. One connection may always have max_connection_unsent_bytes.",
+    )
+
     @field_validator("trusted_proxies")
     @classmethod
     def _networks(cls, value: str) -> str:
@@ -94,6 +114,11 @@ class ConnectionSettings(QueueSettings):
     def head_limits(self) -> HeadLimits:
         """Bounds of a request's head."""
         return HeadLimits(self.max_head_bytes, self.max_head_fields, self.max_url_bytes)
+
+    @property
+    def unsent_limits(self) -> UnsentLimits:
+        """Bounds of answers that clients have not read."""
+        return UnsentLimits(self.max_connection_unsent_bytes, self.max_unsent_bytes, self.send_timeout_s)
 
     def connection_limits(self, max_connections: int) -> ConnectionLimits:
         """Returns the bounds of connections, of which the process may have `max_connections` at most."""

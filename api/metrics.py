@@ -22,9 +22,11 @@ IN_FLIGHT_BYTES = Gauge("redbatch_in_flight_bytes", "Bytes of the inputs and res
 CONNECTIONS = Gauge("redbatch_connections", "Open connections of clients")
 CLOSED_CONNECTIONS = Counter(
     "redbatch_closed_connections",
-    "Connections that the gateway closed: too many, no head in time, or too many requests before an answer",
+    "Connections that the gateway closed: too many, no head in time, too many requests before an answer, or an answer "
+    "that its client does not read",
     ["reason"],
 )
+UNSENT_BYTES = Gauge("redbatch_unsent_bytes", "Bytes of answers in memory that clients have not read")
 REQUEST_INPUTS = Counter("redbatch_request_inputs", "Inputs in accepted requests")
 CANCELLED_ENTRIES = Counter("redbatch_cancelled_entries", "Entries cancelled because no client waits for them")
 RECONCILIATIONS = Counter("redbatch_settles", "Reconciliations of outstanding requests, by cause", ["cause"])

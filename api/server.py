@@ -23,6 +23,7 @@ from api.http.probes_only import probe_paths
 from api.http.protocol import GatewayProtocol
 from api.http.request_log import AccessLogApp
 from api.http.root_path import RootPathApp
+from api.http.unsent_limiter import UnsentLimiter
 from api.queues import Queues
 from api.routes import begins_route
 from api.settings import GatewaySettings
@@ -108,8 +109,11 @@ def gateway_protocol(settings: GatewaySettings) -> partial[GatewayProtocol]:
     """Returns what makes the protocol of a connection, for all connections of one gateway."""
     limits = settings.connection_limits(max_connections_of(settings.max_connections, max_open_files()))
     limiter = ConnectionLimiter(limits, settings.trusted_networks)
+    unsent = UnsentLimiter(settings.unsent_limits)
     probes = probe_paths(settings.root_path)
-    return partial(GatewayProtocol, head_limits=settings.head_limits, limiter=limiter, probe_paths=probes)
+    return partial(
+        GatewayProtocol, head_limits=settings.head_limits, limiter=limiter, unsent=unsent, probe_paths=probes
+    )
 
 
 async def serve(settings: GatewaySettings, listen: socket.socket, tracing: Tracing | None = None) -> int:

@@ -35,6 +35,18 @@ class ConnectionLimits:
 
 
 @dataclass(frozen=True, slots=True)
+class UnsentLimits:
+    """Maximum bytes of answers in memory that are not sent, of one connection and in all.
+
+    `timeout_s` is the maximum time in which a client receives nothing of what is unsent.
+    """
+
+    max_per_connection: int
+    max_bytes: int
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class RequestLimits:
     """Bounds of one request: inputs, the length of an input, bytes of a body, and its default time.
 

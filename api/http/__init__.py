@@ -2,7 +2,8 @@
 
 - auth: authenticates API keys.
 - body: reads bodies within their bounds.
-- client_connection: the client's address, whether it is still there, and a task to cancel when it leaves.
+- client_connection: the client's address, whether it is there and reads, and a task to cancel when it leaves.
+- coalescing_transport: writes the head and the body of an answer at once.
 - connection_limiter: closes connections that are too many, or whose head does not come.
 - connection_table: which connections these are.
 - early_error: the answer to a request that the application does not get.
@@ -15,4 +16,6 @@
 - protocol: the connection, as a uvicorn protocol.
 - streamed_answer: answers that are read from Redis while they are sent.
 - request_id: the id of a request, in its answer and in the logs.
+- unsent_limiter: closes connections whose clients do not read their answers.
+- unsent_table: which connections these are.
 """

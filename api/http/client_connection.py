@@ -1,4 +1,4 @@
-"""The client's side of a connection: its address, whether it is still there, and a task to cancel when it leaves."""
+"""The client's side of a connection: its address, whether it is there and reads, and a task to cancel."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from starlette.types import Scope
+
+    from api.http.coalescing_transport import CoalescingTransport
 
 CLIENT = "client"
 """Key in the `state` of a request's scope: its ClientConnection."""
@@ -26,7 +28,7 @@ class ClientConnection:
     def __init__(self) -> None:
         self.gone = False
         self.give_way: Callable[[], None] = lambda: None
-        self.transport: asyncio.Transport | None = None
+        self.transport: CoalescingTransport | None = None
         self._watching: asyncio.Task[Any] | None = None
 
     def watch(self) -> None:
@@ -41,6 +43,11 @@ class ClientConnection:
         """Closes the connection at once, in the middle of an answer that cannot be completed."""
         if self.transport is not None:
             self.transport.abort()
+
+    async def wait_until_sent(self) -> None:
+        """Waits until everything written is sent, or the connection is closed."""
+        if self.transport is not None:
+            await self.transport.drain()
 
     def leave(self) -> None:
         """Marks the client as gone and cancels the task that watches it."""

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from uvicorn.protocols.http.flow_control import FlowControl
+
+    from api.http.unsent_limiter import UnsentLimiter
 
 
 class CoalescingTransport:
@@ -11,11 +16,20 @@ class CoalescingTransport:
 
     uvloop's transport writes immediately: an answer then takes two system calls, two packets, and two reads by the
     client.
+
+    Args:
+        transport: takes the joined writes; it pauses writing while anything is unsent.
+        loop: the event loop.
+        flow: whether writing is paused.
+        unsent: gets the number of bytes of each write of which not all are sent at once.
     """
 
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, flow: FlowControl, unsent: UnsentLimiter
+    ) -> None:
         self._transport = transport
         self._loop = loop
+        self._flow, self._unsent = flow, unsent
         self._pending: list[bytes] = []
         self._lost = False
 
@@ -34,6 +48,13 @@ class CoalescingTransport:
             pending, self._pending = self._pending, []
             if not self._lost:
                 self._transport.writelines(pending)
+                if self._flow.write_paused:
+                    self._unsent.add(self._transport, sum(map(len, pending)))
+
+    async def drain(self) -> None:
+        """Writes all pending data, and waits until it is sent or the connection is lost."""
+        self.flush()
+        await self._flow.drain()
 
     def close(self) -> None:
         """Writes all pending data, then closes."""

@@ -1,4 +1,4 @@
-"""The HTTP protocol of a connection: that of uvicorn, with bounded heads, fewer writes, and notice of departures."""
+"""The HTTP protocol of a connection: that of uvicorn, with bounds, fewer writes, and notice of departures."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from shared.process.limited_log import LimitedLog
 if TYPE_CHECKING:
     from api.http.connection_limiter import ConnectionLimiter
     from api.http.connection_table import Place
+    from api.http.unsent_limiter import UnsentLimiter
     from api.settings_groups import HeadLimits
 
 BODY_COMPLETE, QUEUE = "body_complete", "queue"
@@ -47,12 +48,14 @@ class GatewayProtocol(HttpToolsProtocol):
     """Reads requests and writes answers, the head and the body of an answer in one write.
 
     Each request can find out, without a separate task, whether its client has left and whether its body has arrived.
+    A request begins once the answer to the one before it is sent, so that a client cannot fill the memory with answers.
 
     Args:
         args: uvicorn's.
         head_limits: of each request; the trailer of a chunked body has the same bounds, its fields together with those
             of the head.
         limiter: of the connections of all clients.
+        unsent: bounds the unsent bytes of the connections of all clients.
         probe_paths: what is served on a connection beyond the limits.
         kwargs: uvicorn's.
     """
@@ -62,6 +65,7 @@ class GatewayProtocol(HttpToolsProtocol):
         *args: Any,  # noqa: ANN401 - uvicorn's
         head_limits: HeadLimits,
         limiter: ConnectionLimiter,
+        unsent: UnsentLimiter,
         probe_paths: frozenset[str],
         **kwargs: Any,  # noqa: ANN401 - uvicorn's
     ) -> None:
@@ -80,16 +84,19 @@ class GatewayProtocol(HttpToolsProtocol):
         self._is_ending = False  # once what has arrived is no request, and an answer is due before the end
         self._previous: RequestResponseCycle | None = None  # of the request before, while a body arrives
         self._refusal: HeadRefusal | None = None
-        self._limiter, self._probe_paths = limiter, probe_paths
+        self._limiter, self._unsent, self._probe_paths = limiter, unsent, probe_paths
         self._place: Place[asyncio.Transport]
         self._client = ClientConnection()
         self._transport: CoalescingTransport | None = None
+        self._is_answer_unsent = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A client has connected."""
         super().connection_made(transport)
-        self.transport = self._transport = CoalescingTransport(transport, self.loop)  # type: ignore[assignment]
-        self._client.transport = transport
+        transport.set_write_buffer_limits(0)  # so that writing is paused while anything is unsent
+        self._transport = CoalescingTransport(transport, self.loop, self.flow, self._unsent)
+        self.transport = self._transport  # type: ignore[assignment]
+        self._client.transport = self._transport
         self._place = self._limiter.admit(transport, self.client[0] if self.client else "")
         self._client.give_way = partial(self._limiter.table.give_way, self._place)
         if self._place.is_spare:
@@ -100,6 +107,7 @@ class GatewayProtocol(HttpToolsProtocol):
         if self._transport is not None:
             self._transport.lose()
         self._limiter.remove(self._place)
+        self._unsent.remove(self._place.owner)
         super().connection_lost(exc)
         self._client.leave()
         for cycle, _ in self.pipeline:
@@ -291,13 +299,31 @@ class GatewayProtocol(HttpToolsProtocol):
             self.flow.resume_reading()
 
     def on_response_complete(self) -> None:
-        """An answer is written."""
+        """An answer is written. Nothing is read until it is sent, and no request begins that has been read before."""
         if self._transport is not None:
             self._transport.flush()
         self._kept_bytes -= self._kept_heads.popleft()
-        super().on_response_complete()
         if self.cycle.response_complete:
             self._release()
+        if self.flow.write_paused:
+            self._is_answer_unsent = True
+            self.flow.pause_reading()
+            self._limiter.table.end_request(self._place)  # so that it may be closed for another connection
+        else:
+            self._complete_response()
+
+    def resume_writing(self) -> None:
+        """Everything that was written is sent."""
+        super().resume_writing()
+        self._unsent.remove(self._place.owner)
+        if self._is_answer_unsent:
+            self._is_answer_unsent = False
+            self._limiter.table.start_request(self._place)  # of which one that waits behind the answer may begin
+            self._complete_response()
+
+    def _complete_response(self) -> None:
+        super().on_response_complete()
+        if self.cycle.response_complete:
             self._limiter.table.end_request(self._place)
             if self._in_head or self._head_bytes or self.cycle.more_body:
                 self._limiter.expect_head(self._place)

@@ -17,6 +17,7 @@ from shared.messages import EMBED, EMBED_ALL, Failure, Values, Vectors
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from api.http.client_connection import ClientConnection
     from api.jobs.store import JobStore
     from shared.jobs import Job
     from shared.messages import Reply, Result
@@ -136,16 +137,24 @@ async def dim_of(job_store: JobStore, job: Job) -> int:
     return 0
 
 
-async def iter_npy(job_store: JobStore, job: Job, dim: int, start: int, stop: int) -> AsyncIterator[bytes]:
-    """Yields a .npy file of the vectors from `start` up to `stop`, with NaN for failed inputs.
+async def iter_npy(
+    job_store: JobStore, job: Job, dim: int, bounds: range, client: ClientConnection
+) -> AsyncIterator[bytes]:
+    """Yields a .npy file of the vectors of a range of inputs, with NaN for failed ones.
+
+    A portion is read once the client has the one before it: of a client that does not read, one is in memory.
 
     Raises JobNotFoundError if vectors are deleted meanwhile.
     """
-    header = npy_header(stop - start, dim)
-    if start == stop:
+    header = npy_header(len(bounds), dim)
+    if not bounds:
         yield header
-    for at in range(start, stop, INPUTS_PER_READ):
-        end = min(stop, at + INPUTS_PER_READ)
-        replies = await job_results.replies(job_store.connection, job_store.keys, job, at, end)
-        yield header + JobRows(replies, at, end, expired=job.status == "expired").array(dim).tobytes()
+    for at in range(bounds.start, bounds.stop, INPUTS_PER_READ):
+        await client.wait_until_sent()
+        yield header + await _read_array(job_store, job, dim, at, min(bounds.stop, at + INPUTS_PER_READ))
         header = b""
+
+
+async def _read_array(job_store: JobStore, job: Job, dim: int, start: int, stop: int) -> bytes:
+    replies = await job_results.replies(job_store.connection, job_store.keys, job, start, stop)
+    return JobRows(replies, start, stop, expired=job.status == "expired").array(dim).tobytes()

@@ -17,7 +17,7 @@ from api.dialects.operations import JSON, TAG_JOBS
 from api.dialects.request import TRUNCATED_HEADER
 from api.dialects.vectors import npy_header
 from api.http.body import BodyUnreadError
-from api.http.client_connection import client_address
+from api.http.client_connection import CLIENT, client_address
 from api.http.error_responses import answer_errors
 from api.http.protocol import QUEUE
 from api.http.request_id import request_id_of
@@ -135,7 +135,7 @@ async def result(request: Request) -> Response:
         headers = {"content-length": str(size), "x-failed-inputs": str(job.failed)}
         if job.truncated:
             headers[TRUNCATED_HEADER] = str(job.truncated)
-        parts = results.iter_npy(job_store, job, dim, offset, stop)
+        parts = results.iter_npy(job_store, job, dim, range(offset, stop), request.scope["state"][CLIENT])
         return await streamed_answer(request.scope, parts, headers, results.NPY)
     limit = max(1, int(_query_number(request, "limit", results.MAX_PAGE_INPUTS, results.MAX_PAGE_INPUTS)))
     return Response(await results.json_page(job_store, job, public_id, offset, limit), media_type=JSON)

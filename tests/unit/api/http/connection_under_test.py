@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Self
 
@@ -17,15 +18,48 @@ HEAD = b"POST /embed HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\n"
 
 
 class RecordingTransport(asyncio.Transport):
-    """A transport that records its calls."""
+    """A transport that records its calls.
 
-    def __init__(self) -> None:
-        super().__init__()
+    Args:
+        sock: its socket, on which nothing is sent.
+
+    Attributes:
+        blocks: whether nothing that is written is sent.
+        num_unsent: bytes that were written and not sent.
+    """
+
+    def __init__(self, sock: socket.socket | None = None) -> None:
+        super().__init__({"socket": sock})
         self.calls: list[bytes | str] = []
+        self.blocks, self.num_unsent = False, 0
+        self._protocol: asyncio.BaseProtocol | None = None
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol | None) -> None:
+        """Sets what is notified when writing has to pause; None once the connection is lost."""
+        self._protocol = protocol
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Writing pauses while anything is unsent."""
+        assert (high, low) == (0, None)
+
+    def get_write_buffer_size(self) -> int:
+        """Returns the bytes that were written and not sent."""
+        return self.num_unsent
 
     def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
         """Records data that is written in one system call."""
-        self.calls.append(b"".join(list_of_data))
+        data = b"".join(list_of_data)
+        self.calls.append(data)
+        if self.blocks:
+            self.num_unsent += len(data)
+            assert self._protocol is not None
+            self._protocol.pause_writing()
+
+    def send_all(self) -> None:
+        """Sends everything that was written."""
+        self.blocks, self.num_unsent = False, 0
+        assert self._protocol is not None
+        self._protocol.resume_writing()
 
     def close(self) -> None:
         """Records the close."""
@@ -66,9 +100,11 @@ class ConnectionUnderTest:
         self.outcomes: list[str] = []
         self.body_complete: list[bool] = []
         self.answers = asyncio.Event()
-        self.transport = RecordingTransport()
+        self._socket = socket.socket()
+        self.transport = RecordingTransport(self._socket)
         protocol = gateway_protocol(gateway_settings)
         self.protocol = protocol(config, uvicorn.Server(config).server_state, {}, asyncio.get_running_loop())
+        self.transport.set_protocol(self.protocol)
         self.protocol.connection_made(self.transport)
 
     @property
@@ -106,7 +142,9 @@ class ConnectionUnderTest:
     async def lose(self, error: Exception | None = None) -> None:
         """Closes the connection as if its client had left."""
         self.protocol.connection_lost(error)
+        self.transport.set_protocol(None)
         await asyncio.sleep(0.01)
+        self._socket.close()
 
     async def receive(self, *parts: bytes) -> None:
         """Passes each part to the protocol, with time between them."""

@@ -9,16 +9,20 @@ import weakref
 from collections.abc import Callable
 
 import pytest
+from uvicorn.protocols.http.flow_control import FlowControl
 
 from api.http.coalescing_transport import CoalescingTransport
 from api.http.protocol import MAX_PIPELINED
+from api.http.unsent_limiter import UnsentLimiter
+from api.settings import GatewaySettings
 from tests.unit.api.http.connection_under_test import HEAD, ConnectionUnderTest, RecordingTransport
 
 
 async def write_twice(then: Callable[[CoalescingTransport], None]) -> tuple[list[bytes | str], list[bytes | str]]:
     """Writes twice and calls `then`; returns the calls made by then, and by the end of the event loop's iteration."""
     transport = RecordingTransport()
-    coalescing = CoalescingTransport(transport, asyncio.get_running_loop())
+    unsent = UnsentLimiter(GatewaySettings().unsent_limits)
+    coalescing = CoalescingTransport(transport, asyncio.get_running_loop(), FlowControl(transport), unsent)
     coalescing.write(b"head, ")
     coalescing.write(b"body")
     then(coalescing)
@@ -256,3 +260,62 @@ async def test_a_large_head_counts_until_its_request_is_answered() -> None:
         connection.answers.clear()
         await connection.receive(head % b"x" + b"b" * 20_000)
         assert connection.num_head_bytes < 100
+
+
+def test_no_request_begins_while_an_answer_is_unsent() -> None:
+    """Until an answer is sent, the next request that has arrived does not begin, and no further one is read."""
+
+    async def numbers() -> tuple[list[int], list[bytes | str], list[bytes | str]]:
+        async with ConnectionUnderTest() as connection:
+            connection.answers.set()
+            connection.transport.blocks = True
+            begun = []
+            await connection.receive((HEAD + b"body") * 2)
+            begun.append(len(connection.clients))
+            held = list(connection.transport.calls)
+            connection.transport.send_all()
+            await asyncio.sleep(0.01)
+            begun.append(len(connection.clients))
+            return begun, held, connection.transport.calls[len(held) :]
+
+    begun, held, after = asyncio.run(numbers())
+    assert begun == [1, 2]
+    assert [each for each in held if isinstance(each, str)] == ["paused", "resumed", "paused"]
+    assert after[0] == "resumed"
+    assert [each for each in after if isinstance(each, bytes)] == [each for each in held if isinstance(each, bytes)]
+
+
+@pytest.mark.parametrize(
+    ("settings", "after_s"),
+    [({"max_connection_unsent_bytes": 2**16}, 0.0), ({"send_timeout_s": 0.1}, 0.1)],
+    ids=["bytes", "time"],
+)
+def test_a_connection_whose_client_does_not_read_is_aborted(settings: dict[str, float], after_s: float) -> None:
+    """A connection with too many unsent bytes is closed at once, one whose client receives nothing after the time."""
+
+    async def aborted() -> list[bool]:
+        async with ConnectionUnderTest(**settings) as connection:
+            connection.transport.blocks = True
+            found = []
+            for size, wait_s in ((2**16, 0.0), (1, after_s * 2)):
+                connection.protocol.transport.write(b"x" * size)
+                await asyncio.sleep(wait_s)
+                found.append("aborted" in connection.transport.calls)
+            return found
+
+    assert asyncio.run(aborted()) == [False, True]
+
+
+@pytest.mark.parametrize("is_sent", [False, True])
+async def test_a_connection_gives_way_while_its_answer_is_unsent(*, is_sent: bool) -> None:
+    """It may be closed for a new one. Once the answer is sent, the request behind it begins, and it may not be."""
+    async with ConnectionUnderTest(max_connections=1, max_address_ratio=1) as connection:
+        connection.answers.set()
+        connection.transport.blocks = True
+        await connection.receive((HEAD + b"body") * 2)
+        if is_sent:
+            connection.answers.clear()
+            connection.transport.send_all()
+            await asyncio.sleep(0.01)
+        connection.protocol._limiter.admit(RecordingTransport(), "")
+        assert ("aborted" in connection.transport.calls) != is_sent

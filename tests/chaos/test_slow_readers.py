@@ -1,0 +1,88 @@
+"""Clients with a key that do not read their answers (F21)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+import time
+
+import psutil
+import pytest
+
+from tests.chaos.attack import p99_of, probe_livez
+from tests.chaos.scenario import Scenario, all_correct
+from tests.integration.gateway.gateway_cluster import GatewayProcess
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.long, pytest.mark.exclusive]
+
+CLIENTS, ADDRESS = 80, "127.0.0.2"
+TEXTS = [f"cached {number}" for number in range(2_048)]
+ATTACK_S = 12.0
+MAX_GROWTH_MB = 400.0
+"""`max_unsent_bytes` is 268 MB; beside these are the answers that are being made, and what the allocator keeps."""
+
+MAX_P99_MS = 1_000.0
+"""Generous: the encoding of 80 answers of 8 MB, which tenants pay for, delays others by 100 to 500 ms where the machine
+is shared. A gateway that waits for a client would take seconds.
+"""
+
+
+def connect_unread(gateway: GatewayProcess, request: bytes) -> socket.socket:
+    """Opens a connection, and sends on it as much of two requests as it takes at once."""
+    connection = socket.create_connection(("127.0.0.1", gateway.port), 10, (ADDRESS, 0))
+    connection.setblocking(False)
+    with contextlib.suppress(BlockingIOError):
+        connection.send(request * 2)
+    return connection
+
+
+async def wait_until_cached(gateway: GatewayProcess) -> None:
+    """Requests the texts until all of them are answered from the cache."""
+
+    async def all_hit() -> bool:
+        before = gateway.metric("redbatch_cache_hits_total")
+        answer = await asyncio.to_thread(gateway.embed, {"texts": TEXTS})
+        assert answer.status_code == 200
+        return gateway.metric("redbatch_cache_hits_total") == before + len(TEXTS)
+
+    await wait_until(all_hit, "the texts are cached", timeout_s=30)
+
+
+async def peak_mb(process: psutil.Process, seconds: float) -> float:
+    """Returns the largest memory (RSS, MB) that a process has during a number of seconds."""
+    until, peak = time.monotonic() + seconds, 0
+    while time.monotonic() < until:
+        peak = max(peak, process.memory_info().rss)
+        await asyncio.sleep(0.05)
+    return peak / 1e6
+
+
+@pytest.mark.leaves_anything
+async def test_answers_that_are_not_read(scenario: Scenario) -> None:
+    """F21: 80 clients read nothing of cached answers of 8 MB: memory is bounded, and others are answered."""
+    gateway = await scenario.cluster.start_gateway(cache_bytes=50_000_000)
+    scenario.gateways.append(gateway)
+    await scenario.start_worker("null", max_batch_size=256, claim_window=1_024)
+    await scenario.wait_until_worker_seen()
+    await wait_until_cached(gateway)
+    body = json.dumps({"texts": TEXTS}).encode()
+    head = b"POST /embed HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    process = psutil.Process(gateway.program.pid)
+    async with scenario.load(clients=8) as calls, probe_livez(gateway) as latencies_s:
+        await asyncio.sleep(1)  # until the memory of the load itself grows no more
+        before_mb = process.memory_info().rss / 1e6
+        with contextlib.ExitStack() as stack:
+            for _ in range(CLIENTS):
+                stack.enter_context(connect_unread(gateway, head % len(body) + body))
+            growth_mb = await peak_mb(process, ATTACK_S) - before_mb
+            closed = gateway.metric('redbatch_closed_connections_total{reason="unsent_bytes"}')
+    p99_ms = p99_of(latencies_s)
+    found = {"clients": CLIENTS, "closed": round(closed), "livez_p99_ms": round(p99_ms), "growth_mb": round(growth_mb)}
+    verdict = scenario.judge("F21 answers that are not read", calls, **found)
+    assert all_correct(verdict)
+    assert closed >= 1
+    assert growth_mb <= MAX_GROWTH_MB
+    assert p99_ms <= MAX_P99_MS
