@@ -7,6 +7,7 @@
 - handler: handles one request, from its body to its answer.
 - http: connections, bodies, API keys, and errors as responses.
 - jobs: requests that are answered later.
+- memory_bounds: the memory that a gateway takes at most.
 - metrics: Prometheus metrics.
 - pages: pages for people.
 - queues: the queues that the gateway serves.

@@ -82,13 +82,13 @@ class ConnectionSettings(QueueSettings):
         "connection is closed. A client that reads slowly has any time.",
     )
     max_connection_unsent_bytes: int = Field(
-        default=256 * 2**20,
+        default=128 * 2**20,
         ge=2**16,
         description="Maximum bytes of an answer that its client has not read; above it, the connection is closed. A "
         "connection's next request begins after its answer is sent.",
     )
     max_unsent_bytes: int = Field(
-        default=256 * 2**20,
+        default=128 * 2**20,
         ge=2**16,
         description="The same bound for the answers of all connections; above it, those are closed whose clients have "
         "received nothing for the longest. One connection may always have max_connection_unsent_bytes.",

@@ -24,6 +24,7 @@ from api.http.protocol import GatewayProtocol
 from api.http.request_log import AccessLogApp
 from api.http.root_path import RootPathApp
 from api.http.unsent_limiter import UnsentLimiter
+from api.memory_bounds import max_memory_bytes
 from api.queues import Queues
 from api.routes import begins_route
 from api.settings import GatewaySettings
@@ -33,6 +34,7 @@ from shared.process.admin_server import AdminServer, PortTakenError
 from shared.process.gc_tuning import collect_rarely
 from shared.process.listener import BACKLOG, ListenError, max_open_files, raise_open_file_limit
 from shared.process.listener import listen as bind
+from shared.process.memory import memory_bytes
 from shared.process.settings import EXIT_CONFIGURATION, flag_of, print_error, variable_of
 from shared.process.tracing import Tracing, start_tracing
 
@@ -116,6 +118,17 @@ def gateway_protocol(settings: GatewaySettings) -> partial[GatewayProtocol]:
     )
 
 
+def _warn_of_little_memory(settings: GatewaySettings) -> None:
+    needed, available = max_memory_bytes(settings), memory_bytes()
+    if needed > available:
+        log.warning(
+            "under attack, this gateway may need more memory than it has: give it more, or lower its bounds "
+            "(docs/settings.md, Memory of a gateway)",
+            max_mib=needed >> 20,
+            available_mib=available >> 20,
+        )
+
+
 async def serve(settings: GatewaySettings, listen: socket.socket, tracing: Tracing | None = None) -> int:
     """Serves on a listening socket until SIGTERM or SIGINT; returns the exit code."""
     connections = QueueConnections(settings, settings.initial_queue, f"gateway:{secrets.token_hex(8)}")
@@ -146,6 +159,7 @@ async def serve(settings: GatewaySettings, listen: socket.socket, tracing: Traci
     host, port = listen.getsockname()[:2]
     places = {"host": host, "port": port, "admin_port": admin.port, "redis": settings.redis_address}
     log.info("gateway starts", **places, queue=settings.initial_queue)
+    _warn_of_little_memory(settings)
     server = DrainingServer(config, state)
     collect_rarely()
     try:

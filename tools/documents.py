@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 
+from api import memory_bounds
 from api.app import description
 from api.settings import GatewaySettings
 from gpuworker.settings import WorkerSettings
@@ -30,6 +31,11 @@ def settings_table() -> str:
     return as_markdown(setting_rows({"gateway": GatewaySettings, "worker": WorkerSettings}, with_values=False))
 
 
+def memory_table() -> str:
+    """Returns the table of what a gateway holds at most in memory, with the defaults of its settings."""
+    return memory_bounds.as_markdown(GatewaySettings.model_construct())
+
+
 def pure_modules() -> list[str]:
     """Returns the modules that the import contract `pure` names, packages with all their modules, in its order."""
     settings: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -48,6 +54,7 @@ BLOCKS: Mapping[tuple[str, str], Callable[[], str]] = {
     ("docs/architecture.md", "keys"): keys_table,
     ("docs/jobs.md", "job-keys"): job_keys_table,
     ("docs/settings.md", "settings"): settings_table,
+    ("docs/settings.md", "memory"): memory_table,
 }
 """By document and block: the function that writes it."""
 

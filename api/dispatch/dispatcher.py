@@ -146,11 +146,7 @@ class Dispatcher:
             RedbatchError: the request was refused, expired or failed.
         """
         timeout_s, lane = request.timeout_ms / 1000, request.lane
-        refusal = admit(self._cluster_state(), self._grace, timeout_s, random.random())  # noqa: S311 - spreads clients
-        if refusal is None and self._backlog_full():
-            refusal = self.monitor.full(lane)
-        if refusal is not None:
-            raise refusal
+        self._check_admitted(timeout_s, lane)
         loop = asyncio.get_running_loop()
         if request.op != EMBED:
             request = check_input_sizes(request, self.monitor.workers())
@@ -159,8 +155,7 @@ class Dispatcher:
         if not new_entries:
             return InferenceResult(failures)
         self._check_fits(new_entries, lane)
-        request_id = request_id or secrets.token_hex(16)
-        deadline = loop.time() + timeout_s
+        request_id, deadline = request_id or secrets.token_hex(16), loop.time() + timeout_s
         in_flight = InFlight(request_id, new_entries, deadline, request, memory, self._unify_revision)
         self._requests[request_id] = in_flight
         self._replies.reserve(in_flight)
@@ -173,6 +168,14 @@ class Dispatcher:
         finally:
             timer.cancel()
             self._release(in_flight)
+
+    def _check_admitted(self, timeout_s: float, lane: int) -> None:
+        """Raises the error that refuses a request in the present state of Redis, the fleet and this gateway."""
+        refusal = admit(self._cluster_state(), self._grace, timeout_s, random.random())  # noqa: S311 - spreads clients
+        if refusal is None and self._backlog_full():
+            refusal = self.monitor.full(lane)
+        if refusal is not None:
+            raise refusal
 
     def _check_fits(self, new_entries: Sequence[NewEntry], lane: int) -> None:
         """Raises TooLargeError if even an empty queue would reject the request, so that a retry would never help."""

@@ -8,6 +8,9 @@ from typing import Self
 
 from shared.messages import Failure, Input, Reply, Vectors
 
+SMALL_BYTES, RESERVED_PARTS = 64 * 2**10, 8
+"""One part of this many is for requests that hold up to SMALL_BYTES: large ones do not take all memory from these."""
+
 INPUT_COPIES = 2
 """Each input is in memory as the client sent it, and in its entry until it is answered."""
 
@@ -46,8 +49,11 @@ class HeldMemory:
         A request that is the only one gets all that it needs: otherwise one larger than the budget would never be
         answered, and other bounds hold for a single one.
         """
+        after, max_bytes = self._num_bytes + by, self._budget.max_bytes
         others = self._budget.num_bytes - self._num_bytes
-        if others and others + self._num_bytes + by > self._budget.max_bytes:
+        if after > SMALL_BYTES:
+            max_bytes -= max_bytes // RESERVED_PARTS
+        if others and others + after > max_bytes:
             return False
         self._num_bytes += by
         self._budget.num_bytes += by

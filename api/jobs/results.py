@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -91,70 +93,82 @@ def _rows_of(result: Result) -> Sequence[Row]:
     return np.split(vectors, np.cumsum(result.counts)[:-1]) if result.counts else list(vectors)
 
 
-async def json_page(job_store: JobStore, job: Job, public_id: str, offset: int, limit: int) -> bytes:
-    """Returns a page of results as JSON, with null for failed inputs, whose errors are in `errors`.
+@dataclass(frozen=True, slots=True)
+class JobResults:
+    """Reads the results of a job from Redis, one portion at a time in the whole gateway: each may take 64 MiB.
 
-    The page ends early if its results take more than MAX_PAGE_BYTES; `next_url` leads to the rest.
+    `lock` is held while a portion is read and encoded.
     """
-    replies, stop = await _read_page(job_store, job, offset, min(job.n, offset + limit))
-    rows = JobRows(replies, offset, stop, expired=job.status == "expired")
-    next_url = result_url(public_id, stop, limit) if stop < job.n else None
-    name = "embeddings" if job.op in (EMBED, EMBED_ALL) else "outputs"
-    document = {"id": public_id, "n": job.n, "offset": offset, name: rows.rows}
-    truncated = {"truncated": rows.truncated} if rows.truncated else {}
-    return dump_json(document | truncated | {"errors": rows.errors, "next_url": next_url})
 
+    job_store: JobStore
+    job: Job
+    lock: asyncio.Lock
 
-async def _read_page(job_store: JobStore, job: Job, offset: int, stop: int) -> tuple[list[Reply], int]:
-    """Returns the replies of a page, and where it ends. Each call reads whole entries, so that no reply comes twice."""
-    step = MAX_PAGE_INPUTS if job.op == EMBED else MIN_PAGE_INPUTS
-    step = max(1, step // job.per_entry) * job.per_entry
-    found: list[Reply] = []
-    size, at = 0, offset
-    while at < stop and size < MAX_PAGE_BYTES:
-        end = min(stop, at // job.per_entry * job.per_entry + step)
-        replies = await job_results.replies(job_store.connection, job_store.keys, job, at, end)
-        size += sum(map(_size_of, replies))
-        found += replies
-        at = end
-    return found, max(offset, at)
+    async def json_page(self, public_id: str, offset: int, limit: int) -> bytes:
+        """Returns a page of results as JSON, with null for failed inputs, whose errors are in `errors`.
+
+        The page ends early if its results take more than MAX_PAGE_BYTES; `next_url` leads to the rest.
+        """
+        job = self.job
+        async with self.lock:
+            replies, stop = await self._read_page(offset, min(job.n, offset + limit))
+            rows = JobRows(replies, offset, stop, expired=job.status == "expired")
+            next_url = result_url(public_id, stop, limit) if stop < job.n else None
+            name = "embeddings" if job.op in (EMBED, EMBED_ALL) else "outputs"
+            document = {"id": public_id, "n": job.n, "offset": offset, name: rows.rows}
+            truncated = {"truncated": rows.truncated} if rows.truncated else {}
+            return dump_json(document | truncated | {"errors": rows.errors, "next_url": next_url})
+
+    async def dim(self) -> int:
+        """Returns the dimension of the vectors; 0 if there are none."""
+        for start in range(0, self.job.n, INPUTS_PER_READ):
+            async with self.lock:
+                replies = await self._replies(start, min(self.job.n, start + INPUTS_PER_READ))
+            for reply in replies:
+                if isinstance(reply, Vectors):
+                    return reply.dim
+        return 0
+
+    async def iter_npy(self, dim: int, bounds: range, client: ClientConnection) -> AsyncIterator[bytes]:
+        """Yields a .npy file of the vectors of a range of inputs, with NaN for failed ones.
+
+        A portion is read once the client has the one before it: of a client that does not read, one is in memory.
+
+        Raises JobNotFoundError if vectors are deleted meanwhile.
+        """
+        header = npy_header(len(bounds), dim)
+        if not bounds:
+            yield header
+        for at in range(bounds.start, bounds.stop, INPUTS_PER_READ):
+            await client.wait_until_sent()
+            yield header + await self._read_array(dim, at, min(bounds.stop, at + INPUTS_PER_READ))
+            header = b""
+
+    async def _read_array(self, dim: int, start: int, stop: int) -> bytes:
+        async with self.lock:
+            replies = await self._replies(start, stop)
+            return JobRows(replies, start, stop, expired=self.job.status == "expired").array(dim).tobytes()
+
+    async def _read_page(self, offset: int, stop: int) -> tuple[list[Reply], int]:
+        """Returns the replies of a page, and where it ends. Each call reads whole entries: no reply comes twice."""
+        job = self.job
+        step = MAX_PAGE_INPUTS if job.op == EMBED else MIN_PAGE_INPUTS
+        step = max(1, step // job.per_entry) * job.per_entry
+        found: list[Reply] = []
+        size, at = 0, offset
+        while at < stop and size < MAX_PAGE_BYTES:
+            end = min(stop, at // job.per_entry * job.per_entry + step)
+            replies = await self._replies(at, end)
+            size += sum(map(_size_of, replies))
+            found += replies
+            at = end
+        return found, max(offset, at)
+
+    async def _replies(self, start: int, stop: int) -> Sequence[Reply]:
+        return await job_results.replies(self.job_store.connection, self.job_store.keys, self.job, start, stop)
 
 
 def _size_of(reply: Reply) -> int:
     if isinstance(reply, Failure):
         return len(reply.message)
     return sum(map(len, reply.values)) if isinstance(reply, Values) else len(reply.data)
-
-
-async def dim_of(job_store: JobStore, job: Job) -> int:
-    """Returns the dimension of a job's vectors; 0 if it has none."""
-    for start in range(0, job.n, INPUTS_PER_READ):
-        for reply in await job_results.replies(
-            job_store.connection, job_store.keys, job, start, min(job.n, start + INPUTS_PER_READ)
-        ):
-            if isinstance(reply, Vectors):
-                return reply.dim
-    return 0
-
-
-async def iter_npy(
-    job_store: JobStore, job: Job, dim: int, bounds: range, client: ClientConnection
-) -> AsyncIterator[bytes]:
-    """Yields a .npy file of the vectors of a range of inputs, with NaN for failed ones.
-
-    A portion is read once the client has the one before it: of a client that does not read, one is in memory.
-
-    Raises JobNotFoundError if vectors are deleted meanwhile.
-    """
-    header = npy_header(len(bounds), dim)
-    if not bounds:
-        yield header
-    for at in range(bounds.start, bounds.stop, INPUTS_PER_READ):
-        await client.wait_until_sent()
-        yield header + await _read_array(job_store, job, dim, at, min(bounds.stop, at + INPUTS_PER_READ))
-        header = b""
-
-
-async def _read_array(job_store: JobStore, job: Job, dim: int, start: int, stop: int) -> bytes:
-    replies = await job_results.replies(job_store.connection, job_store.keys, job, start, stop)
-    return JobRows(replies, start, stop, expired=job.status == "expired").array(dim).tobytes()

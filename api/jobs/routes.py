@@ -125,20 +125,22 @@ async def result(request: Request) -> Response:
         raise JobUnfinishedError(
             f"This job is {job.status}: try again when it has ended.", retry_after_s=UNFINISHED_RETRY_S
         )
+    state: State = request.app.state.redbatch
+    read = results.JobResults(job_store, job, state.result_lock)
     offset = min(job.n, int(_query_number(request, "offset", 0, float(job.n))))
     if results.NPY in request.headers.get("accept", ""):
         if job.op != EMBED:
             raise InvalidRequestError(f"The results of {job.op} are no .npy file: send Accept: application/json.")
         stop = min(job.n, offset + int(_query_number(request, "limit", job.n, float(job.n))))
-        dim = await results.dim_of(job_store, job)
+        dim = await read.dim()
         size = len(npy_header(stop - offset, dim)) + (stop - offset) * dim * 4
         headers = {"content-length": str(size), "x-failed-inputs": str(job.failed)}
         if job.truncated:
             headers[TRUNCATED_HEADER] = str(job.truncated)
-        parts = results.iter_npy(job_store, job, dim, range(offset, stop), request.scope["state"][CLIENT])
+        parts = read.iter_npy(dim, range(offset, stop), request.scope["state"][CLIENT])
         return await streamed_answer(request.scope, parts, headers, results.NPY)
     limit = max(1, int(_query_number(request, "limit", results.MAX_PAGE_INPUTS, results.MAX_PAGE_INPUTS)))
-    return Response(await results.json_page(job_store, job, public_id, offset, limit), media_type=JSON)
+    return Response(await read.json_page(public_id, offset, limit), media_type=JSON)
 
 
 async def _find_job(request: Request) -> tuple[JobStore, Job, str]:

@@ -1,13 +1,8 @@
-"""The memory of this machine, and the part of it that the Redis of `redbatch up` may take."""
+"""The part of the memory that the Redis of `redbatch up` may take."""
 
 from __future__ import annotations
 
-import os
-from contextlib import suppress
-from pathlib import Path
-
-CGROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
-"""The limit of a container, as it sees it: version 2 and 1."""
+from shared.process.memory import memory_bytes
 
 REDIS_PART = 4
 """Redis gets the memory divided by this. It takes twice its data to rewrite its file, and the model needs some too."""
@@ -16,12 +11,3 @@ REDIS_PART = 4
 def default_redis_bytes() -> int:
     """Returns the default of --max-redis-bytes."""
     return memory_bytes() // REDIS_PART
-
-
-def memory_bytes() -> int:
-    """Returns the memory of this machine in bytes, or of the container that this process is in if that is less."""
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    for path in CGROUP_LIMITS:
-        with suppress(OSError, ValueError):  # there is no such file, or it says "max"
-            total = min(total, int(path.read_text()))
-    return total

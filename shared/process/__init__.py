@@ -8,6 +8,7 @@
 - log_limit: which of many equal lines are written.
 - log_text: log lines for people.
 - logs: the log on stdout.
+- memory: the memory that this process may have.
 - parent_death: ends a child when its parent dies.
 - settings: reads settings, and reports invalid ones.
 - tasks: waiting and cancelling in asyncio.

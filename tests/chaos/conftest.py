@@ -54,7 +54,7 @@ async def api_key(queue: QueueConnections) -> AsyncIterator[str]:
 
 def may_leave_keys(request: pytest.FixtureRequest) -> bool:
     """Returns whether the test may leave keys and processes behind."""
-    return request.node.get_closest_marker("litters") is not None
+    return request.node.get_closest_marker("leaves_anything") is not None
 
 
 @pytest_asyncio.fixture

@@ -90,21 +90,14 @@ async def test_endless_heads(scenario: Scenario, api_key: str, tmp_path: Path, n
         probe_livez(gateway) as latencies_s,
     ):
         await asyncio.sleep(1)  # until the memory of the load itself grows no more
-        before_mb = process.memory_info().rss / 1e6
-        until = time.monotonic() + ATTACK_S
+        before_mb, until = process.memory_info().rss / 1e6, time.monotonic() + ATTACK_S
         while time.monotonic() < until:
             answers += await asyncio.gather(*(way.exchange(parts(), STRANGER) for _ in range(STRANGERS)))
         growth_mb = process.memory_info().rss / 1e6 - before_mb
     expected = b"" if status is None else b"%d" % status
     statuses = [answer[9:12] for answer in answers]
-    refused = statuses.count(expected)
-    p99_ms = p99_of(latencies_s)
-    found = {
-        "attacks": len(answers),
-        "refused": refused,
-        "livez_p99_ms": round(p99_ms),
-        "growth_mb": round(growth_mb, 1),
-    }
+    refused, p99_ms = statuses.count(expected), p99_of(latencies_s)
+    found = {"attacks": len(answers), "refused": refused, "livez_p99_ms": round(p99_ms), "growth_mb": round(growth_mb)}
     verdict = scenario.judge(fault_name(f"F21 {name}", way_name), calls, **found)
     assert set(statuses) <= {expected, b""}
     assert refused >= MIN_ANSWERED_RATIO * len(answers)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from api.dialects.request import InferenceRequest
 from api.dispatch.inflight import InFlight
-from api.dispatch.memory_budget import HeldMemory, MemoryBudget, size_of_inputs, size_of_reply
+from api.dispatch.memory_budget import SMALL_BYTES, HeldMemory, MemoryBudget, size_of_inputs, size_of_reply
 from shared.errors import OverloadedError
 from shared.messages import Failure, NewEntry, Values, Vectors
 
@@ -19,15 +19,20 @@ ID = "0" * 32
 
 @given(max_bytes=st.integers(0, 100), steps=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 60))))
 def test_several_requests_never_hold_more_than_the_maximum(max_bytes: int, steps: list[tuple[int, int]]) -> None:
-    """A request that is the only one may. What is refused reserves nothing, and all is free in the end."""
+    """A request that is the only one may. What is refused reserves nothing, and all is free in the end.
+
+    The unit is half a small request, so that large ones have seven eighths of the maximum.
+    """
+    max_bytes *= SMALL_BYTES // 2
     budget = MemoryBudget(max_bytes)
     with contextlib.ExitStack() as stack:
         requests = [stack.enter_context(HeldMemory(budget)) for _ in range(4)]
         held = [0] * 4
-        for number, by in steps:
-            others = sum(held) - held[number]
+        for number, units in steps:
+            by, others = units * SMALL_BYTES // 2, sum(held) - held[number]
             grew = requests[number].grow(by)
-            assert grew == (others == 0 or others + held[number] + by <= max_bytes)
+            maximum = max_bytes if held[number] + by <= SMALL_BYTES else max_bytes - max_bytes // 8
+            assert grew == (others == 0 or others + held[number] + by <= maximum)
             held[number] += by if grew else 0
             assert budget.num_bytes == sum(held)
     assert budget.num_bytes == 0

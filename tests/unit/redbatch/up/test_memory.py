@@ -7,7 +7,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from redbatch.up import memory
+from redbatch.up.memory import default_redis_bytes
+from shared.process import memory
 
 
 @pytest.mark.parametrize(
@@ -23,4 +24,4 @@ def test_a_container_has_the_memory_of_its_limit(
         path.write_text(text)
     monkeypatch.setattr(memory, "CGROUP_LIMITS", paths)
     assert memory.memory_bytes() == (expected or psutil.virtual_memory().total)
-    assert memory.default_redis_bytes() == memory.memory_bytes() // 4
+    assert default_redis_bytes() == memory.memory_bytes() // 4
