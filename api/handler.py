@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from api.dialects.request import InferenceRequest, InferenceResult
-    from api.queues import ServedQueue
     from api.state import State
     from shared.api_keys import Scope as KeyScope
 
@@ -144,20 +143,14 @@ async def _answer(exchange: Exchange) -> Response:
     with HeldMemory(state.memory_budget) as memory:
         if not memory.grow(size_of_inputs(request.inputs)):
             raise memory_full_error(random.random())  # noqa: S311 - spreads clients
-        return _encode(exchange, request, await _result_of(exchange, client, queue, request, memory))
-
-
-async def _result_of(
-    exchange: Exchange, client: ClientConnection, queue: ServedQueue, request: InferenceRequest, memory: HeldMemory
-) -> InferenceResult:
-    """Returns the result; raises ClientDisconnect if the client leaves before it is there."""
-    client.watch()
-    try:
-        if client.gone:
-            raise ClientDisconnect
-        return await queue.answer(request, exchange.redis_id, memory)
-    finally:
-        client.unwatch()
+        client.watch()
+        try:
+            if client.gone:
+                raise ClientDisconnect
+            result = await queue.answer(request, exchange.redis_id, memory)
+        finally:
+            client.unwatch()
+        return _encode(exchange, request, result)
 
 
 def _encode(exchange: Exchange, request: InferenceRequest, result: InferenceResult) -> Response:

@@ -33,6 +33,8 @@ class MemoryBudget:
 class HeldMemory:
     """What one request holds of a budget during a `with` block: from its parsed inputs to its encoded answer."""
 
+    __slots__ = ("_budget", "_num_bytes")
+
     def __init__(self, budget: MemoryBudget) -> None:
         self._budget = budget
         self._num_bytes = 0
