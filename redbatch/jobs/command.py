@@ -39,7 +39,9 @@ def list_jobs(target: QueueTarget, limit: int, *, in_json: bool) -> int:
                 print_line(json.dumps(view.as_dict(name, job)))
         else:
             place = "All queues" if target.queue is None else f"Queue {target.queue}"
-            make_console().print(view.as_table(place, latest, time.time() * 1000))
+            num_all = sum([await jobs.count(connection, Keys(name)) for name in names])
+            num_older = max(0, num_all - limit)
+            make_console().print(view.as_table(place, latest, num_older, time.time() * 1000))
         return 0
 
     return run_on_queue(target, "jobs", task)
