@@ -77,12 +77,17 @@ def cancel_job(target: QueueTarget, public_id: str) -> int:
     return _run_on_job(target, public_id, task)
 
 
-def write_results(target: QueueTarget, public_id: str, out: Path) -> int:
-    """Writes the results of a job to a file: vectors as .npy, any other results as JSON lines."""
+def write_results(target: QueueTarget, public_id: str, out: Path, *, force: bool) -> int:
+    """Writes the results of a job to a file: vectors as .npy, any other results as JSON lines.
+
+    An existing file is replaced only with `force`.
+    """
     try:
         check_file("--out", out)
     except ValueError as error:
         return report_misuse(str(error))
+    if out.exists() and not force:
+        return report_misuse(f"{out} exists: choose another output, or replace it with --force")
 
     async def task(connection: RedisConnection, keys: Keys, job: Job) -> int:
         if not job.ended or job.status == "cancelled":

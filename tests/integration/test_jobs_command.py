@@ -103,6 +103,11 @@ async def test_jobs_are_listed_shown_cancelled_and_written(cluster: GatewayClust
     vectors = np.load(tmp_path / "v.npy")
     assert [vectors[0].tobytes(), vectors[2].tobytes()] == [null_vector("a"), null_vector("b")]
     assert np.isnan(vectors[1]).all()
+    (tmp_path / "v.npy").write_text("mine")
+    result = await command(cluster, "results", first, "-o", str(tmp_path / "v.npy"))
+    assert (result.exit_code, "--force" in result.stderr, (tmp_path / "v.npy").read_text()) == (2, True, "mine")
+    assert (await command(cluster, "results", first, "-o", str(tmp_path / "v.npy"), "--force")).exit_code == 0
+    assert (np.load(tmp_path / "v.npy")[0] == vectors[0]).all()
 
 
 @pytest.mark.leaves_anything
