@@ -16,7 +16,7 @@ import pytest
 import redis
 
 from tests.integration.embed.embed_command import check_rows, command, embed
-from tests.integration.gateway.gateway_cluster import GatewayCluster, null_vector, vector_bytes
+from tests.integration.gateway.gateway_cluster import GatewayCluster, log_lines, null_vector, vector_bytes
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(120)]
@@ -75,6 +75,7 @@ async def test_every_format_is_read_and_written(cluster: GatewayCluster, tmp_pat
         None,
     ]
     assert table["error"].to_pylist() == [*[None] * 49, "not a text"]
+    assert not [line for line in log_lines(gateway.program) if line["msg"] == "request refused"]
 
 
 async def test_a_killed_run_is_resumed(cluster: GatewayCluster, tmp_path: Path) -> None:
