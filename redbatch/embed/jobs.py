@@ -72,7 +72,7 @@ class JobEmbedder:
         self._is_forbidden = False
 
     async def embed(self, number: int, texts: Sequence[str], on_done: DoneCallback) -> Embedded:
-        """Returns the vectors of the texts of a slice.
+        """Returns the vectors of the texts of a slice; the first call of `on_done` tells what is done already.
 
         Raises:
             JobsForbiddenError: the scope of the API key allows no jobs.
@@ -130,15 +130,17 @@ class JobEmbedder:
         return path
 
     async def _wait_until_ended(self, path: str, on_done: DoneCallback) -> JobState | None:
-        while (state := await self._state(path)) is not None:
+        wait_s = 0
+        while (state := await self._state(path, wait_s)) is not None:
             on_done(state.done + state.failed)
             if state.ended:
                 return state
+            wait_s = LONG_POLL_S
         return None
 
-    async def _state(self, path: str) -> JobState | None:
-        """Returns the state of a job, after up to LONG_POLL_S unless it has ended; None if the job no longer exists."""
-        answer = await self._client.request("GET", path, params={"wait": LONG_POLL_S}, allowed=(NOT_FOUND,))
+    async def _state(self, path: str, wait_s: int) -> JobState | None:
+        """Returns the state of a job, after up to `wait_s` unless it has ended; None if the job no longer exists."""
+        answer = await self._client.request("GET", path, params={"wait": wait_s}, allowed=(NOT_FOUND,))
         if answer.status_code == NOT_FOUND:
             return None
         body = answer.json()
