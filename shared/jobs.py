@@ -194,6 +194,12 @@ async def latest(connection: RedisConnection, keys: Keys, limit: int) -> list[Jo
     return [each for each in await find_all(connection, keys, [each.decode() for each in ids]) if each is not None]
 
 
+async def count(connection: RedisConnection, keys: Keys) -> int:
+    """Returns the number of jobs that `latest` can return; it may include some that were deleted lately."""
+    number: int = await connection.call("ZCARD", keys.all_jobs)
+    return number
+
+
 async def cancel(connection: RedisConnection, keys: Keys, job_id: str) -> str:
     """Ends a job, and deletes its inputs and results; returns its previous status, empty if there is no such job."""
     names = [keys.backlog, keys.jobs, keys.owed, keys.results, *keys.lanes]

@@ -43,7 +43,10 @@ class EmbeddingsBody(BaseModel):
     model: str = Field(max_length=MAX_MODEL, description="A model that /v1/models lists.")
     encoding_format: Literal["float", "base64"] = Field(default="float", description="Numbers, or float32 in base64.")
     dimensions: int | None = Field(
-        default=None, ge=1, le=MAX_DIM, description="Truncate vectors to this many dimensions."
+        default=None,
+        ge=1,
+        le=MAX_DIM,
+        description="Truncate vectors to this many dimensions, before they are normalized.",
     )
     user: str | None = Field(default=None, description="Accepted for compatibility; ignored.")
     prompt_name: str | None = Field(

@@ -113,7 +113,10 @@ class TeiBody(EmbedAllBody):
 
     normalize: bool = Field(default=True, description="Whether to normalize vectors to length 1.")
     dimensions: int | None = Field(
-        default=None, ge=1, le=MAX_DIM, description="Truncate vectors to this many dimensions."
+        default=None,
+        ge=1,
+        le=MAX_DIM,
+        description="Truncate vectors to this many dimensions, before they are normalized.",
     )
 
 

@@ -22,7 +22,10 @@ class TextOptions(StrictBody):
         default=None, description="Whether to normalize vectors to length 1; by default as the model does."
     )
     dimensions: int | None = Field(
-        default=None, ge=1, le=MAX_DIM, description="Truncate vectors to this many dimensions."
+        default=None,
+        ge=1,
+        le=MAX_DIM,
+        description="Truncate vectors to this many dimensions, before they are normalized.",
     )
     truncate: bool | None = Field(
         default=True, description="Whether to truncate a text that is too long for the model; false makes it an error."

@@ -102,14 +102,14 @@ class Reservation:
 class BodyLimits(NamedTuple):
     """The limits of one body: its size, the time for it to arrive, and the budget that it shares.
 
-    `setting` names the setting of its size. `binary_types` are the media types that it may have beside JSON.
+    `setting` names the setting of its size. `other_types` are the media types that it may have beside JSON.
     """
 
     max_bytes: int
     timeout_s: float
     budget: BodyBudget
     setting: str
-    binary_types: frozenset[str] = frozenset()
+    other_types: frozenset[str] = frozenset()
 
 
 async def read_body(request: Request, headers: Mapping[str, str], limits: BodyLimits) -> list[bytes]:
@@ -119,10 +119,10 @@ async def read_body(request: Request, headers: Mapping[str, str], limits: BodyLi
 
     Raises:
         BodyUnreadError: the body is too large (BodyTooLargeError), did not arrive in time (BodyTimeoutError), has a
-            type other than JSON and `binary_types` (UnsupportedMediaTypeError), or exceeds the budget
+            type other than JSON and `other_types` (UnsupportedMediaTypeError), or exceeds the budget
             (TooManyBodiesError).
     """
-    _check_media_type(headers, limits.binary_types)
+    _check_media_type(headers, limits.other_types)
     timeout_s, budget = limits.timeout_s, limits.budget
     content_length = headers.get("content-length", "0")
     if content_length.isdigit() and int(content_length) > limits.max_bytes:
@@ -143,10 +143,10 @@ async def read_body(request: Request, headers: Mapping[str, str], limits: BodyLi
     return pieces
 
 
-def _check_media_type(headers: Mapping[str, str], binary_types: frozenset[str]) -> None:
+def _check_media_type(headers: Mapping[str, str], other_types: frozenset[str]) -> None:
     media_type = media_type_of(headers)
-    if media_type != "application/json" and not media_type.endswith("+json") and media_type not in binary_types:
-        others = "".join(f", or {each}" for each in sorted(binary_types))
+    if media_type != "application/json" and not media_type.endswith("+json") and media_type not in other_types:
+        others = "".join(f", or {each}" for each in sorted(other_types))
         raise BodyUnreadError(
             UnsupportedMediaTypeError(f"Send JSON, with the header Content-Type: application/json{others}.")
         )

@@ -180,7 +180,11 @@ def find_queue(request: Request, state: State, model: str | None) -> ServedQueue
 
 async def _parse_body(request: Request, state: State, headers: Mapping[str, str]) -> JobBody:
     limits = BodyLimits(
-        state.limits.max_v1_body_bytes, state.limits.body_timeout_s, state.body_budget, "max_v1_body_bytes"
+        state.limits.max_v1_body_bytes,
+        state.limits.body_timeout_s,
+        state.body_budget,
+        "max_v1_body_bytes",
+        frozenset(NDJSON_TYPES[:1]),
     )
     pieces = await read_body(request, headers, limits)
     size = sum(map(len, pieces))

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from api.dialects.example_errors import KEY_REUSED, NO_API_KEY, NO_SUCH_MODEL, NOT_JSON, RATE_LIMITED
+from api.dialects.example_errors import KEY_REUSED, NO_API_KEY, NO_SUCH_MODEL, RATE_LIMITED
 from api.dialects.operations import IDEMPOTENCY, NATIVE, Operation, Schema, body_schema, error_answers, request_of
 from api.dialects.response_models import (
     EXAMPLE_JOB_ID,
@@ -35,6 +35,7 @@ from shared.errors import (
     RedisUnreachableError,
     TooManyBodiesError,
     TooManyFailuresError,
+    UnsupportedMediaTypeError,
 )
 
 _FAILURE = {"index": 1, "code": "invalid_request", "message": "The text is empty."}
@@ -155,7 +156,7 @@ _MAKE_ERRORS = (
     NO_SUCH_MODEL,
     BodyTimeoutError("No data arrived for 30 s: send the body without long pauses."),
     BodyTooLargeError("The body is over the limit of 268435456 bytes: split it into several jobs."),
-    NOT_JSON,
+    UnsupportedMediaTypeError("Send JSON, with the header Content-Type: application/json, or application/x-ndjson."),
     KEY_REUSED,
     TooManyBodiesError("Too many jobs are being received: try again soon."),
     RATE_LIMITED,
@@ -195,7 +196,12 @@ OPERATIONS: dict[str, Operation] = {
     ),
     "show": Operation(
         "Status of a job",
-        {"parameters": [_JOB_ID, _query("wait", 60, "Answer when the job has ended, or after this many seconds.")]},
+        {
+            "parameters": [
+                _JOB_ID,
+                _query("wait", 60, "Answer when the job has ended, or after this many seconds, at most 60."),
+            ]
+        },
         {200: {"description": "The job", "model": Job}, **_JOB_ANSWERS},
     ),
     "cancel": Operation(
@@ -207,7 +213,9 @@ OPERATIONS: dict[str, Operation] = {
             "parameters": [
                 _JOB_ID,
                 _query("offset", 10**9, "Index of the first result."),
-                _query("limit", 1_000, "Maximum number of results; as application/x-npy, all by default."),
+                _query(
+                    "limit", 1_000, "Number of results, as JSON at most 1000; as application/x-npy, all by default."
+                ),
             ]
         },
         {

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 NATIVE = Native()
-MAX_WAIT_S = 60.0
+MAX_WAIT_S = 60
 RECHECK_INTERVAL_S = 1.0
 """Interval at which a waiting client's API key is checked again, and whether the gateway drains."""
 
@@ -127,11 +127,11 @@ async def result(request: Request) -> Response:
         )
     state: State = request.app.state.redbatch
     read = results.JobResults(job_store, job, state.result_lock)
-    offset = min(job.n, int(_query_number(request, "offset", 0, float(job.n))))
+    offset = min(job.n, _query_number(request, "offset", 0))
     if results.NPY in request.headers.get("accept", ""):
         if job.op != EMBED:
             raise InvalidRequestError(f"The results of {job.op} are no .npy file: send Accept: application/json.")
-        stop = min(job.n, offset + int(_query_number(request, "limit", job.n, float(job.n))))
+        stop = min(job.n, offset + _query_number(request, "limit", job.n))
         dim = await read.dim()
         size = len(npy_header(stop - offset, dim)) + (stop - offset) * dim * 4
         headers = {"content-length": str(size), "x-failed-inputs": str(job.failed)}
@@ -139,7 +139,7 @@ async def result(request: Request) -> Response:
             headers[TRUNCATED_HEADER] = str(job.truncated)
         parts = read.iter_npy(dim, range(offset, stop), request.scope["state"][CLIENT])
         return await streamed_answer(request.scope, parts, headers, results.NPY)
-    limit = max(1, int(_query_number(request, "limit", results.MAX_PAGE_INPUTS, results.MAX_PAGE_INPUTS)))
+    limit = max(1, _query_number(request, "limit", results.MAX_PAGE_INPUTS, results.MAX_PAGE_INPUTS))
     return Response(await read.json_page(public_id, offset, limit), media_type=JSON)
 
 
@@ -170,14 +170,15 @@ async def _job_response(job_store: JobStore, job: Job, public_id: str) -> Respon
     return _json(job_document(public_id, job, failures), 200)
 
 
-def _query_number(request: Request, name: str, default: float, maximum: float) -> float:
-    """Returns a whole number of the query, limited to `maximum`. Raises InvalidRequestError: it is not one."""
+def _query_number(request: Request, name: str, default: int, maximum: int | None = None) -> int:
+    """Returns a whole number of the query. Raises InvalidRequestError: it is not one, or above `maximum`."""
     value = request.query_params.get(name)
     if value is None:
         return default
-    if not _WHOLE.fullmatch(value):
-        raise InvalidRequestError(f"{name}: send a whole number.", param=name)
-    return min(maximum, float(value))
+    if not _WHOLE.fullmatch(value) or (maximum is not None and int(value) > maximum):
+        bound = "" if maximum is None else f", at most {maximum}"
+        raise InvalidRequestError(f"{name}: send a whole number{bound}.", param=name)
+    return int(value)
 
 
 def _json(document: dict[str, object], status: int) -> Response:

@@ -16,6 +16,9 @@ from shared.errors import InvalidRequestError
 NDJSON_TYPES = ("application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines")
 """Content types of a body of lines; any other body is one JSON document."""
 
+LINE_HEADERS = {"model": "X-Model", "priority": "X-Priority"}
+"""The headers that stand for fields of a JSON document if the body is one of lines."""
+
 HINT = ' Send {"texts": ["...", ...]}, or {"inputs": [...]} for a function.'
 INPUT_FIELDS = ("input", "inputs")
 
@@ -77,8 +80,11 @@ def parse_query(query: Mapping[str, str]) -> TextOptions:
     """Returns the options of texts in lines, from the query of the request.
 
     Raises:
-        InvalidRequestError: a parameter is unknown, or malformed.
+        InvalidRequestError: a parameter is unknown, malformed, or has to be a header.
     """
+    for name, header in LINE_HEADERS.items():
+        if name in query:
+            raise InvalidRequestError(f"{name}: with a body of lines, send the header {header}.", param=name)
     try:
         fields = TextOptions.model_validate_strings(dict(query))
     except ValidationError as error:

@@ -11,7 +11,8 @@ docs/jobs.md). Only for links it needs a gateway.
 Kill it at any time, also with `kill -9`, and start it again under the same name: Redis delivers the unfinished entries
 again. It writes the results of each job to a separate file, and renames the file when it is complete, before it
 acknowledges the entry; so a job may be written twice, which gives the same file, and no job is lost. Results that it
-cannot fetch, because the gateway is away or refuses the API key, stay pending: it says why, and tries again.
+cannot fetch, because the gateway is away or refuses the API key, stay pending: it says why, and tries again. While
+Redis is away, it waits.
 
 Without API keys it fetches as the owner of each job; with keys it fetches the results of the key's owner only.
 """
@@ -39,17 +40,24 @@ BLOCK_S = 5.0
 RETRY_S = 5.0
 """Interval at which entries are tried again whose results could not be stored."""
 
+REDIS_RETRY_S = 1.0
+REDIS_AWAY = (redis.ConnectionError, redis.TimeoutError)
+EXIT_INTERRUPTED = 130
+
 
 def main() -> None:
-    """Runs until it is killed, or until Redis fails."""
+    """Runs until it is killed, or until Redis refuses a command."""
     args = parse_arguments()
     sys.stdout.reconfigure(line_buffering=True)  # a kill must not lose printed lines
     args.into.mkdir(parents=True, exist_ok=True)
     client = connect(args.redis_url)
     try:
         consume(client, f"rb:{{{args.queue or 'minilm'}}}:results", args)
-    except (redis.ConnectionError, redis.TimeoutError) as error:
+    except REDIS_AWAY as error:
         sys.exit(f"cannot use Redis: {error} Start it, or give the URL of another with --redis-url.")
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted\n")
+        sys.exit(EXIT_INTERRUPTED)
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -83,8 +91,23 @@ def connect(url: str) -> redis.Redis:
 
 
 def consume(client: redis.Redis, stream: str, args: argparse.Namespace) -> None:
-    """Stores the results of all jobs as they end. An entry is acknowledged last: until then it is delivered again."""
+    """Stores the results of all jobs as they end. Raises an error of REDIS_AWAY only at the start."""
     make_group(client, stream)
+    while True:
+        try:
+            consume_while_possible(client, stream, args)
+        except REDIS_AWAY as error:
+            sys.stderr.write(f"waiting for Redis: {error}\n")
+            wait_for_redis(client, stream)
+            sys.stderr.write("Redis is back\n")
+        except redis.ResponseError as error:
+            if not str(error).startswith(("NOGROUP", "UNBLOCKED")):
+                raise
+            make_group(client, stream)  # Redis has lost its data
+
+
+def consume_while_possible(client: redis.Redis, stream: str, args: argparse.Namespace) -> None:
+    """Stores results until Redis fails. An entry is acknowledged last: until then it is delivered again."""
     start_id = "0"  # first the pending entries, from the oldest; then (">") new ones
     retry_at = time.monotonic() + RETRY_S
     while True:
@@ -98,6 +121,17 @@ def consume(client: redis.Redis, stream: str, args: argparse.Namespace) -> None:
             start_id = entries[-1][0] if entries else ">"
         elif time.monotonic() >= retry_at:
             start_id, retry_at = "0", time.monotonic() + RETRY_S
+
+
+def wait_for_redis(client: redis.Redis, stream: str) -> None:
+    """Returns as soon as Redis answers and has the consumer group."""
+    while True:
+        time.sleep(REDIS_RETRY_S)
+        try:
+            make_group(client, stream)
+        except REDIS_AWAY:
+            continue
+        return
 
 
 def set_defaults(args: argparse.Namespace) -> None:
@@ -153,8 +187,8 @@ def fetch(url: str, fields: Mapping[bytes, bytes], key: str, path: Path) -> bool
         return write(path.with_suffix(".json"), [document], status)
     except urllib.error.HTTPError as error:
         code, message = error_of(error)
-        if is_gone(code, key, owner):
-            sys.stdout.write(f"{path.name}: {status}, but its results have expired\n")
+        if (fate := fate_of(code, key, owner)) is not None:
+            sys.stdout.write(f"{path.name}: {status}, {fate}\n")
             return True
         hint = f" Its owner is {owner!r}: the key is another's, or it has expired." if code == "job_not_found" else ""
         sys.stderr.write(f"{path.name}: not stored, stays pending: {error.code} {message}{hint}\n")
@@ -163,9 +197,12 @@ def fetch(url: str, fields: Mapping[bytes, bytes], key: str, path: Path) -> bool
     return False
 
 
-def is_gone(code: str, key: str, owner: str) -> bool:
-    """Whether the results do not exist any more. A tenant's API key leaves that open: it may be another's."""
-    return code == "job_gone" or (code == "job_not_found" and (not key or key.partition(".")[0] == owner))
+def fate_of(code: str, key: str, owner: str) -> str | None:
+    """Returns why there are no results any more, or None: an API key leaves that open if it may be another tenant's."""
+    if code == "job_gone":
+        return "then cancelled, which deleted its results"
+    is_own = not key or key.partition(".")[0] == owner
+    return "but its results have expired" if code == "job_not_found" and is_own else None
 
 
 def error_of(error: urllib.error.HTTPError) -> tuple[str, str]:

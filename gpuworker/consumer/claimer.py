@@ -310,7 +310,9 @@ class Claimer:
                 continue
             decision = decide_retry(entry.attempts, max_attempts)
             if decision is RetryDecision.GIVE_UP:
-                self._committer.fail(in_flight_entry, InputFailedError.code, GIVEN_UP_MESSAGE, dead=True)
+                self._committer.fail(
+                    in_flight_entry, InputFailedError.code, GIVEN_UP_MESSAGE, dead_after=entry.attempts
+                )
                 continue
             suspect = decision is RetryDecision.ISOLATED
             entries.append(

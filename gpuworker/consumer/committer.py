@@ -47,13 +47,21 @@ class Committer:
         self._to_discard: list[Ref] = []
         self._wake = asyncio.Event()
 
-    def answer(self, in_flight_entry: InFlightEntry, reply: Reply, died_of: str = "") -> None:
-        """Commits a reply soon. Until then the entry stays in flight, so that it is renewed."""
+    def answer(
+        self, in_flight_entry: InFlightEntry, reply: Reply, died_of: str = "", dead_after: int | None = None
+    ) -> None:
+        """Commits a reply soon. Until then the entry stays in flight, so that it is renewed.
+
+        With `died_of`, the entry becomes a dead letter after `dead_after` runs.
+        """
         in_flight_entry.answered = True
         encoded, is_failure = encode_reply(reply), isinstance(reply, Failure)
         num_truncated = len(reply.truncated) if isinstance(reply, Vectors) else 0
         self._record(in_flight_entry.entry, is_failure=is_failure)
-        self._pending.append(EntryAnswer(in_flight_entry.entry, encoded, died_of, is_failure, num_truncated))
+        entry = in_flight_entry.entry
+        if dead_after is not None:  # not in the entry in flight: another worker would believe that it killed engines
+            entry = entry._replace(attempts=dead_after)
+        self._pending.append(EntryAnswer(entry, encoded, died_of, is_failure, num_truncated))
         self._wake.set()
 
     def _record(self, entry: Entry, *, is_failure: bool) -> None:
@@ -70,10 +78,10 @@ class Committer:
         code: str,
         message: str,
         *,
-        dead: bool = False,
+        dead_after: int | None = None,
         input_index: int | None = None,
     ) -> None:
-        """Commits an error soon; with `dead`, the entry is kept among the dead letters.
+        """Commits an error soon; with `dead_after`, the number of its runs, the entry is kept among the dead letters.
 
         If one of its inputs is known to be at fault, `input_index` is the index of that input in the entry.
 
@@ -90,7 +98,7 @@ class Committer:
             return
         metrics.FAILURES.labels(code).inc()
         reply = Failure(entry.request_id, entry.position, entry.ref.n, code, message, input_index)
-        self.answer(in_flight_entry, reply, f"{code}: {message}" if dead else "")
+        self.answer(in_flight_entry, reply, "" if dead_after is None else f"{code}: {message}", dead_after)
 
     def hand_back(self, entries: Sequence[Entry]) -> None:
         """Hands entries back to other workers soon."""

@@ -38,7 +38,11 @@ class ResultHandler:
             in_flight_entry = self._worker_state.in_flight.get(failure.key)
             if in_flight_entry is not None and not in_flight_entry.answered:
                 self._committer.fail(
-                    in_flight_entry, failure.code, failure.message, dead=failure.dead, input_index=failure.input_index
+                    in_flight_entry,
+                    failure.code,
+                    failure.message,
+                    dead_after=failure.dead_after,
+                    input_index=failure.input_index,
                 )
         if not completed.more:
             self._count_errors(completed)

@@ -31,8 +31,9 @@ class ModelFailure(NamedTuple):
 
     def of(self, task: EntryTask, *, num_retries: int = 0, dead: bool = False) -> EntryFailure:
         """Returns how it fails an entry, after this number of retries; with `dead`, the entry becomes a dead letter."""
+        dead_after = task.attempts + 1 + num_retries if dead else None
         retried = f" It was tried again {num_retries} time{'s' * (num_retries > 1)}." if num_retries else ""
-        return EntryFailure(task.key, self.code, self.message + retried, dead, self.input_index)
+        return EntryFailure(task.key, self.code, self.message + retried, dead_after, self.input_index)
 
 
 def model_failure(

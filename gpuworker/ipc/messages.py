@@ -63,15 +63,16 @@ class EntryResult(NamedTuple):
 
 
 class EntryFailure(NamedTuple):
-    """An entry that gets an error: a code of shared.errors and a message for the client; and if it is a dead letter.
+    """An entry that gets an error: a code of shared.errors and a message for the client.
 
-    If one of its inputs is at fault, `input_index` is the index of that input in the entry.
+    If it becomes a dead letter, `dead_after` is the number of its runs. If one of its inputs is at fault, `input_index`
+    is the index of that input in the entry.
     """
 
     key: str
     code: str
     message: str
-    dead: bool = False
+    dead_after: int | None = None
     input_index: int | None = None
 
 

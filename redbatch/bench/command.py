@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from redbatch.bench.run import RunResult
 
 PLOT_SUFFIXES = (".png", ".svg", ".pdf")
+UNAUTHORIZED = 401
 
 
 def bench(overrides: Mapping[str, str], url: str, headers: Sequence[str], *, check: bool) -> int:
@@ -93,7 +94,9 @@ def _judge(result: RunResult) -> int:
     if wrong := summary.errors.get(WRONG_ANSWER, 0):
         return report_failure(f"{wrong:,} of {summary.requests:,} answers did not contain one vector per text")
     if not summary.ok:
-        return report_failure(f"none of {summary.requests:,} requests got a good answer")
+        has_key_error = result.first_error is not None and result.first_error.status == UNAUTHORIZED
+        advice = ': send an API key with --header "Authorization: Bearer $REDBATCH_API_KEY"' if has_key_error else ""
+        return report_failure(f"none of {summary.requests:,} requests got a good answer{advice}")
     return 0
 
 

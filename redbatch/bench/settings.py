@@ -44,7 +44,10 @@ redbatch bench http://127.0.0.1:8080 --rate 500 --arrivals bursty --timeout-ms 1
 
 redbatch bench http://127.0.0.1:8080 --path /predict --body '{"input": "{number}"}'
 
-redbatch bench https://embed.example.com --texts queries.txt --requests 1000 --header 'Authorization: Bearer ...'
+redbatch bench https://embed.example.com --header "Authorization: Bearer $REDBATCH_API_KEY" --requests 1000
+
+A server that requires an API key gets it from a header, as above; no
+variable is read for it.
 
 Closed loop (--clients): each client sends its next request after the
 previous answer. It measures the capacity of the server. The default is 64
@@ -63,7 +66,8 @@ Exit code: 0 even if some requests failed; 1 if no request got a good
 answer, --check found a wrong one, the server cannot be reached or a file
 cannot be written; 2 for invalid arguments.
 
-Installation: pip install -e '.\[bench]' in the checkout.
+It needs the extra bench (httptools, and for --plot matplotlib):
+pip install -e '.\[bench]' in the checkout.
 """
 
 
@@ -126,7 +130,9 @@ class BenchSettings(TextSettings):
         "of a gateway applies: 10 s plus 50 ms per text.",
     )
     out: Path | None = Field(default=None, description="Write the settings and all measurements to this file, as JSON.")
-    plot: Path | None = Field(default=None, description="Plot rates and latencies into this file (.png, .svg, .pdf).")
+    plot: Path | None = Field(
+        default=None, description="Plot rates and latencies into this file (.png, .svg, .pdf). Needs the extra bench."
+    )
 
     @model_validator(mode="after")
     def _validate_end(self) -> Self:

@@ -9,7 +9,8 @@
 - plan: the options, checked against each other and the input.
 - progress: progress display.
 - readers: readers of input files.
-- requests: embeds slices in requests, for API keys whose scope allows no jobs.
+- requests: embeds slices in requests.
+- scope: embeds slices as jobs, or in requests if the API key allows no jobs.
 - session: sends the slices of a file, a few at a time.
 - standard_input: standard input as a file.
 - writers: writers of output files.

@@ -102,6 +102,10 @@ class Checkpoint:
         """Stores the URL of the job that a slice waits for, before the slice is saved."""
         self._job_path(number).write_text(url, encoding="utf-8")
 
+    def has_job(self, number: int) -> bool:
+        """Returns whether a slice has a job, of this run or an earlier one."""
+        return self._job_path(number).is_file()
+
     def jobs(self) -> list[str]:
         """Returns the URLs of the jobs of slices that are not finished. They may have ended."""
         paths = sorted(self.folder.glob("*.job"))

@@ -98,7 +98,12 @@ Normalize = Annotated[
     typer.Option("--normalize/--no-normalize", help="Normalize vectors to length 1.", rich_help_panel=OPTIONS_PANEL),
 ]
 Dimensions = Annotated[
-    int | None, typer.Option(min=1, help="Truncate vectors to this many dimensions.", rich_help_panel=OPTIONS_PANEL)
+    int | None,
+    typer.Option(
+        min=1,
+        help="Truncate vectors to this many dimensions, before they are normalized.",
+        rich_help_panel=OPTIONS_PANEL,
+    ),
 ]
 SliceRows = Annotated[int, typer.Option("--slice", min=1, max=1_000_000, help="Maximum number of texts per job.")]
 InFlight = Annotated[int, typer.Option(min=1, max=64, help="Maximum number of jobs, or requests, in flight.")]

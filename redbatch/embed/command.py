@@ -20,7 +20,8 @@ from redbatch.embed.plan import EmbedOptions, OptionsError, Plan, check_options,
 from redbatch.embed.progress import EmbedProgress
 from redbatch.embed.readers import UnreadableFileError, read_rows
 from redbatch.embed.requests import RequestEmbedder
-from redbatch.embed.session import Embedder, Session, slices_of
+from redbatch.embed.scope import ScopedEmbedder
+from redbatch.embed.session import Session, slices_of
 from redbatch.embed.standard_input import STANDARD_INPUT, copy_of_input
 from redbatch.embed.writers import Shape, UnwritableFileError
 from redbatch.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TERMINATED, report_failure, report_misuse
@@ -144,12 +145,11 @@ async def _embed(options: EmbedOptions, plan: Plan, checkpoint: Checkpoint, prog
     limits = httpx.Limits(max_connections=2 * options.in_flight)
     async with httpx.AsyncClient(base_url=options.url, headers=headers, limits=limits) as http:
         client = GatewayClient(http)
-        embedder: Embedder
-        if await client.allows_jobs():
-            embedder = JobEmbedder(client, checkpoint, options.fields)
-        else:
-            progress.print_line("This API key has no scope jobs: the texts are sent in requests to /embed.")
-            embedder = RequestEmbedder(client, options.fields, options.in_flight)
+        embedder = ScopedEmbedder(
+            JobEmbedder(client, checkpoint, options.fields),
+            RequestEmbedder(client, options.fields, options.in_flight),
+            lambda: progress.print_line("This API key has no scope jobs: the texts are sent in requests to /embed."),
+        )
         session = Session(embedder, checkpoint, options.in_flight, progress.update, progress.skip)
         await session.run(slices_of(read_rows(plan.file), options.slice_rows))
 

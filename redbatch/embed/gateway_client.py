@@ -17,9 +17,6 @@ RETRY_STATUSES = (408, 425, 429, 500, 502, 503, 504)
 WRONG_URL_ERRORS = (httpx.ConnectError, httpx.ConnectTimeout, httpx.RemoteProtocolError)
 NOT_FOUND = httpx.codes.NOT_FOUND
 
-PROBE_PATH = "/jobs/none"
-"""There is no such job: a gateway answers whether the client may have jobs."""
-
 ADVICE = {
     "invalid_api_key": "Give a valid API key with --key or REDBATCH_API_KEY; `redbatch keys create` makes one.",
     "forbidden": "This command needs an API key of scope jobs or embed: `redbatch keys create --scope embed`.",
@@ -59,16 +56,6 @@ class GatewayClient:
         self._client = client
         self.url = str(client.base_url).rstrip("/")
         self._was_connected = False
-
-    async def allows_jobs(self) -> bool:
-        """Checks that a gateway answers and accepts the API key; returns whether it lets this client have jobs.
-
-        Raises RequestRefusedError: there is no gateway at the URL, or it rejects the key.
-        """
-        answer = await self.request("GET", PROBE_PATH, allowed=(httpx.codes.FORBIDDEN, NOT_FOUND))
-        if error_of(answer)[0] not in ("forbidden", "job_not_found"):
-            raise self._refusal(answer)
-        return answer.status_code == NOT_FOUND
 
     async def request(
         self,
@@ -115,7 +102,7 @@ class GatewayClient:
         retry_after_s = float(answer.headers.get("retry-after", 0))
         is_quota = answer.status_code == httpx.codes.TOO_MANY_REQUESTS and retry_after_s <= MAX_QUOTA_WAIT_S
         is_permanent = answer.status_code not in RETRY_STATUSES
-        return _Failure(self._refusal(answer), retry_after_s, is_permanent, is_quota)
+        return _Failure(self.refusal(answer), retry_after_s, is_permanent, is_quota)
 
     def _not_connected(self, error: Exception) -> RequestRefusedError:
         reason = str(error) or type(error).__name__
@@ -124,8 +111,8 @@ class GatewayClient:
             "prints its URL."
         )
 
-    def _refusal(self, answer: httpx.Response) -> RequestRefusedError:
-        """Returns the error for an answer: what it says, and what to do."""
+    def refusal(self, answer: httpx.Response) -> RequestRefusedError:
+        """Returns the error for an answer that cannot be used: what it says, and what to do."""
         code, message = error_of(answer)
         if code in ("", "not_found") and answer.status_code not in RETRY_STATUSES:
             to = f", and redirects to {answer.headers['location']}" if "location" in answer.headers else ""

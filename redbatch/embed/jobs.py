@@ -21,8 +21,15 @@ FINAL_WAIT_S = 5.0
 NOTHING_TO_RUN = "nothing_to_run"
 """Code of the refusal of a job of which no text can be embedded: each of its texts has failed."""
 
+FORBIDDEN = "forbidden"
+"""Code of the refusal if the scope of the API key allows no jobs."""
+
 MAX_CREATIONS = 5
 """Maximum number of jobs for one slice: a lost job, for example after Redis lost its data, is created again."""
+
+
+class JobsForbiddenError(Exception):
+    """The scope of the API key allows no jobs."""
 
 
 class _NothingToRunError(Exception):
@@ -61,9 +68,16 @@ class JobEmbedder:
         self._client = client
         self._checkpoint = checkpoint
         self._fields = fields
+        self._creating = asyncio.Lock()
+        self._is_forbidden = False
 
     async def embed(self, number: int, texts: Sequence[str], on_done: DoneCallback) -> Embedded:
-        """Returns the vectors of the texts of a slice. Raises RequestRefusedError."""
+        """Returns the vectors of the texts of a slice; the first call of `on_done` tells what is done already.
+
+        Raises:
+            JobsForbiddenError: the scope of the API key allows no jobs.
+            RequestRefusedError: the gateway refuses for another reason, or keeps failing.
+        """
         for creation in range(MAX_CREATIONS):
             try:
                 path = await self._create(number, texts, f"{self._checkpoint.idempotency_key(number)}-{creation}")
@@ -77,41 +91,56 @@ class JobEmbedder:
         raise RequestRefusedError(f"The job was lost {MAX_CREATIONS} times: check that Redis keeps its data.")
 
     async def _create(self, number: int, texts: Sequence[str], idempotency_key: str) -> str:
-        """Creates a job, or finds the job with this idempotency key; returns its path. Raises RequestRefusedError.
+        """Creates a job, or finds the job with this idempotency key; returns its path.
 
         If this call is cancelled, it waits for the answer for up to FINAL_WAIT_S, so that the job is on record.
+
+        Raises:
+            JobsForbiddenError: the scope of the API key allows no jobs.
+            RequestRefusedError: the gateway refuses for another reason, or keeps failing.
         """
-        creation = asyncio.ensure_future(self._post(number, texts, idempotency_key))
-        try:
-            return await asyncio.shield(creation)
-        except asyncio.CancelledError:
-            await asyncio.wait([creation], timeout=FINAL_WAIT_S)
-            if not creation.cancel():
-                creation.exception()  # read, or asyncio logs that it was not
-            raise
+        async with self._creating:  # one at a time: only the first job is sent if jobs are forbidden
+            if self._is_forbidden:
+                raise JobsForbiddenError
+            creation = asyncio.ensure_future(self._post(number, texts, idempotency_key))
+            try:
+                return await asyncio.shield(creation)
+            except asyncio.CancelledError:
+                await asyncio.wait([creation], timeout=FINAL_WAIT_S)
+                if not creation.cancel():
+                    creation.exception()  # read, or asyncio logs that it was not
+                raise
 
     async def _post(self, number: int, texts: Sequence[str], idempotency_key: str) -> str:
         headers = {"content-type": "application/x-ndjson", "idempotency-key": idempotency_key}
         lines = b"".join(orjson.dumps(text, option=orjson.OPT_APPEND_NEWLINE) for text in texts)
         answer = await self._client.request(
-            "POST", "/jobs", allowed=(NOTHING_TO_RUN,), content=lines, headers=headers, params=self._fields
+            "POST", "/jobs", allowed=(NOTHING_TO_RUN, FORBIDDEN), content=lines, headers=headers, params=self._fields
         )
+        if error_of(answer)[0] == FORBIDDEN:
+            self._is_forbidden = True
+            raise JobsForbiddenError
         if not answer.is_success:
             raise _NothingToRunError(": ".join(error_of(answer)))
-        path = f"/jobs/{answer.json()['id']}"
+        try:
+            path = f"/jobs/{answer.json()['id']}"
+        except (ValueError, LookupError, TypeError):
+            raise self._client.refusal(answer) from None
         self._checkpoint.record_job(number, f"{self._client.url}{path}")
         return path
 
     async def _wait_until_ended(self, path: str, on_done: DoneCallback) -> JobState | None:
-        while (state := await self._state(path)) is not None:
+        wait_s = 0
+        while (state := await self._state(path, wait_s)) is not None:
             on_done(state.done + state.failed)
             if state.ended:
                 return state
+            wait_s = LONG_POLL_S
         return None
 
-    async def _state(self, path: str) -> JobState | None:
-        """Returns the state of a job, after up to LONG_POLL_S unless it has ended; None if the job no longer exists."""
-        answer = await self._client.request("GET", path, params={"wait": LONG_POLL_S}, allowed=(NOT_FOUND,))
+    async def _state(self, path: str, wait_s: int) -> JobState | None:
+        """Returns the state of a job, after up to `wait_s` unless it has ended; None if the job no longer exists."""
+        answer = await self._client.request("GET", path, params={"wait": wait_s}, allowed=(NOT_FOUND,))
         if answer.status_code == NOT_FOUND:
             return None
         body = answer.json()

@@ -35,7 +35,7 @@ class EmbedProgress(ProgressBar):
         self._next_line_at = self._started + LINE_EVERY_S
 
     def skip(self, number: int, rows: int) -> None:
-        """Records a slice that an earlier run has finished: the rate is that of this run."""
+        """Records the rows of a slice that were finished before this run: the rate is that of this run."""
         self._num_skipped += rows
         self.update(number, rows)
 

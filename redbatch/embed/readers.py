@@ -6,6 +6,7 @@ import csv
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ FORMATS = {".txt": TXT, ".jsonl": JSONL, ".ndjson": JSONL, ".csv": CSV, ".parque
 
 
 class InputRow(NamedTuple):
-    """One input: its line or record number, from 1, and its text; if the text is None, the fault.
+    """One input: its first line in the file, or its record in a Parquet file, from 1; its text, or if None, the fault.
 
     `columns` has the values of its columns or fields by name, the text's as well.
     """
@@ -123,14 +124,16 @@ def _json_rows(file: InputFile) -> Iterator[InputRow]:
 def _csv_rows(file: InputFile) -> Iterator[InputRow]:
     csv.field_size_limit(min(sys.maxsize, MAX_FIELD_CHARS))
     with file.path.open(encoding="utf-8-sig", errors="replace", newline="") as lines:
-        reader = csv.DictReader(lines)
-        names = list(reader.fieldnames or ())
+        reader = csv.reader(lines)
+        names = next(reader, [])
         _check_column(file, names)
-        for line, record in enumerate(reader, 1):
-            text = record.get(file.column)
-            columns = {name: record[name] for name in names}
-            fault = "" if isinstance(text, str) else "the record has too few fields"
-            yield InputRow(line, text if isinstance(text, str) else None, fault, columns)
+        line = reader.line_num + 1
+        for fields in reader:
+            if fields:  # else the line is blank
+                columns = dict(zip_longest(names, fields[: len(names)]))
+                text = columns[file.column]
+                yield InputRow(line, text, "" if text is not None else "the record has too few fields", columns)
+            line = reader.line_num + 1
 
 
 def _parquet_rows(file: InputFile, names: Sequence[str]) -> Iterator[InputRow]:

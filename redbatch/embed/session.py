@@ -65,7 +65,8 @@ class Session:
         checkpoint: stores finished slices.
         max_in_flight: maximum number of slices in flight.
         on_progress: is called with the progress of each slice.
-        on_stored: is called for each slice that an earlier run has finished.
+        on_stored: is called for each slice that an earlier run has finished, or whose job it has created: with the rows
+            that are finished when this run comes to the slice.
     """
 
     def __init__(
@@ -108,9 +109,14 @@ class Session:
             self._on_progress(number, len(rows))
             return
         num_faults = len(faults)
-        vectors, errors, revisions, num_truncated = await self._embedder.embed(
-            number, texts, lambda done: self._on_progress(number, done + num_faults)
-        )
+        report = self._on_stored if self._checkpoint.has_job(number) else self._on_progress
+
+        def on_done(done: int) -> None:
+            nonlocal report
+            report(number, done + num_faults)
+            report = self._on_progress
+
+        vectors, errors, revisions, num_truncated = await self._embedder.embed(number, texts, on_done)
         all_rows = np.full((len(rows), vectors.shape[1]), np.nan, dtype="<f4")
         positions = [index for index, row in enumerate(rows) if row.text is not None]
         all_rows[positions] = vectors

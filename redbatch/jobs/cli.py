@@ -70,9 +70,10 @@ def results(
     redis_url: RedisUrl = None,
     queue: QueueName = None,
     up: UpPort = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
 ) -> None:
     """Write the results of an ended job to a file."""
     from redbatch.jobs.command import write_results
     from redbatch.queue_target import QueueTarget
 
-    raise typer.Exit(write_results(QueueTarget(redis_url, queue, up), job_id, out))
+    raise typer.Exit(write_results(QueueTarget(redis_url, queue, up), job_id, out, force=force))

@@ -39,7 +39,9 @@ def list_jobs(target: QueueTarget, limit: int, *, in_json: bool) -> int:
                 print_line(json.dumps(view.as_dict(name, job)))
         else:
             place = "All queues" if target.queue is None else f"Queue {target.queue}"
-            make_console().print(view.as_table(place, latest, time.time() * 1000))
+            num_all = sum([await jobs.count(connection, Keys(name)) for name in names])
+            num_older = max(0, num_all - limit)
+            make_console().print(view.as_table(place, latest, num_older, time.time() * 1000))
         return 0
 
     return run_on_queue(target, "jobs", task)
@@ -75,12 +77,17 @@ def cancel_job(target: QueueTarget, public_id: str) -> int:
     return _run_on_job(target, public_id, task)
 
 
-def write_results(target: QueueTarget, public_id: str, out: Path) -> int:
-    """Writes the results of a job to a file: vectors as .npy, any other results as JSON lines."""
+def write_results(target: QueueTarget, public_id: str, out: Path, *, force: bool) -> int:
+    """Writes the results of a job to a file: vectors as .npy, any other results as JSON lines.
+
+    An existing file is replaced only with `force`.
+    """
     try:
         check_file("--out", out)
     except ValueError as error:
         return report_misuse(str(error))
+    if out.exists() and not force:
+        return report_misuse(f"{out} exists: choose another output, or replace it with --force")
 
     async def task(connection: RedisConnection, keys: Keys, job: Job) -> int:
         if not job.ended or job.status == "cancelled":

@@ -44,11 +44,16 @@ def as_dict(queue: str, job: Job, failures: Sequence[Failure] = ()) -> dict[str,
     return result
 
 
-def as_table(place: str, jobs: Sequence[tuple[str, Job]], now_ms: float) -> Group:
-    """Returns a table of jobs and their queues, in this order, in a place. Ids are complete in 80 columns."""
-    head = Text(f"{printable_line(place)}: {len(jobs):,} job{'s' if len(jobs) != 1 else ''}", style="bold")
+def as_table(place: str, jobs: Sequence[tuple[str, Job]], num_older: int, now_ms: float) -> Group:
+    """Returns a table of jobs and their queues, in this order, in a place that has `num_older` more.
+
+    Ids are complete in 80 columns.
+    """
+    total = len(jobs) + num_older
+    head = Text(f"{printable_line(place)}: {total:,} job{'s' if total != 1 else ''}", style="bold")
+    hint = [Text(f"  and {num_older:,} older: --most {total} shows all", style="dim")] if num_older else []
     if not jobs:
-        return Group(head)
+        return Group(head, *hint)
     table = plain_table()
     table.add_columns("id", "status", no_wrap=True)
     table.add_columns("done", "failed", "of", "age", justify="right", no_wrap=True)
@@ -56,7 +61,7 @@ def as_table(place: str, jobs: Sequence[tuple[str, Job]], now_ms: float) -> Grou
         age = format_duration(max(0.0, now_ms - job.created_ms) / 1000)
         numbers = (f"{job.done:,}", f"{job.failed:,}", f"{job.n:,}", age)
         table.add_row(f"{queue}.{job.job_id}", job.status, *numbers)
-    return Group(head, table)
+    return Group(head, table, *hint)
 
 
 def as_text(queue: str, job: Job, failures: Sequence[Failure]) -> Group:

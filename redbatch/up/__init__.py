@@ -8,6 +8,7 @@
 - line_reader: reads the lines that child processes write to a pipe.
 - memory: how much of the machine's memory that Redis may take.
 - local_redis: a private Redis server, for `up` and for tests.
+- private_folder: the folder of that Redis' socket, and the removal of those that killed ones have left.
 - supervised_redis: the supervised Redis server of a cluster.
 - restarts: whether and when a child is restarted.
 - run_file: the file by which other commands find a running `up`.

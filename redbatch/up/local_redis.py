@@ -19,6 +19,7 @@ from typing import IO, Literal, Self
 from urllib.parse import quote
 
 from redbatch.up.data_dir import DataDir
+from redbatch.up.private_folder import PrivateFolder
 from shared.process.parent_death import wrap_command
 
 START_TIMEOUT_S = 10.0
@@ -32,9 +33,6 @@ STOP_TIMEOUT_S = 5.0
 POLL_INTERVAL_S = 0.01
 MAX_ATTEMPTS = 5
 """Another process may take a free port before the server does."""
-
-MAX_SOCKET_PATH_BYTES = 100
-"""The kernel's limit is 107, and 103 on macOS."""
 
 SERVERS = ("redis-server", "valkey-server")
 
@@ -108,15 +106,6 @@ def _connect(address: int | Path) -> socket.socket:
     return connection
 
 
-def _make_private_folder() -> Path:
-    """Returns a new folder of mode 0700, whose path is short enough for that of a socket in it."""
-    name = tempfile.mkdtemp(prefix="redbatch-redis-")
-    if len(os.fsencode(name)) + len("/redis.sock") <= MAX_SOCKET_PATH_BYTES:
-        return Path(name)
-    Path(name).rmdir()
-    return Path(tempfile.mkdtemp(prefix="redbatch-redis-", dir="/tmp"))
-
-
 def _ask(address: int | Path, pid: int) -> Literal["silent", "loading", "ready"]:
     """Returns the state of process `pid`; "silent" too if another process has the port."""
     reply = b""
@@ -168,7 +157,7 @@ class LocalRedis:
     ) -> None:
         self.binary = find_server(binary)
         self.port = port
-        self._private_folder: Path | None = None
+        self._private_folder: PrivateFolder | None = None
         self._has_socket = unix_socket
         self._data_dir = data_dir
         if data_dir is not None:
@@ -187,11 +176,13 @@ class LocalRedis:
     @property
     def directory(self) -> Path | None:
         """The folder of its files: that of the data, or a temporary one while it runs."""
-        return self._private_folder if self._data_dir is None else self._data_dir.path
+        if self._data_dir is not None:
+            return self._data_dir.path
+        return None if self._private_folder is None else self._private_folder.path
 
     @property
     def _socket(self) -> Path:
-        return Path(self._private_folder or "") / "redis.sock"
+        return (Path() if self._private_folder is None else self._private_folder.path) / "redis.sock"
 
     @property
     def pid(self) -> int:
@@ -249,7 +240,7 @@ class LocalRedis:
         if self.is_running():
             return
         if self._private_folder is None and (self._has_socket or self._data_dir is None):
-            self._private_folder = _make_private_folder()
+            self._private_folder = PrivateFolder()
         attempts_left = 1 if self._is_port_fixed else MAX_ATTEMPTS
         while True:
             attempts_left -= 1
@@ -278,8 +269,8 @@ class LocalRedis:
                 # The terminal's Ctrl-C must reach only the owner, which stops the server last.
                 start_new_session=True,
                 cwd=self.directory,
-                # The server holds the lock of its folder, so that no other server writes there before it has ended.
-                pass_fds=() if self._data_dir is None else (self._data_dir.descriptor,),
+                # The server holds the locks of its folders, so that no other process uses them before it has ended.
+                pass_fds=[each.descriptor for each in (self._data_dir, self._private_folder) if each is not None],
             )
         finally:
             if log is not None:
@@ -325,4 +316,4 @@ class LocalRedis:
     def _remove_directory(self) -> None:
         folder, self._private_folder = self._private_folder, None
         if folder is not None:
-            shutil.rmtree(folder, ignore_errors=True)
+            folder.remove()

@@ -10,6 +10,7 @@ import asyncio
 from redbatch.up.data_dir import DataDir
 from redbatch.up.line_reader import LineReader
 from redbatch.up.local_redis import LocalRedis, LocalRedisError
+from redbatch.up.private_folder import remove_abandoned_folders
 from redbatch.up.restarts import Restart, decide_restart
 from redbatch.up.supervisor import SupervisorCallbacks
 
@@ -43,8 +44,11 @@ class SupervisedRedis:
     async def start(self) -> str:
         """Starts the server and its supervision; returns its URL. If it is cancelled, call `stop`.
 
+        First it removes the folders that killed ones have left.
+
         Raises LocalRedisError.
         """
+        remove_abandoned_folders()
         self._lines.start()
         await self._start_server()
         self._task = asyncio.get_running_loop().create_task(self._keep_running())

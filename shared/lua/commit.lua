@@ -26,7 +26,7 @@
 --   reply_key            index of the reply key in KEYS; 0: there is no request to answer
 --   bell_key             index of the bell in KEYS; 0: none
 --   reply                the encoded reply
---   attempts             runs that began and did not end
+--   attempts             runs, for the dead letter
 --   died_of              error for the dead letter; "": this entry is no dead letter
 --   job_position         position in its job; "": the entry belongs to no job
 --   num_failed           inputs that failed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -22,9 +23,11 @@ from typer.testing import CliRunner, Result
 
 from redbatch.commands import app
 from redbatch.up.run_file import Announcement, RunFile
+from shared.keys import Keys
 from tests import plain_http
 from tests.integration.gateway.gateway_cluster import GatewayCluster, GatewayProcess, null_vector
 from tests.processes import Processes
+from tests.servers import Server
 from tests.users import as_user
 from tests.waiting import wait_until
 
@@ -103,6 +106,11 @@ async def test_jobs_are_listed_shown_cancelled_and_written(cluster: GatewayClust
     vectors = np.load(tmp_path / "v.npy")
     assert [vectors[0].tobytes(), vectors[2].tobytes()] == [null_vector("a"), null_vector("b")]
     assert np.isnan(vectors[1]).all()
+    (tmp_path / "v.npy").write_text("mine")
+    result = await command(cluster, "results", first, "-o", str(tmp_path / "v.npy"))
+    assert (result.exit_code, "--force" in result.stderr, (tmp_path / "v.npy").read_text()) == (2, True, "mine")
+    assert (await command(cluster, "results", first, "-o", str(tmp_path / "v.npy"), "--force")).exit_code == 0
+    assert (np.load(tmp_path / "v.npy")[0] == vectors[0]).all()
 
 
 @pytest.mark.leaves_anything
@@ -119,7 +127,20 @@ async def test_the_jobs_of_all_queues_are_listed(cluster: GatewayCluster) -> Non
     listed = (await asyncio.to_thread(CliRunner().invoke, app, [*words, "--json"])).stdout.splitlines()
     assert [job for job in (json.loads(line)["id"] for line in listed) if job in jobs] == jobs[::-1]
     table = (await asyncio.to_thread(CliRunner().invoke, app, [*words, "--most", "2"])).stdout
-    assert ("All queues: 2 jobs" in table, jobs[0].rpartition(".")[2] in table.replace("\n", "")) == (True, False)
+    ids = [job.rpartition(".")[2] for job in jobs]
+    assert ("All queues: " in table, [each in table.replace("\n", "") for each in ids]) == (True, [False, True, True])
+
+
+@pytest.mark.leaves_anything
+async def test_the_list_says_how_many_jobs_it_leaves_out(cluster: GatewayCluster) -> None:
+    """Under the rows of `list` stand the number of older jobs and the option that shows them, if there are any."""
+    gateway = await cluster.start_gateway()
+    for _ in range(3):
+        create_job(gateway, ["a"])
+    table = (await command(cluster, "list", "--most", "2")).stdout
+    assert ("3 jobs" in table, "and 1 older: --most 3 shows all" in table) == (True, True)
+    table = (await command(cluster, "list", "--most", "3")).stdout
+    assert ("3 jobs" in table, "older" in table) == (True, False)
 
 
 async def consume_with_kills(
@@ -318,10 +339,12 @@ async def test_the_example_tries_pending_results_again(cluster: GatewayCluster, 
 
 @pytest.mark.leaves_anything
 async def test_the_example_says_what_became_of_a_job(cluster: GatewayCluster, tmp_path: Path) -> None:
-    """Expired results and a failed job are acknowledged and named; an unreachable Redis is one line."""
+    """Expired and deleted results and a failed job are acknowledged and named; an unreachable Redis is one line."""
     gateway, _ = await asyncio.gather(cluster.start_gateway(), cluster.start_worker())
-    expired, failed = create_job(gateway, ["a"]), create_job(gateway, ["a"], {"prompt_name": "unknown"})
-    await wait_until(lambda: status(gateway, expired) == "done", "the job is done")
+    expired, deleted = create_job(gateway, ["a"]), create_job(gateway, ["a"])
+    failed = create_job(gateway, ["a"], {"prompt_name": "unknown"})
+    await wait_until(lambda: status(gateway, expired) == status(gateway, deleted) == "done", "the jobs are done")
+    assert (await command(cluster, "cancel", deleted)).exit_code == 0
     await wait_until(lambda: status(gateway, failed) == "failed", "the job has failed")
     with redis.Redis.from_url(cluster.redis_url, protocol=2) as client:
         client.delete(cluster.keys.job(expired.rpartition(".")[2]))
@@ -330,7 +353,54 @@ async def test_the_example_says_what_became_of_a_job(cluster: GatewayCluster, tm
             lambda: f"{failed.rpartition('.')[2]}.npy: failed" in log.read_text(), "both are read", timeout_s=30
         )
         await wait_until(lambda: num_pending(cluster) == 0, "both entries are acknowledged")
-        assert "done, but its results have expired" in log.read_text()
+        lines = dict(line.split(": ", 1) for line in log.read_text().splitlines())
+        assert lines[expired.rpartition(".")[2]] == "done, but its results have expired"
+        assert lines[deleted.rpartition(".")[2]] == "done, then cancelled, which deleted its results"
     words = [sys.executable, str(EXAMPLE), "--redis-url", "redis://127.0.0.1:1/0", "--into", str(tmp_path)]
     result = await asyncio.to_thread(subprocess.run, words, check=False, capture_output=True, text=True)
     assert (result.returncode, result.stderr.count("\n"), "--redis-url" in result.stderr) == (1, 1, True)
+
+
+async def test_ctrl_c_ends_the_example_in_one_line(cluster: GatewayCluster, tmp_path: Path) -> None:
+    """An interrupt ends the consumer with exit code 130 and a line without a traceback."""
+    words = [sys.executable, str(EXAMPLE), "--redis-url", as_user(cluster.redis_url, "results")]
+    words += ["--queue", cluster.queue, "--into", str(tmp_path)]
+    consumer = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+    try:
+        with redis.Redis.from_url(cluster.redis_url, protocol=2) as client:
+            await wait_until(lambda: client.exists(cluster.keys.results) == 1, "it reads the stream", timeout_s=30)
+        consumer.send_signal(signal.SIGINT)
+        _, errors = await asyncio.to_thread(consumer.communicate, timeout=30)
+    finally:
+        consumer.kill()
+        consumer.wait()
+    assert (consumer.returncode, errors) == (130, "interrupted\n")
+
+
+async def test_the_example_waits_for_redis(tmp_path: Path) -> None:
+    """While Redis is away, the consumer says so once; when Redis is back without its data, it reads on."""
+    keys = Keys("minilm")
+    fields = {"id": "0" * 32, "status": "cancelled", "op": "embed", "owner": ""}
+    with Server() as server:
+        words = [sys.executable, str(EXAMPLE), "--redis-url", as_user(server.url, "results"), "--into", str(tmp_path)]
+        log = tmp_path / "consumer.log"
+        with log.open("wb") as file:
+            consumer = subprocess.Popen(words, stdout=file, stderr=subprocess.STDOUT)
+        try:
+            with redis.Redis.from_url(server.url, protocol=2) as client:
+                await wait_until(lambda: client.exists(keys.results) == 1, "it reads the stream", timeout_s=30)
+            os.kill(server.pid, signal.SIGKILL)
+            await wait_until(lambda: "waiting for Redis" in log.read_text(), "it waits", timeout_s=30)
+            server.start()
+            await wait_until(lambda: "Redis is back" in log.read_text(), "it noticed", timeout_s=30)
+            with redis.Redis.from_url(server.url, protocol=2) as client:
+                client.xadd(keys.results, fields)
+                await wait_until(lambda: "cancelled, no results" in log.read_text(), "it reads on", timeout_s=30)
+                client.delete(keys.results)
+                await wait_until(lambda: client.exists(keys.results) == 1, "it makes its group again", timeout_s=30)
+            assert consumer.poll() is None
+        finally:
+            consumer.kill()
+            consumer.wait()
+    lines = log.read_text().splitlines()
+    assert [line.partition(":")[0] for line in lines] == ["waiting for Redis", "Redis is back", "0" * 32]

@@ -40,3 +40,21 @@ async def test_vectors_over_http_equal_the_library(cluster: GatewayCluster) -> N
     norms = np.linalg.norm(actual, axis=1) * np.linalg.norm(expected, axis=1)
     assert ((actual * expected).sum(axis=1, dtype=np.float64) / norms).min() >= 0.99999
     assert np.abs(actual - expected).max() <= 1e-5
+
+
+@pytest.mark.timeout(180)
+async def test_fewer_dimensions_have_length_1_again_and_prompts_are_empty(cluster: GatewayCluster) -> None:
+    """/embed cuts a vector and normalizes the rest as the model does; this model's prompts change nothing."""
+    gateway, _ = await asyncio.gather(cluster.start_gateway(), cluster.start_worker("minilm"))
+
+    def embed(**options: object) -> np.ndarray:
+        answer = plain_http.post(f"{gateway.url}/embed", json={"text": "Hello, world", **options})
+        assert answer.status_code == 200, answer.text
+        return np.asarray(answer.json()["embedding"])
+
+    whole = await asyncio.to_thread(embed)
+    cut = whole[:64] / np.linalg.norm(whole[:64])
+    assert np.allclose(await asyncio.to_thread(embed, dimensions=64), cut, atol=1e-6)
+    assert np.linalg.norm(await asyncio.to_thread(embed, dimensions=64, normalize=False)) != pytest.approx(1, abs=0.1)
+    for prompt in ("query", "document"):
+        assert np.allclose(await asyncio.to_thread(embed, prompt_name=prompt), whole, atol=1e-6)

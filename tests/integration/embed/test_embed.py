@@ -16,7 +16,7 @@ import pytest
 import redis
 
 from tests.integration.embed.embed_command import check_rows, command, embed
-from tests.integration.gateway.gateway_cluster import GatewayCluster, null_vector, vector_bytes
+from tests.integration.gateway.gateway_cluster import GatewayCluster, log_lines, null_vector, vector_bytes
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(120)]
@@ -75,6 +75,25 @@ async def test_every_format_is_read_and_written(cluster: GatewayCluster, tmp_pat
         None,
     ]
     assert table["error"].to_pylist() == [*[None] * 49, "not a text"]
+    assert not [line for line in log_lines(gateway.program) if line["msg"] == "request refused"]
+
+
+async def test_errors_name_lines_of_the_csv_file(cluster: GatewayCluster, tmp_path: Path) -> None:
+    """The header, blank lines and line breaks inside fields count: an editor shows the error at the line it names."""
+    gateway, _ = await asyncio.gather(cluster.start_gateway(), cluster.start_worker())
+    source, out = tmp_path / "a.csv", tmp_path / "v.jsonl"
+    source.write_text('id,text\n1,\n2,b\n\n3,"c\nc"\n4\n5,"e\n"\n6,""\n')
+    done = await embed(gateway, source, out)
+    assert done.returncode == 1, done.stderr
+    faults = [json.loads(line) for line in (tmp_path / "v.jsonl.errors.jsonl").read_text().splitlines()]
+    assert [(each["line"], each["error"]) for each in faults] == [
+        (2, "the text is empty"),
+        (7, "the record has too few fields"),
+        (10, "the text is empty"),
+    ]
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [row["id"] for row in rows] == list("123456")
+    assert vector_bytes(rows[2]["embedding"]) == null_vector("c\nc")
 
 
 async def test_a_killed_run_is_resumed(cluster: GatewayCluster, tmp_path: Path) -> None:

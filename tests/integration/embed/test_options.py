@@ -88,7 +88,8 @@ async def test_a_key_of_scope_embed_is_enough(
     source.write_text("\n".join(lines))
     done = await embed(gateway, source, out, "--key", key, "--slice", "300")
     assert done.returncode == 1, done.stderr
-    assert "no scope jobs" in done.stderr
+    assert done.stderr.count("no scope jobs") == 1
+    assert gateway.errors("forbidden") == 1
     check_rows(np.load(out), texts)
     assert [each["line"] for each in errors_of(out)] == [301, 501]
     assert "too_large" in str(errors_of(out)[0]["error"])

@@ -30,6 +30,11 @@ class OtherServer(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(b"<html>")
 
+    def do_POST(self) -> None:
+        """Answers a page, after it has read the body."""
+        self.rfile.read(int(self.headers["content-length"]))
+        self.do_GET()
+
     def log_message(self, *_: object) -> None:
         """Logs nothing."""
 

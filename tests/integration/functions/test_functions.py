@@ -157,6 +157,7 @@ async def test_an_input_is_tried_again_and_then_is_a_dead_letter(cluster: Gatewa
     with redis.Redis.from_url(cluster.redis_url, protocol=2) as client_of_redis:
         [(_, letter)] = client_of_redis.xrange(cluster.keys.dead)
     assert b"TimeoutError" in letter[b"error"]
+    assert letter[b"attempts"] == b"4", "the first run and three retries"
 
 
 async def test_an_engine_whose_inputs_wait_for_a_retry_does_not_hang(cluster: GatewayCluster) -> None:

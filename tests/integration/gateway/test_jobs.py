@@ -69,6 +69,12 @@ def test_a_job_may_be_sent_as_lines(served: GatewayProcess) -> None:
     assert (page["offset"], page["next_url"]) == (2_990, f"{new_job['result_url']}?offset=2995&limit=5")
     assert list(map(vector_bytes, page["embeddings"])) == list(map(null_vector, texts[2_990:2_995]))
     assert client.get(new_job["result_url"] + "?offset=3000").json()["embeddings"] == []
+    for path, most in (("status_url", "wait=60"), ("result_url", "limit=1000")):
+        name, _, maximum = most.partition("=")
+        assert client.get(f"{new_job[path]}?{most}").status_code == 200
+        answer = client.get(f"{new_job[path]}?{name}={int(maximum) + 1}")
+        assert (answer.status_code, maximum in error_of(answer)["message"]) == (400, True)
+    assert client.get(new_job["result_url"] + "?limit=1001", **NPY).status_code == 200
 
 
 def test_results_may_be_read_as_a_numpy_file(served: GatewayProcess) -> None:
@@ -137,7 +143,8 @@ def test_invalid_lines_are_refused(served: GatewayProcess) -> None:
     assert answer.status_code == 400
     assert "Line 5001" in error_of(answer)["message"]
     assert client.post_lines([]).status_code == 400
-    assert client.post_lines(["a"], content_type="text/plain").status_code == 415
+    answer = client.post_lines(["a"], content_type="text/plain")
+    assert (answer.status_code, "application/x-ndjson" in error_of(answer)["message"]) == (415, True)
     assert client.post_lines(["a"], x_priority="soon").status_code == 400
     assert client.post_lines(["a"], idempotency_key="a b").status_code == 400
 

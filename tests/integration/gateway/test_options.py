@@ -77,6 +77,8 @@ def test_an_option_that_the_model_refuses_is_an_error(served: GatewayProcess) ->
         ({"dimensions": "eight"}, "dimensions: "),
         ({"dimensions": 0}, "dimensions: "),
         ({"truncate": "maybe"}, "truncate: "),
+        ({"model": "minilm"}, "model: with a body of lines, send the header X-Model."),
+        ({"priority": "bulk"}, "priority: with a body of lines, send the header X-Priority."),
         ({"a b": 1}, "no such field; the fields are prompt_name"),
     ],
 )

@@ -49,6 +49,18 @@ async def test_other_users_do_not_reach_its_redis(start: Start) -> None:
         assert not path.parent.exists()
 
 
+async def test_the_next_up_removes_the_folder_of_a_killed_one(start: Start) -> None:
+    """After SIGKILL of all of its processes, the folder of its Redis is left; that of a running `up` stays."""
+    folders = []
+    for number in range(3):
+        up = await start("--queue", f"null{number}").wait_until_ready()
+        folders.append(Path(unquote(urlsplit(up.fact("Redis")).path)).parent)
+        if number == 0:
+            kill_all(up)
+            assert folders[0].exists()
+    assert [each.exists() for each in folders] == [False, True, True]
+
+
 def has_status(get: Callable[[Up, str], dict[str, Any]], up: Up, path: str, status: str) -> bool:
     """Returns whether a job has a status."""
     return bool(get(up, path)["status"] == status)

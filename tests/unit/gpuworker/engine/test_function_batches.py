@@ -223,7 +223,7 @@ async def test_an_input_that_fails_at_each_retry_is_a_dead_letter(method: str) -
     assert harness.outputs == {"here": "here"}
     assert harness.messages["away"].endswith("(TimeoutError). It was tried again 2 times.")
     [failure] = [failure for result in harness.results for failure in result.failures]
-    assert failure.dead
+    assert failure.dead_after == 3
     assert function.calls.count("away") in (3, 4), "once, twice again, and perhaps in a batch with the other"
 
 
@@ -232,7 +232,7 @@ async def test_no_retry_is_waited_for_that_the_deadline_would_cut_off() -> None:
     harness = create_harness(Passing("transform", away=1), RetryLimits(max_retries=2, backoff_s=LONG_S))
     await harness.answer("away")
     [failure] = [failure for result in harness.results for failure in result.failures]
-    assert (failure.message, failure.dead) == ("The model failed on this input (TimeoutError).", False)
+    assert (failure.message, failure.dead_after) == ("The model failed on this input (TimeoutError).", None)
 
 
 async def test_an_entry_that_is_dropped_is_not_tried_again() -> None:

@@ -70,7 +70,9 @@ def test_the_help_explains_both_loops_and_all_flags(tmp_path: Path) -> None:
         "Closed loop",
         "Open loop",
         "Exit code",
+        "needs the extra bench",
         "'.[bench]'",
+        "Bearer $REDBATCH_API_KEY",
         *(f"--{flag}" for flag in flags),
     ):
         assert expected in text
@@ -95,6 +97,11 @@ def test_a_refused_connection_is_one_line(tmp_path: Path) -> None:
         (lambda n: answer(body=b"{}") if n % 2 else answer(), True, "5 of 10 answers did not contain one vector"),
         (lambda _: refusal("queue_full"), False, "none of 10 requests got a good answer"),
         (lambda n: refusal("queue_full") if n % 2 else answer(), True, ""),
+        (
+            lambda _: answer(401, b'{"error": {"code": "invalid_api_key"}}'),
+            False,
+            'good answer: send an API key with --header "Authorization: Bearer $REDBATCH_API_KEY"',
+        ),
     ],
 )
 async def test_the_exit_code_depends_on_the_answers(
@@ -105,7 +112,8 @@ async def test_the_exit_code_depends_on_the_answers(
     async with serving(script) as server:
         result = await asyncio.to_thread(bench, server.url, *arguments, *(["--check"] if check else []), cwd=tmp_path)
     assert result.returncode == (1 if error else 0)
-    assert (f"redbatch: {error}" if error else "") in result.stderr
+    assert result.stderr.startswith("redbatch: " if error else "")
+    assert error in result.stderr
     assert len(result.stderr.splitlines()) == (1 if error else 0)
     assert "throughput" in result.stdout
     assert (tmp_path / "run.json").exists()
