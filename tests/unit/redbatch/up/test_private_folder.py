@@ -23,7 +23,7 @@ def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def abandon(base: Path, name: str) -> Path:
-    """Creates a folder whose lock nobody holds; returns its path."""
+    """Creates a folder whose lock no process holds; returns its path."""
     path = base / f"{PREFIX}{name}"
     path.mkdir(mode=0o700)
     (path / LOCK_FILE).touch()
