@@ -131,26 +131,31 @@ async def _answer(exchange: Exchange) -> Response:
         if tenant is not ANONYMOUS:
             request = request._replace(tenant=tenant)
         if exchange.job_options is not None:
-            return await respond_async(
-                exchange.request, state, exchange.headers, request, exchange.job_options, exchange.request_id
-            )
+            options, request_id = exchange.job_options, exchange.request_id
+            with _hold(state, request):
+                return await respond_async(exchange.request, state, exchange.headers, request, options, request_id)
     finally:  # the inputs of a job are in memory until they are uploaded
         state.body_budget.release(exchange.body_bytes)
     queue = state.queues.of_model(request.model)
     scope["state"][QUEUE] = queue.name
     if request.model is None:  # while it waits, another model may join, and then no model is the default
         request = request._replace(model=queue.name)
-    with HeldMemory(state.memory_budget) as memory:
-        if not memory.grow(size_of_inputs(request.inputs)):
-            raise memory_full_error(random.random())  # noqa: S311 - spreads clients
+    with _hold(state, request) as memory:
         client.watch()
         try:
-            if client.gone:
-                raise ClientDisconnect
+            client.check()
             result = await queue.answer(request, exchange.redis_id, memory)
         finally:
             client.unwatch()
         return _encode(exchange, request, result)
+
+
+def _hold(state: State, request: InferenceRequest) -> HeldMemory:
+    """Reserves the memory of the inputs, until the end of a `with` block. Raises OverloadedError: there is none."""
+    memory = HeldMemory(state.memory_budget, request.tenant)
+    if not memory.grow(size_of_inputs(request.inputs)):
+        raise memory_full_error(random.random())  # noqa: S311 - spreads clients
+    return memory
 
 
 def _encode(exchange: Exchange, request: InferenceRequest, result: InferenceResult) -> Response:
@@ -178,8 +183,7 @@ async def _read_request(exchange: Exchange, client: ClientConnection) -> Inferen
     if exchange.body_bytes < LARGE_BODY_BYTES:
         return _parse(exchange, pieces)
     async with state.parse_lock, yield_as_long():
-        if client.gone:
-            raise ClientDisconnect
+        client.check()
         return _parse(exchange, pieces)
 
 

@@ -1,9 +1,17 @@
-"""The memory that a gateway takes at most: what each of its bounds may hold. Pure."""
+"""The memory that a gateway takes at most: what each of its bounds may hold."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+from api.dispatch.inflight import MAX_VALUES_BYTES
+from api.dispatch.memory_budget import INPUT_COPIES
+from api.dispatch.size_limits import BYTES_PER_NUMBER
+from api.dispatch.splitting import MAX_ENTRY_BYTES
+from api.dispatch.vector_cache import MAX_PENDING_BYTES
+from api.jobs.creation import MAX_UPLOADS
+from api.jobs.results import MAX_PAGE_BYTES
+from api.jobs.upload import FLUSH_BYTES
 from api.settings import GatewaySettings
 
 MIB = 2**20
@@ -24,17 +32,17 @@ PARTS_BYTES = 64 * MIB
 CHAR_BYTES = 4
 """Of each character of a text that has one beyond the basic plane."""
 
-ANSWER_BYTES = 64 * MIB
-"""Maximum results of one request: `inflight.MAX_VALUES_BYTES`, or half of it for vectors."""
+MAX_DIM = 4_096
+"""Of the vectors; larger ones take more."""
 
 JSON_SHARE = 3.5
 """Bytes of JSON for each byte of a vector: up to 14 for a number of four."""
 
-UPLOADS_BYTES = 16 * MIB
-"""Of all jobs that arrive, as far as they are not in `max_bodies_bytes`: 64 KiB of each, and its entries."""
+UPLOADS_BYTES = MAX_UPLOADS * (FLUSH_BYTES + MAX_ENTRY_BYTES)
+"""Of all jobs that arrive: the entries of each that wait to be sent to Redis. Their bytes before count as bodies."""
 
-CACHED_BYTES = 64 * MIB
-"""Of the vectors that wait to be cached: `vector_cache.MAX_PENDING_VECTORS` of up to 4,096 dimensions."""
+PORTION_BYTES = 4 * MAX_PAGE_BYTES
+"""Of a page: its results as they come from Redis, decoded, and as JSON."""
 
 FREE_SHARE = 0.25
 """What the allocator keeps, as a share of all: memory is returned to the system in large pieces, which must be free."""
@@ -51,9 +59,7 @@ class MemoryBound(NamedTuple):
 def memory_bounds(settings: GatewaySettings) -> list[MemoryBound]:
     """Returns the maximum of each part, for the settings of a gateway; their sum is that of the gateway."""
     connection = CONNECTION_BYTES + FIELD_BYTES * settings.max_head_fields
-    largest = max(settings.max_body_bytes, settings.max_v1_body_bytes, settings.max_predict_body_bytes)
-    parsed = (1 + CHAR_BYTES) * largest + PARTS_BYTES
-    encoded = int(max(ANSWER_BYTES, ANSWER_BYTES / 2 * JSON_SHARE))
+    largest = _largest_body(settings)
     bounds = [
         MemoryBound("the program", "", PROGRAM_BYTES),
         MemoryBound(
@@ -61,23 +67,58 @@ def memory_bounds(settings: GatewaySettings) -> list[MemoryBound]:
             "`max_connections` × (12 KiB + `max_head_fields` × 300 bytes)",
             settings.max_connections * connection,
         ),
-        MemoryBound("larger heads", "`max_heads_bytes` × 2", HEAD_COPIES * settings.max_heads_bytes),
-        MemoryBound("bodies that arrive", "`max_bodies_bytes` × 1.25", settings.max_bodies_bytes * 5 // 4),
+        MemoryBound(
+            "larger heads, and requests behind one that is not answered",
+            "`max_heads_bytes` × 2",
+            HEAD_COPIES * settings.max_heads_bytes,
+        ),
+        MemoryBound(
+            "bodies that arrive",
+            "`max_bodies_bytes` × 1.25, or the largest body (`max_body_bytes`, `max_v1_body_bytes`, "
+            "`max_predict_body_bytes`)",
+            max(settings.max_bodies_bytes, largest) * 5 // 4,
+        ),
         MemoryBound(
             "the body that is parsed, one at a time",
-            "the largest of `max_body_bytes`, `max_v1_body_bytes` and `max_predict_body_bytes` × 5, and 64 MiB",
-            parsed,
+            "the largest body × 5, and 64 MiB",
+            (1 + CHAR_BYTES) * largest + PARTS_BYTES,
         ),
-        MemoryBound("inputs and results of requests", "`max_in_flight_bytes`", settings.max_in_flight_bytes),
-        MemoryBound("the answer that is encoded, one at a time", "112 MiB", encoded),
-        MemoryBound("answers that clients have not read", "`max_unsent_bytes`", settings.max_unsent_bytes),
-        MemoryBound("jobs that arrive, beside their bodies", "16 MiB", UPLOADS_BYTES),
-        MemoryBound("results of jobs that are read from Redis, one portion at a time", "64 MiB", ANSWER_BYTES),
+        *_of_answers(settings),
     ]
-    if settings.cache_bytes:
-        bounds.append(MemoryBound("vectors that wait to be cached", "64 MiB, with `cache_bytes`", CACHED_BYTES))
     free = int(FREE_SHARE * sum(each.num_bytes for each in bounds))
     return [*bounds, MemoryBound("what the allocator keeps", "a quarter of all that", free)]
+
+
+def _largest_body(settings: GatewaySettings) -> int:
+    return max(settings.max_body_bytes, settings.max_v1_body_bytes, settings.max_predict_body_bytes)
+
+
+def _of_answers(settings: GatewaySettings) -> list[MemoryBound]:
+    vectors = settings.max_inputs * MAX_DIM * BYTES_PER_NUMBER
+    one_request = INPUT_COPIES * CHAR_BYTES * _largest_body(settings) + max(MAX_VALUES_BYTES, vectors)
+    bounds = [
+        MemoryBound(
+            "inputs and results of requests",
+            "`max_in_flight_bytes`, or one request: the largest body × 8, and 64 MiB of results or its vectors",
+            max(settings.max_in_flight_bytes, one_request),
+        ),
+        MemoryBound(
+            "the answer that is encoded, one at a time",
+            "64 MiB, or `max_inputs` vectors of 4,096 dimensions as JSON",
+            int(max(MAX_VALUES_BYTES, vectors * JSON_SHARE)),
+        ),
+        MemoryBound(
+            "answers that clients have not read",
+            "`max_unsent_bytes`, or `max_connection_unsent_bytes`",
+            max(settings.max_unsent_bytes, settings.max_connection_unsent_bytes),
+        ),
+        MemoryBound("jobs that arrive, beside their bodies", "64 of 5 MiB", UPLOADS_BYTES),
+        MemoryBound("results of jobs, one page at a time", "128 MiB", PORTION_BYTES),
+    ]
+    if settings.cache_bytes:
+        cached = max(MAX_PENDING_BYTES, vectors)
+        bounds.append(MemoryBound("vectors that wait to be cached", "with `cache_bytes`, those of one request", cached))
+    return bounds
 
 
 def max_memory_bytes(settings: GatewaySettings) -> int:

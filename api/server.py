@@ -119,7 +119,9 @@ def gateway_protocol(settings: GatewaySettings) -> partial[GatewayProtocol]:
 
 
 def _warn_of_little_memory(settings: GatewaySettings) -> None:
-    needed, available = max_memory_bytes(settings), memory_bytes()
+    max_connections = max_connections_of(settings.max_connections, max_open_files())
+    needed = max_memory_bytes(settings.model_copy(update={"max_connections": max_connections}))
+    available = memory_bytes()
     if needed > available:
         log.warning(
             "under attack, this gateway may need more memory than it has: give it more, or lower its bounds "

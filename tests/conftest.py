@@ -118,7 +118,8 @@ def leaves_nothing(request: pytest.FixtureRequest) -> Iterator[None]:
     consumers = [name for marker in request.node.iter_markers("leaves_consumers") for name in marker.args]
     with redis.Redis.from_url(url, protocol=2) as client:
         dead = request.node.get_closest_marker("leaves_dead_letters") is not None
-        found = find_leaks(client, keys, consumers, dead=dead)
+        uploads = request.node.get_closest_marker("leaves_uploads") is not None
+        found = find_leaks(client, keys, consumers, dead=dead, uploads=uploads)
         remove(client, keys)
     if request.node.get_closest_marker("leaves_anything") is None:
         assert not found, f"left behind: {found}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -24,22 +25,25 @@ EXPIRING = (
 )
 
 
-def find_leaks(client: redis.Redis, keys: Keys, consumers: Iterable[str] = (), *, dead: bool = False) -> list[str]:
-    """Returns one sentence per leak. `consumers` may stay in the group; dead letters may stay if `dead` is set."""
+def find_leaks(
+    client: redis.Redis, keys: Keys, consumers: Iterable[str] = (), *, dead: bool = False, uploads: bool = False
+) -> list[str]:
+    """Returns one sentence per leak. `consumers` may stay in the group; dead letters may stay if `dead` is set.
+
+    `uploads` may stay, with what they reserve, where their gateway was killed or cut off: Redis drops them in time.
+    """
     may_stay = frozenset(consumers)
     leaks: list[str] = []
     for name in sorted(_names(client, keys)):
         if name in keys.lanes:
             leaks += _lane_leaks(client, name, may_stay)
         elif name in (keys.backlog, keys.owed):
-            counters: Any = {field: value for field, value in _hash(client, name).items() if field != b"looked_ms"}
-            leaks += [
-                f"{name}: {field.decode()} is {value.decode()}" for field, value in counters.items() if value != b"0"
-            ]
+            reserved = _reserved(client, keys) if uploads and name == keys.owed else Counter[str]()
+            leaks += _counter_leaks(client, name, reserved)
         elif name.removeprefix(keys.prefix) in PERMANENT:
             continue
         elif name == keys.uploads:
-            leaks.append(f"{name}: {client.hlen(name)} uploads")
+            leaks += [] if uploads else [f"{name}: {client.hlen(name)} uploads"]
         elif name == keys.dead:
             leaks += [] if dead or not client.xlen(name) else [f"{name}: {client.xlen(name)} dead letters"]
         elif not name.removeprefix(keys.prefix).startswith(EXPIRING):
@@ -52,6 +56,24 @@ def find_leaks(client: redis.Redis, keys: Keys, consumers: Iterable[str] = (), *
 def _hash(client: redis.Redis, name: str) -> dict[bytes, bytes]:
     fields: Any = client.hgetall(name)
     return dict(fields)
+
+
+def _counter_leaks(client: redis.Redis, name: str, reserved: Counter[str]) -> Iterator[str]:
+    for field, value in _hash(client, name).items():
+        if field != b"looked_ms" and (left := int(value) - reserved[field.decode()]):
+            yield f"{name}: {field.decode()} is {left}"
+
+
+def _reserved(client: redis.Redis, keys: Keys) -> Counter[str]:
+    """Returns what uploads reserve of the counters of what is owed, by field: see shared/lua/job_reservations.lua."""
+    reserved: Counter[str] = Counter()
+    for upload in _hash(client, keys.uploads).values():
+        _, inputs, size, _, _, tenant = upload.decode().split(" ", 5)
+        amounts = {"jobs": 1, "job_inputs": int(inputs), "job_bytes": int(size), "upload_bytes": int(size)}
+        for kind, amount in amounts.items():
+            reserved[kind] += amount
+            reserved[f"{kind} {tenant}"] += amount
+    return reserved
 
 
 def remove(client: redis.Redis, keys: Keys) -> None:

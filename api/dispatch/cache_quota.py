@@ -93,6 +93,8 @@ class CacheQuota:
         finally:
             if waits_ms is None:
                 metrics.UNCHARGED_TOKENS.inc(sum(each.tokens for each in charges))
-            for (_, future), wait_ms in zip(batch, waits_ms or [0] * len(batch), strict=True):
+            for (charge, future), wait_ms in zip(batch, waits_ms or [0] * len(batch), strict=True):
                 if not future.done():
                     future.set_result(wait_ms)
+                elif wait_ms and charge.may_refuse:  # answered meanwhile, and refused too late: it overdraws the quota
+                    self._waiting.append((charge._replace(may_refuse=False), future))

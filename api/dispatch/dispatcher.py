@@ -14,7 +14,14 @@ import structlog
 
 from api import metrics
 from api.dialects.request import InferenceRequest, InferenceResult
-from api.dispatch.admission import ClusterState, Grace, admit, model_failing_error, redis_unreachable_error
+from api.dispatch.admission import (
+    ClusterState,
+    Grace,
+    admit,
+    memory_full_error,
+    model_failing_error,
+    redis_unreachable_error,
+)
 from api.dispatch.inflight import InFlight
 from api.dispatch.memory_budget import HeldMemory
 from api.dispatch.monitor import Monitor, MonitorCallbacks
@@ -133,9 +140,7 @@ class Dispatcher:
     async def answer(
         self, request: InferenceRequest, request_id: str = "", memory: HeldMemory | None = None
     ) -> InferenceResult:
-        """Returns the result of a request.
-
-        If this call is cancelled, because the client left, the request's entries are cancelled.
+        """Returns the result of a request. If this call is cancelled, the request's entries are cancelled, too.
 
         Args:
             request: the client's request.
@@ -155,6 +160,7 @@ class Dispatcher:
         if not new_entries:
             return InferenceResult(failures)
         self._check_fits(new_entries, lane)
+        self._reserve_vectors(request, memory)
         request_id, deadline = request_id or secrets.token_hex(16), loop.time() + timeout_s
         in_flight = InFlight(request_id, new_entries, deadline, request, memory, self._unify_revision)
         self._requests[request_id] = in_flight
@@ -176,6 +182,12 @@ class Dispatcher:
             refusal = self.monitor.full(lane)
         if refusal is not None:
             raise refusal
+
+    def _reserve_vectors(self, request: InferenceRequest, memory: HeldMemory | None) -> None:
+        """Reserves what the answer will take: refused later, it would be computed in vain. Raises OverloadedError."""
+        size = len(request.inputs) * self.monitor.vector_bytes if request.op == EMBED else 0
+        if memory is not None and not memory.grow(size):
+            raise memory_full_error(random.random())  # noqa: S311 - spreads clients
 
     def _check_fits(self, new_entries: Sequence[NewEntry], lane: int) -> None:
         """Raises TooLargeError if even an empty queue would reject the request, so that a retry would never help."""
@@ -241,6 +253,7 @@ class Dispatcher:
         """Removes a request, and cancels its entries that are still in the stream: no client waits for them."""
         del self._requests[request.request_id]
         request.close()
+        self._submitter.drop(request)
         if refs := request.outstanding():
             self._submitter.cancel(refs.values(), None if request.uses_bell else request.request_id)
         self._replies.release(request)

@@ -114,7 +114,7 @@ class InFlight:
         if isinstance(reply, Failure) and not self._partial:
             self.fail(error_from_code(reply.code, self._message_of(reply)))
             return True
-        if not self._memory.grow(size_of_reply(reply)):
+        if self._op != EMBED and not self._memory.grow(size_of_reply(reply)):  # those of EMBED were reserved before
             self.fail(memory_full_error(random.random()))  # noqa: S311 - spreads clients
             return True
         self._replies[reply.position] = reply

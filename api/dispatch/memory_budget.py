@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from typing import Self
 
+from api.tenants import ANONYMOUS, Tenant, find_refusal
 from shared.messages import Failure, Input, Reply, Vectors
 
 SMALL_BYTES, RESERVED_PARTS = 64 * 2**10, 8
 """One part of this many is for requests that hold up to SMALL_BYTES: large ones do not take all memory from these."""
+
+TENANT_SHARE = 0.8
+"""The part of the memory that a single tenant of weight 1 may hold: see `find_refusal`."""
 
 INPUT_COPIES = 2
 """Each input is in memory as the client sent it, and in its entry until it is answered."""
@@ -23,27 +28,38 @@ class MemoryBudget:
 
     Attributes:
         num_bytes: that are held now.
+        of_tenants: the same, by tenant.
     """
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
         self.num_bytes = 0
+        self.of_tenants: Counter[str] = Counter()
 
 
 class HeldMemory:
-    """What one request holds of a budget during a `with` block: from its parsed inputs to its encoded answer."""
+    """What one request holds of a budget during a `with` block: from its parsed inputs to its encoded answer.
 
-    __slots__ = ("_budget", "_num_bytes")
+    Args:
+        budget: of the gateway.
+        tenant: of the request. Several divide the budget by weight; clients without a name have no share.
+    """
 
-    def __init__(self, budget: MemoryBudget) -> None:
-        self._budget = budget
+    __slots__ = ("_budget", "_num_bytes", "_tenant")
+
+    def __init__(self, budget: MemoryBudget, tenant: Tenant = ANONYMOUS) -> None:
+        self._budget, self._tenant = budget, tenant
         self._num_bytes = 0
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._budget.num_bytes -= self._num_bytes
+        budget, name = self._budget, self._tenant.name
+        budget.num_bytes -= self._num_bytes
+        budget.of_tenants[name] -= self._num_bytes
+        if not budget.of_tenants[name]:
+            del budget.of_tenants[name]
 
     def grow(self, by: int) -> bool:
         """Reserves bytes; returns False, and reserves none, if there are too few.
@@ -55,11 +71,19 @@ class HeldMemory:
         others = self._budget.num_bytes - self._num_bytes
         if after > SMALL_BYTES:
             max_bytes -= max_bytes // RESERVED_PARTS
-        if others and others + after > max_bytes:
+        if others and (others + after > max_bytes or self._exceeds_share(by)):
             return False
         self._num_bytes += by
         self._budget.num_bytes += by
+        self._budget.of_tenants[self._tenant.name] += by
         return True
+
+    def _exceeds_share(self, by: int) -> bool:
+        budget, tenant = self._budget, self._tenant
+        if tenant is ANONYMOUS:
+            return False
+        held, total = budget.of_tenants[tenant.name] + by, budget.num_bytes + by
+        return find_refusal(held, total, budget.max_bytes, tenant.quota.weight, TENANT_SHARE) is not None
 
 
 def unbounded() -> HeldMemory:

@@ -56,6 +56,9 @@ class Monitor:
         keys: Redis keys of the queue.
         worker_grace_s: how long after the last ready worker a live worker that is not ready counts as ready, s.
         callbacks: what to call after a loss of data, and after a poll.
+
+    Attributes:
+        vector_bytes: of a vector of the queue's model; 0 while unknown.
     """
 
     def __init__(
@@ -72,6 +75,7 @@ class Monitor:
         self._worker_grace_s = worker_grace_s
         self._tokens_per_s = [0.0 for _ in LANES]
         self._long_backlog = LongBacklog()
+        self.vector_bytes = 0
         self._epoch = b""
         self._models: set[str] = set()
         self._ops: frozenset[str] = frozenset()
@@ -113,6 +117,7 @@ class Monitor:
             self._observe_workers(self._stats)
             ready = [each for each in self._stats.workers if each.state == READY]
             self._long_backlog = long_backlog(ready)
+            self.vector_bytes = max((4 * each.dim for each in ready), default=self.vector_bytes)
             if ready:  # otherwise the last rate is a better estimate than none: an engine may be restarting
                 self._tokens_per_s[INTERACTIVE] = fleet_rate([each.tokens_per_s for each in ready])
                 self._tokens_per_s[BULK] = fleet_rate([each.bulk_tokens_per_s for each in ready])

@@ -115,10 +115,15 @@ class Submitter:
     def add(self, pending: PendingSubmit) -> None:
         """Adds entries with the next submit."""
         self._pending.append(pending)
-        self.waiting_inputs += pending.inputs
-        self.waiting_tokens += pending.tokens
-        self.waiting_bytes += pending.counted_bytes
+        self._count(pending, 1)
         self._wake.set()
+
+    def drop(self, request: InFlight) -> None:
+        """Drops entries that no client waits for, while Redis does not answer: otherwise they go out in a moment."""
+        if self.retrying_since is not None and not request.submitted:
+            for pending in [each for each in self._pending if each.request is request]:
+                self._pending.remove(pending)
+                self._count(pending, -1)
 
     def cancel(self, refs: Iterable[Ref], waiter: str | None = None) -> None:
         """Cancels entries soon; the waiter of the request id `waiter` is woken, so that it is free at once."""
@@ -141,6 +146,11 @@ class Submitter:
             self._wake.clear()
             await self._wake.wait()
 
+    def _count(self, pending: PendingSubmit, sign: int) -> None:
+        self.waiting_inputs += sign * pending.inputs
+        self.waiting_tokens += sign * pending.tokens
+        self.waiting_bytes += sign * pending.counted_bytes
+
     def _next_batch(self) -> list[PendingSubmit]:
         size = count = 0
         for pending in self._pending[:MAX_REQUESTS]:
@@ -149,9 +159,8 @@ class Submitter:
                 break
             count += 1
         batch, self._pending = self._pending[:count], self._pending[count:]
-        self.waiting_inputs -= sum(pending.inputs for pending in batch)
-        self.waiting_tokens -= sum(pending.tokens for pending in batch)
-        self.waiting_bytes -= sum(pending.counted_bytes for pending in batch)
+        for pending in batch:
+            self._count(pending, -1)
         return [pending for pending in batch if not pending.request.done]
 
     async def _submit(self, batch: Sequence[PendingSubmit]) -> None:

@@ -37,8 +37,8 @@ PAUSE_S = 0.5
 """For this time after a failure of Redis, all vectors are computed."""
 
 MAX_KEYS_PER_CALL = 512
-MAX_PENDING_VECTORS = 4_096
-"""Maximum number of vectors that wait to be stored; further ones are not stored."""
+MAX_PENDING_BYTES = 4 * 2**20
+"""Maximum bytes of vectors that wait to be stored, or those of one request; those of further ones are not stored."""
 
 CacheResults = list[CachedVector | None]
 
@@ -58,6 +58,7 @@ class VectorCache:
         self._bound = bound
         self._lookups: list[tuple[Sequence[bytes], asyncio.Future[CacheResults]]] = []
         self._pending: dict[bytes, CachedVector] = {}
+        self._pending_bytes = 0  # since it was empty
         self._wake = asyncio.Event()
         self._now_ms = 0
 
@@ -74,9 +75,14 @@ class VectorCache:
 
     def store(self, vectors: Mapping[bytes, tuple[int, bytes, bool]]) -> None:
         """Stores vectors soon, each with the number of its tokens, and whether its input was truncated."""
-        if len(self._pending) < MAX_PENDING_VECTORS:
-            self._pending |= {key: CachedVector(self._now_ms, *vector) for key, vector in vectors.items()}
-            self._wake.set()
+        size = sum([len(data) for _, data, _ in vectors.values()])
+        if not self._pending:
+            self._pending_bytes = 0
+        elif self._pending_bytes + size > MAX_PENDING_BYTES:
+            return
+        self._pending |= {key: CachedVector(self._now_ms, *vector) for key, vector in vectors.items()}
+        self._pending_bytes += size
+        self._wake.set()
 
     async def run(self) -> None:
         """Looks up and stores until cancelled."""

@@ -14,6 +14,7 @@
 - request_log: the log lines of requests.
 - root_path: the prefix under which a proxy serves the gateway.
 - protocol: the connection, as a uvicorn protocol.
+- unanswered_requests: the requests of a connection that are not answered.
 - streamed_answer: answers that are read from Redis while they are sent.
 - request_id: the id of a request, in its answer and in the logs.
 - unsent_limiter: closes connections whose clients do not read their answers.

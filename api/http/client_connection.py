@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from starlette.requests import ClientDisconnect
+
 if TYPE_CHECKING:
     from starlette.types import Scope
 
@@ -30,6 +32,7 @@ class ClientConnection:
         self.give_way: Callable[[], None] = lambda: None
         self.transport: CoalescingTransport | None = None
         self._watching: asyncio.Task[Any] | None = None
+        self._left = asyncio.Event()
 
     def watch(self) -> None:
         """Until `unwatch`, cancels the current task when the client leaves."""
@@ -49,9 +52,19 @@ class ClientConnection:
         if self.transport is not None:
             await self.transport.drain()
 
+    async def wait_until_gone(self) -> None:
+        """Waits until the connection is closed."""
+        await self._left.wait()
+
+    def check(self) -> None:
+        """Raises ClientDisconnect: the client has left, so its request need not be answered."""
+        if self.gone:
+            raise ClientDisconnect
+
     def leave(self) -> None:
         """Marks the client as gone and cancels the task that watches it."""
         self.gone, self.transport = True, None
+        self._left.set()
         if self._watching is not None:
             self._watching.cancel()
 

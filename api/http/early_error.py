@@ -7,10 +7,13 @@ import secrets
 from http import HTTPStatus
 from typing import NamedTuple
 
+from httptools import HttpParserCallbackError, HttpParserError
+
 from api import metrics
 from api.errors import error_body, headers_of, status_of
 from shared.errors import RedbatchError
 from shared.process.limited_log import LimitedLog
+from shared.process.tracebacks import describe_briefly
 
 limited_log = LimitedLog()
 
@@ -35,3 +38,12 @@ def early_error(error: RedbatchError, client: str) -> EarlyError:
     fields = {"content-type": "application/json", "content-length": str(len(body)), "x-request-id": request_id}
     fields |= {**headers_of(error), "connection": "close"}
     return EarlyError(status, [(name.encode(), value.encode()) for name, value in fields.items()], body)
+
+
+def log_fault(error: HttpParserError) -> None:
+    """Logs an exception in a callback of the parser, which hides it, unless that refuses a request or its URL."""
+    cause = error.__context__
+    is_refusal = cause is None or isinstance(cause, (RedbatchError, HttpParserError))
+    if isinstance(error, HttpParserCallbackError) and not is_refusal:
+        details = {"traceback": describe_briefly(error)}
+        limited_log.write(logging.ERROR, "parsing failed", lambda: details, error=type(cause).__name__)

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from httptools import HttpParserError, HttpParserUpgrade
+from httptools import HttpParserError, HttpParserUpgrade, parse_url
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from api.http.client_connection import CLIENT, ClientConnection
 from api.http.coalescing_transport import CoalescingTransport
 from api.http.connection_limiter import PIPELINED, abort_connection
 from api.http.connection_table import SMALL_HEAD_BYTES
+from api.http.early_error import log_fault
 from api.http.head_refusal import HeadRefusal
 from api.http.probes_only import ProbesOnlyApp
+from api.http.unanswered_requests import UnansweredRequests
 from shared.errors import HeadTooLargeError, InvalidRequestError, RequestError, UrlTooLongError
 from shared.process.limited_log import LimitedLog
 
@@ -32,9 +33,12 @@ that is known.
 """
 
 MAX_PIPELINED = 8
-"""Maximum requests that wait behind the one that is being answered. One read may bring thousands; browsers, proxies and
-the usual libraries send the next request after the answer.
+"""Maximum requests that wait behind the one that is being answered; one read may bring thousands. Usual clients send
+the next request after the answer.
 """
+
+FIELD_BYTES = 200
+"""Approximate memory of a header field beside its bytes."""
 
 limited_log = LimitedLog()
 
@@ -71,24 +75,20 @@ class GatewayProtocol(HttpToolsProtocol):
     ) -> None:
         super().__init__(*args, **kwargs)
         self.logger = ERRORS_ONLY
-        self._max_head_bytes, self._max_fields = head_limits.max_bytes, head_limits.max_fields
-        self._max_url_bytes = head_limits.max_url_bytes
+        self._limits = head_limits
         self._head_bytes = 0  # received since a head or a message was complete, or since the last part of a body
         self._in_head = False  # of a request, of which a part has arrived
         self._behind_bytes = 0  # at most this much of that head came in the read in which a message was complete
-        self._kept_heads: deque[int] = deque()  # bytes of the heads of requests that are not answered; 0: a small one
-        self._kept_bytes = 0
+        self._unanswered = UnansweredRequests()
         self._head_error: RequestError | None = None
-        self._in_body = False  # between the head of a request and the end of its body
-        self._num_trailer_fields = 0
+        self._in_body, self._num_trailer_fields = False, 0  # between the head of a request and the end of its body
         self._is_ending = False  # once what has arrived is no request, and an answer is due before the end
         self._previous: RequestResponseCycle | None = None  # of the request before, while a body arrives
         self._refusal: HeadRefusal | None = None
         self._limiter, self._unsent, self._probe_paths = limiter, unsent, probe_paths
         self._place: Place[asyncio.Transport]
-        self._client = ClientConnection()
+        self._client, self._is_answer_unsent = ClientConnection(), False
         self._transport: CoalescingTransport | None = None
-        self._is_answer_unsent = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A client has connected."""
@@ -109,6 +109,7 @@ class GatewayProtocol(HttpToolsProtocol):
         self._limiter.remove(self._place)
         self._unsent.remove(self._place.owner)
         super().connection_lost(exc)
+        self._unanswered.disconnect()
         self._client.leave()
         for cycle, _ in self.pipeline:
             cycle.on_response = lambda: None  # it never begins; a reference to this connection would make a cycle
@@ -119,7 +120,7 @@ class GatewayProtocol(HttpToolsProtocol):
         if self._is_ending:
             return
         self._head_bytes += len(data)
-        if self._head_bytes > self._max_head_bytes:
+        if self._head_bytes > self._limits.max_bytes:
             self._head_bytes -= len(data)
             self._receive_in_pieces(data)
         else:
@@ -135,7 +136,7 @@ class GatewayProtocol(HttpToolsProtocol):
 
     def _has_room(self) -> bool:
         """Counts all heads in memory; returns False if they have to be refused, which is done once."""
-        num_bytes = self._kept_bytes + self._behind_bytes + self._head_bytes
+        num_bytes = self._unanswered.num_bytes + self._behind_bytes + self._head_bytes
         if num_bytes == self._place.head_bytes or self._refusal is not None or self.transport.is_closing():
             return True
         return self._limiter.update_head(self._place, num_bytes)
@@ -144,12 +145,12 @@ class GatewayProtocol(HttpToolsProtocol):
         """Parses up to the maximum of a head at a time, since only the parser knows whether it is one or a body."""
         rest = memoryview(data)
         while rest and not self.transport.is_closing():
-            room = self._max_head_bytes - self._head_bytes
+            room = self._limits.max_bytes - self._head_bytes
             if self._refusal is not None:
                 self._refusal.drop(len(rest))
                 return
             if room <= 0:
-                message = f"The head of a request may have at most {self._max_head_bytes} bytes (max_head_bytes)."
+                message = f"The head of a request may have at most {self._limits.max_bytes} bytes (max_head_bytes)."
                 self._refuse(HeadTooLargeError(message))
                 continue
             piece, rest = rest[:room], rest[room:]
@@ -169,7 +170,8 @@ class GatewayProtocol(HttpToolsProtocol):
                 self.parser.feed_data(data)
             except HttpParserUpgrade as upgrade:
                 data = self._head_without_upgrade() + bytes(data[upgrade.args[0] :])
-            except HttpParserError:
+            except HttpParserError as error:
+                log_fault(error)
                 self.send_400_response("Invalid HTTP request received.")
                 return
             else:
@@ -183,13 +185,12 @@ class GatewayProtocol(HttpToolsProtocol):
 
     def _refuse(self, error: RequestError) -> None:
         """Refuses a head and closes the connection; without an answer if that would seem to be another request's."""
-        self._head_bytes = self._max_head_bytes  # so that what follows is dropped
+        self._head_bytes = self._limits.max_bytes  # so that what follows is dropped
         if self._in_body or not self._has_answered_all:
             self.transport.close()
         else:
             self._refusal = HeadRefusal(self.transport, error, self.client[0] if self.client else "")
-            self.parser = None  # type: ignore[assignment]  # as uvicorn does: it holds a part of the head
-            self.scope = None  # type: ignore[assignment]  # the same
+            self.parser = self.scope = None  # type: ignore[assignment]  # as uvicorn does: they hold parts of the head
             self.url, self.headers = b"", []
             self._limiter.update_head(self._place, 0)
 
@@ -202,6 +203,7 @@ class GatewayProtocol(HttpToolsProtocol):
         limited_log.write(logging.INFO, "request refused", lambda: details, status=400, code="invalid_http")
         if self._in_body and self.pipeline:  # its turn never comes
             self.pipeline.popleft()
+            self._unanswered.remove_last()
             self._in_body, self.cycle = False, self._previous  # type: ignore[assignment]  # never None then
         if self.cycle.response_started if self._in_body else not self._has_answered_all:
             self._is_ending = True
@@ -226,14 +228,14 @@ class GatewayProtocol(HttpToolsProtocol):
     def on_url(self, url: bytes) -> None:
         """A part of the URL has arrived."""
         super().on_url(url)
-        if len(self.url) > self._max_url_bytes:
-            error = UrlTooLongError(f"A URL may have at most {self._max_url_bytes} bytes (max_url_bytes).")
+        if len(self.url) > self._limits.max_url_bytes:
+            error = UrlTooLongError(f"A URL may have at most {self._limits.max_url_bytes} bytes (max_url_bytes).")
             self._stop_parsing(error)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header field has arrived. Does what uvicorn's does: a call of that for each field takes as long as both."""
-        if len(self.headers) + self._num_trailer_fields >= self._max_fields:
-            message = f"A request may have at most {self._max_fields} header fields (max_head_fields)."
+        if len(self.headers) + self._num_trailer_fields >= self._limits.max_fields:
+            message = f"A request may have at most {self._limits.max_fields} header fields (max_head_fields)."
             self._stop_parsing(HeadTooLargeError(message))
         if self._in_body:  # fields of a trailer are no headers (RFC 9110, 6.5.1): nothing here reads them
             self._num_trailer_fields += 1
@@ -247,26 +249,32 @@ class GatewayProtocol(HttpToolsProtocol):
         """A head has arrived. It counts until its request is answered."""
         if self.parser.should_upgrade():
             if self.parser.get_method() == b"CONNECT":
-                raise InvalidRequestError("CONNECT: there is no tunnel here.")
+                raise InvalidRequestError("CONNECT: there is no tunnel here.")  # like all that is not HTTP
             return  # see _parse
+        if self.url[:1] != b"/" and parse_url(self.url).path is None:
+            raise InvalidRequestError("The URL has no path.")
         if len(self.pipeline) >= MAX_PIPELINED:
             abort_connection(self.transport, PIPELINED)
             self._stop_parsing(RequestError("Too many requests before an answer."))
         is_large = self._behind_bytes + self._head_bytes > SMALL_HEAD_BYTES
         num_bytes = self._num_head_bytes() if is_large or self._place.is_busy else 0
         self._in_head, self._behind_bytes, self._head_bytes = False, 0, 0
-        self._kept_heads.append(num_bytes)
-        self._kept_bytes += num_bytes
-        if num_bytes and not self._limiter.update_head(self._place, self._kept_bytes):
+        self._unanswered.add_head(num_bytes)
+        if num_bytes and not self._limiter.update_head(self._place, self._unanswered.num_bytes):
             self._stop_parsing(_no_room())
         self._previous = self.cycle
         super().on_headers_complete()
+        self._unanswered.add_cycle(self.cycle)
         self._in_body = True
         self._limiter.table.start_request(self._place)
 
     def _num_head_bytes(self) -> int:
-        """Returns the size of the head that has arrived, without its separators; a body may have come with it."""
-        return len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
+        """Returns the size of the head that has arrived, without its separators; a body may have come with it.
+
+        Behind another request, with what its fields take in memory.
+        """
+        field_bytes = FIELD_BYTES if self._place.is_busy else 0
+        return len(self.url) + sum(len(name) + len(value) + field_bytes for name, value in self.headers)
 
     def _stop_parsing(self, error: RequestError) -> NoReturn:
         """Stops the parser, which then calls send_400_response."""
@@ -276,12 +284,14 @@ class GatewayProtocol(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         """A part of a body has arrived."""
         self._head_bytes = 0
+        if self.pipeline:  # nothing else bounds it until its turn comes
+            self._unanswered.add_body(len(body))
         super().on_body(body)
 
     def on_message_complete(self) -> None:
         """A request has arrived with its body. Reading goes on, because only a read shows that the client has left.
 
-        But while one request is being answered, nothing is read after the read that completes a second one, so that a
+        But while one request is being answered, nothing is read after the read that completes a third one, so that a
         client cannot fill the memory: that read may bring MAX_PIPELINED.
         """
         if not self._in_body:  # see _parse
@@ -302,7 +312,7 @@ class GatewayProtocol(HttpToolsProtocol):
         """An answer is written. Nothing is read until it is sent, and no request begins that has been read before."""
         if self._transport is not None:
             self._transport.flush()
-        self._kept_bytes -= self._kept_heads.popleft()
+        self._unanswered.remove_first()
         if self.cycle.response_complete:
             self._release()
         if self.flow.write_paused:

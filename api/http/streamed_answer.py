@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING
 
 import structlog
 from fastapi.responses import StreamingResponse
 
-from api.http.client_connection import CLIENT
+from api.http.client_connection import CLIENT, ClientConnection
 from shared.errors import RedbatchError
 
 if TYPE_CHECKING:
@@ -29,16 +28,22 @@ async def streamed_answer(
     Raises:
         RedbatchError: there is no first part.
     """
-    first = await anext(parts)
+    first = [await anext(parts)]
     return StreamingResponse(_join(scope, first, parts), 200, headers, media_type)
 
 
-async def _join(scope: Scope, first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    yield first
-    try:
-        async for part in rest:
-            yield part
-    except RedbatchError as error:
-        log.info("answer cut short", code=error.code, message=error.log_message)
-        scope["state"][CLIENT].cut_off()
-        await asyncio.Event().wait()  # the framework cancels this once the connection is closed
+async def _join(scope: Scope, first: list[bytes], rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Yields all parts. No variable keeps a part while the next one is awaited: that may take minutes."""
+    yield first.pop()
+    client: ClientConnection = scope["state"][CLIENT]
+    while not client.gone:
+        try:
+            part = [await anext(rest)]
+        except StopAsyncIteration:
+            return
+        except RedbatchError as error:
+            log.info("answer cut short", code=error.code, message=error.log_message)
+            client.cut_off()
+            await client.wait_until_gone()
+            return
+        yield part.pop()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import re
 import time
 from collections import deque
@@ -17,6 +18,8 @@ from api.dialects.headers import media_type_of, parse_lane
 from api.dialects.parsing import too_many_inputs_error
 from api.dialects.request import MODEL_HEADER, PRIORITY_HEADER
 from api.dialects.text_options import TextOptions, function_option_error
+from api.dispatch.admission import memory_full_error
+from api.dispatch.memory_budget import INPUT_COPIES, HeldMemory, size_of_inputs
 from api.dispatch.size_limits import input_limit
 from api.http.body import LARGE_BODY_BYTES, BodyLimits, BodyUnreadError, Reservation, read_body
 from api.http.protocol import QUEUE
@@ -83,7 +86,22 @@ async def create_job(request: Request, state: State, tenant: Tenant) -> tuple[Se
         raise BodyUnreadError(error) from None
     if is_lines:
         return await _create_from_lines(request, state, headers, tenant, idempotency_key)
-    body = await _parse_body(request, state, headers)
+    body, size = await _parse_body(request, state, headers)
+    values = body.values()
+    with HeldMemory(state.memory_budget, tenant) as memory:
+        if not memory.grow(max(size_of_inputs(values), INPUT_COPIES * size)):
+            raise memory_full_error(random.random())  # noqa: S311 - spreads clients
+        return await _create_from_body(request, state, headers, tenant, idempotency_key, body)
+
+
+async def _create_from_body(
+    request: Request,
+    state: State,
+    headers: Mapping[str, str],
+    tenant: Tenant,
+    idempotency_key: str,
+    body: JobBody,
+) -> tuple[ServedQueue, str]:
     values = body.values()
     if len(values) > state.jobs.max_inputs:
         raise too_many_inputs_error(len(values), state.jobs.max_inputs, "max_job_inputs")
@@ -178,7 +196,8 @@ def find_queue(request: Request, state: State, model: str | None) -> ServedQueue
     return queue
 
 
-async def _parse_body(request: Request, state: State, headers: Mapping[str, str]) -> JobBody:
+async def _parse_body(request: Request, state: State, headers: Mapping[str, str]) -> tuple[JobBody, int]:
+    """Returns a body, and its size in bytes."""
     limits = BodyLimits(
         state.limits.max_v1_body_bytes,
         state.limits.body_timeout_s,
@@ -190,7 +209,7 @@ async def _parse_body(request: Request, state: State, headers: Mapping[str, str]
     size = sum(map(len, pieces))
     try:
         async with state.parse_lock, yield_as_long():
-            return parse_job_body(b"".join(pieces))
+            return parse_job_body(b"".join(pieces)), size
     finally:
         state.body_budget.release(size)
 

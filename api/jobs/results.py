@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ import numpy as np
 import orjson
 
 from api.dialects.vectors import dump_json, npy_header
+from api.dispatch.memory_budget import size_of_reply
 from api.jobs.representation import errors_of, result_url
 from shared import job_results
 from shared.errors import JobNotFoundError
@@ -29,11 +31,14 @@ if TYPE_CHECKING:
 MAX_PAGE_INPUTS = 1_000
 """Maximum results of one page: as JSON, vectors take about 4 MB and 15 ms of the event loop."""
 
-MIN_PAGE_INPUTS, MAX_PAGE_BYTES = 32, 32 * 2**20
-"""A page of results that may be long ends after this many bytes, but not before this many inputs."""
+MAX_PAGE_BYTES = 32 * 2**20
+"""A page ends with the entry whose results exceed this. It is read in growing portions, as sizes are unknown before."""
 
-INPUTS_PER_READ = 2_048
-"""Inputs whose replies are read from Redis in one call."""
+PORTION_BYTES = 2**20
+"""Bytes of vectors that a .npy file is read in: until the next portion is there, one stays in memory."""
+
+MAX_DIM_INPUTS = 2_048
+"""Inputs whose replies are read at a time to find the dimension."""
 
 NPY = "application/x-npy"
 
@@ -97,11 +102,13 @@ def _rows_of(result: Result) -> Sequence[Row]:
 class JobResults:
     """Reads the results of a job from Redis, one portion at a time in the whole gateway: each may take 64 MiB.
 
-    `lock` is held while a portion is read and encoded.
+    `lock` is held while a portion is read and encoded, by a request whose `client` is there: all methods raise
+    ClientDisconnect when it has left.
     """
 
     job_store: JobStore
     job: Job
+    client: ClientConnection
     lock: asyncio.Lock
 
     async def json_page(self, public_id: str, offset: int, limit: int) -> bytes:
@@ -110,7 +117,7 @@ class JobResults:
         The page ends early if its results take more than MAX_PAGE_BYTES; `next_url` leads to the rest.
         """
         job = self.job
-        async with self.lock:
+        async with self._portion():
             replies, stop = await self._read_page(offset, min(job.n, offset + limit))
             rows = JobRows(replies, offset, stop, expired=job.status == "expired")
             next_url = result_url(public_id, stop, limit) if stop < job.n else None
@@ -121,15 +128,15 @@ class JobResults:
 
     async def dim(self) -> int:
         """Returns the dimension of the vectors; 0 if there are none."""
-        for start in range(0, self.job.n, INPUTS_PER_READ):
-            async with self.lock:
-                replies = await self._replies(start, min(self.job.n, start + INPUTS_PER_READ))
+        for start in range(0, self.job.n, MAX_DIM_INPUTS):
+            async with self._portion():
+                replies = await self._replies(start, min(self.job.n, start + MAX_DIM_INPUTS))
             for reply in replies:
                 if isinstance(reply, Vectors):
                     return reply.dim
         return 0
 
-    async def iter_npy(self, dim: int, bounds: range, client: ClientConnection) -> AsyncIterator[bytes]:
+    async def iter_npy(self, dim: int, bounds: range) -> AsyncIterator[bytes]:
         """Yields a .npy file of the vectors of a range of inputs, with NaN for failed ones.
 
         A portion is read once the client has the one before it: of a client that does not read, one is in memory.
@@ -139,36 +146,37 @@ class JobResults:
         header = npy_header(len(bounds), dim)
         if not bounds:
             yield header
-        for at in range(bounds.start, bounds.stop, INPUTS_PER_READ):
-            await client.wait_until_sent()
-            yield header + await self._read_array(dim, at, min(bounds.stop, at + INPUTS_PER_READ))
+        step = max(1, PORTION_BYTES // (4 * max(1, dim)) // self.job.per_entry) * self.job.per_entry
+        for at in range(bounds.start, bounds.stop, step):
+            await self.client.wait_until_sent()
+            yield header + await self._read_array(dim, at, min(bounds.stop, at + step))
             header = b""
 
     async def _read_array(self, dim: int, start: int, stop: int) -> bytes:
-        async with self.lock:
+        async with self._portion():
             replies = await self._replies(start, stop)
             return JobRows(replies, start, stop, expired=self.job.status == "expired").array(dim).tobytes()
 
     async def _read_page(self, offset: int, stop: int) -> tuple[list[Reply], int]:
         """Returns the replies of a page, and where it ends. Each call reads whole entries: no reply comes twice."""
-        job = self.job
-        step = MAX_PAGE_INPUTS if job.op == EMBED else MIN_PAGE_INPUTS
-        step = max(1, step // job.per_entry) * job.per_entry
+        per_entry = step = self.job.per_entry
         found: list[Reply] = []
         size, at = 0, offset
         while at < stop and size < MAX_PAGE_BYTES:
-            end = min(stop, at // job.per_entry * job.per_entry + step)
+            end = min(stop, at // per_entry * per_entry + step)
             replies = await self._replies(at, end)
-            size += sum(map(_size_of, replies))
+            size += sum(map(size_of_reply, replies))
             found += replies
             at = end
+            if size <= MAX_PAGE_BYTES // 4:
+                step *= 2
         return found, max(offset, at)
+
+    @asynccontextmanager
+    async def _portion(self) -> AsyncIterator[None]:
+        async with self.lock:
+            self.client.check()  # it may have left while others held the lock
+            yield
 
     async def _replies(self, start: int, stop: int) -> Sequence[Reply]:
         return await job_results.replies(self.job_store.connection, self.job_store.keys, self.job, start, stop)
-
-
-def _size_of(reply: Reply) -> int:
-    if isinstance(reply, Failure):
-        return len(reply.message)
-    return sum(map(len, reply.values)) if isinstance(reply, Values) else len(reply.data)

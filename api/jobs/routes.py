@@ -17,7 +17,7 @@ from api.dialects.operations import JSON, TAG_JOBS
 from api.dialects.request import TRUNCATED_HEADER
 from api.dialects.vectors import npy_header
 from api.http.body import BodyUnreadError
-from api.http.client_connection import CLIENT, client_address
+from api.http.client_connection import CLIENT, ClientConnection, client_address
 from api.http.error_responses import answer_errors
 from api.http.protocol import QUEUE
 from api.http.request_id import request_id_of
@@ -96,8 +96,10 @@ async def show(request: Request) -> Response:
     wait_s = _query_number(request, "wait", 0, MAX_WAIT_S)
     job_store, job, public_id = await _find_job(request)
     state: State = request.app.state.redbatch
+    client: ClientConnection = request.scope["state"][CLIENT]
     deadline = time.monotonic() + wait_s
     while not job.ended and not state.draining and (left_s := deadline - time.monotonic()) > 0:
+        client.check()
         await job_store.wait_until_ended(job.job_id, min(left_s, RECHECK_INTERVAL_S))
         job_store, job, public_id = await _find_job(request)
     return await _job_response(job_store, job, public_id)
@@ -126,7 +128,7 @@ async def result(request: Request) -> Response:
             f"This job is {job.status}: try again when it has ended.", retry_after_s=UNFINISHED_RETRY_S
         )
     state: State = request.app.state.redbatch
-    read = results.JobResults(job_store, job, state.result_lock)
+    read = results.JobResults(job_store, job, request.scope["state"][CLIENT], state.result_lock)
     offset = min(job.n, _query_number(request, "offset", 0))
     if results.NPY in request.headers.get("accept", ""):
         if job.op != EMBED:
@@ -137,7 +139,7 @@ async def result(request: Request) -> Response:
         headers = {"content-length": str(size), "x-failed-inputs": str(job.failed)}
         if job.truncated:
             headers[TRUNCATED_HEADER] = str(job.truncated)
-        parts = read.iter_npy(dim, range(offset, stop), request.scope["state"][CLIENT])
+        parts = read.iter_npy(dim, range(offset, stop))
         return await streamed_answer(request.scope, parts, headers, results.NPY)
     limit = max(1, _query_number(request, "limit", results.MAX_PAGE_INPUTS, results.MAX_PAGE_INPUTS))
     return Response(await read.json_page(public_id, offset, limit), media_type=JSON)

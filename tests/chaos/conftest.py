@@ -110,4 +110,4 @@ async def own_scenario(
                 assert not scenario.crash_logs()
                 await scenario.wait_until_drained()
         if not may_leave_keys(request):
-            cluster.check_leaks()
+            cluster.check_leaks(uploads=True)

@@ -25,7 +25,7 @@ from tests.integration.gateway.gateway_cluster import null_vector, vector_bytes
 from tests.proxy import FaultProxy
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.leaves_uploads]
 
 LOG_S = 2.0
 """Length of the end of the append-only file that is cut off, as by a power failure."""

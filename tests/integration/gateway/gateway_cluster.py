@@ -145,10 +145,13 @@ class GatewayCluster:
         """Starts a worker and waits until it is ready."""
         return await self.processes.start("worker", "gpuworker", self.env(model=model, **settings), worker_is_ready)
 
-    def check_leaks(self) -> None:
-        """Removes the queue's keys. Raises AssertionError if there were leaks; all processes must have ended."""
+    def check_leaks(self, *, uploads: bool = False) -> None:
+        """Removes the queue's keys. Raises AssertionError if there were leaks; all processes must have ended.
+
+        `uploads` may stay if they were cut off.
+        """
         with redis.Redis.from_url(self.redis_url, protocol=2) as client:
-            leaks = find_leaks(client, self.keys)
+            leaks = find_leaks(client, self.keys, uploads=uploads)
             remove(client, self.keys)
         assert not leaks, f"left behind: {leaks}"
 

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from api.dialects.request import InferenceRequest
 from api.dispatch.inflight import InFlight
 from api.dispatch.memory_budget import SMALL_BYTES, HeldMemory, MemoryBudget, size_of_inputs, size_of_reply
+from api.tenants import Tenant
 from shared.errors import OverloadedError
-from shared.messages import Failure, NewEntry, Values, Vectors
+from shared.messages import PREDICT, Failure, NewEntry, Values, Vectors
 
 ID = "0" * 32
 
@@ -43,15 +44,27 @@ async def test_a_reply_beyond_the_maximum_fails_its_request_alone() -> None:
     budget = MemoryBudget(100)
     entries = [NewEntry(0, 1, 10, b""), NewEntry(1, 1, 10, b"")]
     with HeldMemory(budget) as first, HeldMemory(budget) as second:
-        one, other = (InFlight(ID, entries, 0.0, InferenceRequest(("a",), 10), each) for each in (first, second))
-        assert one.accept(Vectors(ID, 0, 1, 10, bytes(40)))
-        assert other.accept(Vectors(ID, 0, 1, 16, bytes(64)))
+        request = InferenceRequest(("a",), 10, op=PREDICT)
+        one, other = (InFlight(ID, entries, 0.0, request, each) for each in (first, second))
+        assert one.accept(Values(ID, 0, 1, (b" " * 40,)))
+        assert other.accept(Values(ID, 0, 1, (b" " * 64,)))
         with pytest.raises(OverloadedError, match="max_in_flight_bytes") as caught:
             await other.answer
         assert 1 <= (caught.value.retry_after_s or 0) <= 1.5
-        assert one.accept(Vectors(ID, 1, 1, 10, bytes(40)))
+        assert one.accept(Values(ID, 1, 1, (b" " * 40,)))
         assert len(await one.answer) == 2
         assert budget.num_bytes == 80
+
+
+def test_a_tenant_leaves_a_part_to_others() -> None:
+    """Requests of one tenant have four fifths of the memory at most; another one's is accepted then."""
+    budget, greedy, other = MemoryBudget(800_000), Tenant("greedy"), Tenant("other")
+    with contextlib.ExitStack() as stack:
+        held = [stack.enter_context(HeldMemory(budget, greedy)) for _ in range(8)]
+        assert [each.grow(100_000) for each in held] == [True] * 6 + [False] * 2
+        assert stack.enter_context(HeldMemory(budget, other)).grow(65_000)
+        assert stack.enter_context(HeldMemory(budget)).grow(1), "clients without a name have no share"
+    assert (budget.num_bytes, budget.of_tenants) == (0, {})
 
 
 def test_sizes_are_those_in_memory() -> None:

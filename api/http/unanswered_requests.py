@@ -1,0 +1,53 @@
+"""The requests of a connection whose heads have arrived and that are not answered: one runs, others wait behind it."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+
+
+class UnansweredRequests:
+    """The requests, in order.
+
+    Attributes:
+        num_bytes: that they hold: their heads, and the bodies of those that wait; a small head alone counts 0.
+    """
+
+    def __init__(self) -> None:
+        self.num_bytes = 0
+        self._sizes: deque[int] = deque()
+        self._cycles: deque[RequestResponseCycle] = deque()
+
+    def add_head(self, num_bytes: int) -> None:
+        """The head of a further request has arrived."""
+        self._sizes.append(num_bytes)
+        self.num_bytes += num_bytes
+
+    def add_cycle(self, cycle: RequestResponseCycle) -> None:
+        """Sets what answers the last request."""
+        self._cycles.append(cycle)
+
+    def add_body(self, num_bytes: int) -> None:
+        """A part of the last request's body has arrived while the request waits."""
+        self._sizes[-1] += num_bytes
+        self.num_bytes += num_bytes
+
+    def remove_first(self) -> None:
+        """The first request is answered."""
+        self.num_bytes -= self._sizes.popleft()
+        self._cycles.popleft()
+
+    def remove_last(self) -> None:
+        """The last request will not be answered."""
+        self.num_bytes -= self._sizes.pop()
+        self._cycles.pop()
+
+    def disconnect(self) -> None:
+        """Tells the running request that its client has left. uvicorn tells the last one only, which may be waiting."""
+        if self._cycles:
+            self._cycles[0].disconnected = True
+            self._cycles[0].message_event.set()
+            self._cycles.clear()

@@ -1,0 +1,36 @@
+"""Charges for cached vectors while Redis is slow."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, cast
+
+import pytest
+
+from api.dialects.request import InferenceRequest
+from api.dispatch import cache_quota
+from api.dispatch.cache_quota import CacheQuota
+from api.tenants import Tenant
+from shared.cache import Charge
+from shared.tenants import Quota
+
+TENANT = Tenant("a", Quota(daily_tokens=10))
+
+
+async def test_a_charge_that_is_refused_too_late_overdraws_the_quota(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer has gone out by then, so that its tokens are charged without asking."""
+    asked: list[bool] = []
+
+    async def charge(_connection: object, _keys: object, charges: Sequence[Charge]) -> list[int]:
+        asked.extend(each.may_refuse for each in charges)
+        await asyncio.sleep(2 * cache_quota.CHARGE_TIMEOUT_S)
+        return [1_000 if each.may_refuse else 0 for each in charges]
+
+    monkeypatch.setattr("shared.cache.charge", charge)
+    quota = CacheQuota(cast("Any", None), cast("Any", None), lambda _tenant, _budget_s: cast("Any", object()))
+    task = asyncio.create_task(quota.run())
+    await quota.charge(InferenceRequest(("a",), 1_000, tenant=TENANT), 20, may_refuse=True)
+    await asyncio.sleep(5 * cache_quota.CHARGE_TIMEOUT_S)
+    task.cancel()
+    assert asked == [True, False]
