@@ -32,13 +32,14 @@ async def test_errors_are_counted_by_code_and_queue(cluster: GatewayCluster) -> 
     assert gateway.errors("no_worker", cluster.queue) == 3
     assert gateway.embed({}).status_code == 400
     assert gateway.errors("invalid_request") == 1
-    full = plain_http.post(f"{gateway.url}/jobs", json={"texts": ["a"] * 11})
-    assert (full.status_code, error_of(full)["code"]) == (503, "jobs_full")
-    assert gateway.errors("jobs_full", cluster.queue) == 1
+    large = plain_http.post(f"{gateway.url}/jobs", json={"texts": ["a"] * 11})
+    assert (large.status_code, error_of(large)["code"]) == (413, "too_large")
+    assert gateway.errors("too_large", cluster.queue) == 1
     assert plain_http.get(f"{gateway.url}/jobs/none").status_code == 404
     assert gateway.errors("job_not_found") == 1
     assert num_errors(gateway) == 6
-    names = [f'redbatch_requests_total{{route="{route}",status="503"}}' for route in ("/embed", "/jobs")]
+    answers = {"/embed": 503, "/jobs": 413}
+    names = [f'redbatch_requests_total{{route="{route}",status="{status}"}}' for route, status in answers.items()]
     assert [gateway.metric(each) for each in names] == [2, 1]
 
 
