@@ -143,7 +143,6 @@ DENIED = {
         f"SET {Q}cache a",
         f"HGETALL {Q}tenants",
         f"GET {Q}submitted:a",
-        f"HGETALL {Q}idempotency:a",
         f"XGROUP DESTROY {LANE} workers",
         f"XGROUP SETID {LANE} workers 0",
         f"EVALSHA {scripts.COMMIT.sha} 1 rb:keys",
