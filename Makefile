@@ -141,7 +141,7 @@ $(AUDIT_READY): Makefile | $(READY)
 	@echo 'Installing $(AUDIT_TOOLS) in .audit ...'
 	@rm -rf .audit && $(BIN)/python -m venv .audit && .audit/bin/python -m pip --quiet --disable-pip-version-check --no-input install $(AUDIT_TOOLS) && touch $@
 
-audit: $(AUDIT_READY) ## Compare the lock files with the known vulnerabilities of PyPI; needs the JSON API of pypi.org
+audit: $(AUDIT_READY) ## Compare the lock files with the known vulnerabilities of PyPI; needs its JSON API
 	@$(BIN)/python -m tools.audit
 
 sbom: $(AUDIT_READY) ## Write dist/sbom: what Python packages each image contains (CycloneDX)

@@ -22,8 +22,8 @@ LOCKS = ("gateway", "worker", "cuda", "model", "local", "dev", "build")
 
 NO_DATA = """\
 The vulnerabilities of {what} could not be looked up, so nothing is known about them: this is no pass.
-`make audit` needs https://pypi.org/pypi/NAME/VERSION/json (a mirror of packages alone is not enough). Run it where that
-can be reached; without it, see "Dependencies and images" in SECURITY.md.
+`make audit` needs the JSON API of PyPI (a mirror of packages alone is not enough). Run it where that can be reached;
+without it, see "Dependencies and images" in SECURITY.md.
 """
 
 

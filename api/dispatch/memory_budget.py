@@ -28,7 +28,7 @@ class MemoryBudget:
 
     Attributes:
         num_bytes: that are held now.
-        of_tenants: the same, by tenant.
+        of_tenants: the same, by tenant, of those that have a name.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -55,11 +55,12 @@ class HeldMemory:
         return self
 
     def __exit__(self, *_: object) -> None:
-        budget, name = self._budget, self._tenant.name
-        budget.num_bytes -= self._num_bytes
-        budget.of_tenants[name] -= self._num_bytes
-        if not budget.of_tenants[name]:
-            del budget.of_tenants[name]
+        self._budget.num_bytes -= self._num_bytes
+        if self._tenant is not ANONYMOUS:
+            of_tenants, name = self._budget.of_tenants, self._tenant.name
+            of_tenants[name] -= self._num_bytes
+            if not of_tenants[name]:
+                del of_tenants[name]
 
     def grow(self, by: int) -> bool:
         """Reserves bytes; returns False, and reserves none, if there are too few.
@@ -75,7 +76,8 @@ class HeldMemory:
             return False
         self._num_bytes += by
         self._budget.num_bytes += by
-        self._budget.of_tenants[self._tenant.name] += by
+        if self._tenant is not ANONYMOUS:
+            self._budget.of_tenants[self._tenant.name] += by
         return True
 
     def _exceeds_share(self, by: int) -> bool:

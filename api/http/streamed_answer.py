@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 from fastapi.responses import StreamingResponse
+from starlette.requests import ClientDisconnect
 
 from api.http.client_connection import CLIENT, ClientConnection
 from shared.errors import RedbatchError
@@ -39,7 +40,7 @@ async def _join(scope: Scope, first: list[bytes], rest: AsyncIterator[bytes]) ->
     while not client.gone:
         try:
             part = [await anext(rest)]
-        except StopAsyncIteration:
+        except (StopAsyncIteration, ClientDisconnect):
             return
         except RedbatchError as error:
             log.info("answer cut short", code=error.code, message=error.log_message)

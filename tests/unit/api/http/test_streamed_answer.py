@@ -6,6 +6,8 @@ import weakref
 from collections.abc import AsyncIterator
 from typing import Any, cast
 
+from starlette.requests import ClientDisconnect
+
 from api.http.client_connection import CLIENT, ClientConnection
 from api.http.streamed_answer import streamed_answer
 
@@ -32,6 +34,18 @@ async def test_no_part_is_kept_once_it_is_sent() -> None:
         sizes.append(len(part))
         del part
     assert sizes == [10] * 3
+
+
+async def test_a_client_that_leaves_while_a_part_is_read_is_no_error() -> None:
+    """Its part need not be read any more, and nothing is logged as a failure of the gateway."""
+
+    async def parts() -> AsyncIterator[bytes]:
+        yield b"x"
+        raise ClientDisconnect
+
+    scope: Any = {"state": {CLIENT: ClientConnection()}}
+    body = (await streamed_answer(scope, parts(), {}, "application/x-npy")).body_iterator
+    assert [each async for each in body] == [b"x"]
 
 
 async def test_nothing_is_read_for_a_client_that_has_left() -> None:
