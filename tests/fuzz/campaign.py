@@ -7,13 +7,13 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import HealthCheck, Phase, example, given, seed, settings
 from hypothesis import strategies as st
 from hypothesis.database import DirectoryBasedExampleDatabase
 
 from tests.fuzz.exchange import Exchange
 from tests.fuzz.fuzzed_cluster import FuzzedCluster
-from tests.fuzz.grammar import Case, cases
+from tests.fuzz.grammar import MAX_HEAD_FIELDS, MAX_URL_BYTES, Case, cases
 from tests.fuzz.routes import JOB
 
 MAX_OPEN = 12
@@ -27,6 +27,13 @@ WARM_UP = 3_000
 
 MAX_GROWTH_BYTES = 16 * 2**20
 """Maximum growth of a process from there to the end, whatever the number of cases."""
+
+
+RARE = [
+    Case(b"GET /%b HTTP/1.1\r\nHost: x\r\n\r\n" % (b"u" * MAX_URL_BYTES)),
+    Case(b"GET /health HTTP/1.1\r\n%b\r\n" % (b"A: b\r\n" * (MAX_HEAD_FIELDS + 1))),
+]
+"""Cases of 414 and 431, in each round: generated ones are so rare that some campaigns have none."""
 
 
 class GrowthError(AssertionError):
@@ -95,12 +102,13 @@ def _options(num_cases: int, *, keeps_failures: bool) -> settings:
         deadline=None,
         database=DirectoryBasedExampleDatabase(".hypothesis/examples") if keeps_failures else None,
         suppress_health_check=list(HealthCheck),
-        phases=(Phase.reuse, Phase.generate, Phase.shrink) if keeps_failures else (Phase.generate,),
+        phases=(Phase.explicit, Phase.generate, *((Phase.reuse, Phase.shrink) if keeps_failures else ())),
     )
 
 
 def _round(cluster: FuzzedCluster, tally: Tally, options: settings) -> Callable[[], None]:
     @options
+    @example(batch=RARE)
     @given(batch=st.lists(cases(), min_size=1, max_size=MAX_OPEN))
     def each_answer_is_right(batch: list[Case]) -> None:
         exchanges = [Exchange(case, {JOB: cluster.job}) for case in batch]
