@@ -37,7 +37,6 @@ class Place(NamedTuple):
         """Returns the code with the addresses of this place and a model that is here."""
         own = re.search(r"^redbatch up\b", block.code, re.MULTILINE)
         code = block.code.replace("127.0.0.1:8080", f"127.0.0.1:{server_port}" if own else self.api)
-        code = code.replace("unix:///PATH/OF/REDIS.sock", self.redis_url)
         code = code.replace("redis://redis:6379/0", self.redis_url).replace("http://gateway:8080", f"http://{self.api}")
         code = code.replace("--host 0.0.0.0", "--host 127.0.0.1")
         return re.sub(r"(sentence-transformers/)?all-mpnet-base-v2", "null", code)

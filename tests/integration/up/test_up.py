@@ -29,6 +29,7 @@ from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow]
 ROOT = Path(__file__).parents[3]
+REDIS_VARIABLE = "REDBATCH_REDIS_URL"
 TITLES = ("redbatch gateway", "redbatch worker")
 
 
@@ -65,23 +66,29 @@ async def test_the_printed_redis_line_shows_the_queue(start: Start) -> None:
         assert client.execute_command(*words[5:]) == 0
 
 
-async def test_redbatch_queue_finds_the_running_up(start: Start) -> None:
-    """Without a URL, `redbatch queue` shows the workers of this user's `up`."""
-    up = await start("--workers", "2").wait_until_ready()
-    environment = {**os.environ, "TMPDIR": str(up.folder)}
-    environment.pop("XDG_RUNTIME_DIR", None)
-
-    async def workers() -> list[str]:
-        command = [sys.executable, "-P", "-m", "redbatch", "queue", "--json"]
-        process = await asyncio.create_subprocess_exec(*command, env=environment, stdout=asyncio.subprocess.PIPE)
-        output, _ = await process.communicate()
-        assert process.returncode == 0
-        return [worker["state"] for worker in json.loads(output)["workers"]]
+async def test_commands_find_the_running_up(start: Start) -> None:
+    """Without a URL, `redbatch queue` shows the workers of this user's `up`, and `redbatch worker` joins these."""
+    up = await start().wait_until_ready()
+    environment = {name: value for name, value in os.environ.items() if name not in ("XDG_RUNTIME_DIR", REDIS_VARIABLE)}
+    environment["TMPDIR"] = str(up.folder)
+    command = [sys.executable, "-P", "-m", "redbatch"]
 
     async def both_ready() -> bool:
-        return await workers() == ["ready", "ready"]
+        process = await asyncio.create_subprocess_exec(
+            *command, "queue", "--json", env=environment, stdout=asyncio.subprocess.PIPE
+        )
+        output, _ = await process.communicate()
+        assert process.returncode == 0
+        return [worker["state"] for worker in json.loads(output)["workers"]] == ["ready", "ready"]
 
-    await wait_until(both_ready, "both workers are shown as ready", timeout_s=START_S)
+    worker = await asyncio.create_subprocess_exec(
+        *command, "worker", "--model", "null", "--admin-port", "0", env=environment
+    )
+    try:
+        await wait_until(both_ready, "both workers are shown as ready", timeout_s=START_S)
+    finally:
+        worker.terminate()
+        await worker.wait()
 
 
 async def test_several_run_side_by_side(start: Start) -> None:
