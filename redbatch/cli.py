@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from redbatch.import_path import clean_sys_path
 
-
 INTERRUPTED = 130
 """Exit code after SIGINT, as shells give it."""
 
