@@ -202,7 +202,7 @@ async def count(connection: RedisConnection, keys: Keys) -> int:
 
 async def cancel(connection: RedisConnection, keys: Keys, job_id: str) -> str:
     """Ends a job, and deletes its inputs and results; returns its previous status, empty if there is no such job."""
-    names = [keys.backlog, keys.jobs, keys.owed, keys.results, *keys.lanes]
+    names = [keys.backlog, keys.jobs, keys.owed, keys.results, keys.kept, *keys.lanes]
     status = await connection.run(
         scripts.JOB_CANCEL, names, JobCancelArguments(keys.job(""), job_id, GROUP, MAX_RESULTS)
     )
@@ -211,7 +211,7 @@ async def cancel(connection: RedisConnection, keys: Keys, job_id: str) -> str:
 
 async def feed(connection: RedisConnection, keys: Keys, window: FeedWindow) -> FeedResult:
     """Moves inputs of jobs into the lanes, up to the window; checks all jobs from time to time."""
-    names = [keys.backlog, keys.jobs, keys.owed, keys.results, keys.all_jobs, keys.uploads, *keys.lanes]
+    names = [keys.backlog, keys.jobs, keys.owed, keys.results, keys.all_jobs, keys.uploads, keys.kept, *keys.lanes]
     args = JobFeedArguments(
         job_prefix=keys.job(""),
         max_lane_entries=window.entries,
