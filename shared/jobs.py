@@ -6,6 +6,7 @@ processes them, so that a hundred thousand of them do not delay other requests.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, cast, get_args
@@ -198,6 +199,17 @@ async def count(connection: RedisConnection, keys: Keys) -> int:
     """Returns the number of jobs that `latest` can return; it may include some that were deleted lately."""
     number: int = await connection.call("ZCARD", keys.all_jobs)
     return number
+
+
+async def result_bytes(connection: RedisConnection, keys: Keys) -> Counter[str]:
+    """Returns the bytes of the results of jobs, kept and expected, by tenant."""
+    flat = [each.decode("utf-8", "replace") for each in await connection.call("HGETALL", keys.owed)]
+    amounts: Counter[str] = Counter()
+    for field, amount in zip(flat[::2], flat[1::2], strict=True):
+        kind, space, tenant = field.partition(" ")
+        if space and kind in ("result_bytes", "kept_bytes"):
+            amounts[tenant] += int(amount)
+    return amounts
 
 
 async def cancel(connection: RedisConnection, keys: Keys, job_id: str) -> str:
