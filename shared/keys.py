@@ -265,9 +265,8 @@ KEY_DOCS = (
         "both",
         "permanent",
         "inputs without a result; entries, tokens and bytes of jobs in the lanes; what open jobs and uploads hold, in "
-        "all and by tenant: `jobs`, `job_inputs`, `job_bytes`, `upload_bytes`, `result_bytes`; `kept_bytes`, what "
-        "results of ended jobs hold; `asked`, which a gateway writes "
-        "before it queries Redis whether all earlier writes are durable",
+        "all and by tenant: `jobs`, `job_inputs`, `job_bytes`, `upload_bytes`, `result_bytes`; what ended jobs hold: "
+        "`kept_bytes`; `asked`, which a gateway writes before it queries Redis whether all earlier writes are durable",
         "jobs",
     ),
     KeyDoc(
@@ -278,14 +277,7 @@ KEY_DOCS = (
         "what each upload of a job reserves",
         "jobs",
     ),
-    KeyDoc(
-        (f"{_Q}:jobs:kept",),
-        "zset",
-        "both",
-        "permanent; a job is removed when its results expire or are deleted",
-        "jobs that have ended, by the time at which their results expire, with the bytes and the tenant of these",
-        "jobs",
-    ),
+    KeyDoc((f"{_Q}:jobs:kept",), "zset", "both", "permanent", "ended jobs by the expiry of their results", "jobs"),
     KeyDoc(
         (f"{_Q}:results",),
         "stream",
