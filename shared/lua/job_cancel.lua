@@ -28,7 +28,7 @@ elseif status == 'done' or status == 'failed' or status == 'expired' then
   redis.call('HSET', job_key, 'status', 'cancelled')
   local bytes, tenant = unpack(redis.call('HMGET', job_key, 'kept_bytes', 'tenant'))
   if bytes then
-    release_results(jobs.owed, jobs.kept, kept_member(job_id, bytes, tenant))
+    release_results(jobs.owed, jobs.kept, kept_member(job_id, bytes, tenant or ''))
   end
 end
 return status

@@ -35,12 +35,12 @@ local function add_amounts(owed, tenant, amounts)
   end
 end
 
--- Returns what an upload reserves; nil if there is no such upload.
+-- Returns what an upload reserves; nil if there is no such upload. A gateway of an earlier version reserves no results.
 local function find_upload(uploads, id)
   local expires, inputs, bytes, tokens, day, tenant, results =
-    string.match(redis.call('HGET', uploads, id) or '', '^(%d+) (%d+) (%d+) (%d+) (%d+) (%S*) (%d+)$')
+    string.match(redis.call('HGET', uploads, id) or '', '^(%d+) (%d+) (%d+) (%d+) (%d+) (%S*) ?(%d*)$')
   return expires and {expires_ms = tonumber(expires), inputs = tonumber(inputs), bytes = tonumber(bytes),
-                      tokens = tonumber(tokens), day = tonumber(day), tenant = tenant, results = tonumber(results)}
+                      tokens = tonumber(tokens), day = tonumber(day), tenant = tenant, results = tonumber(results) or 0}
 end
 
 -- Removes an upload that became a job: the job has its amounts from now on, except for upload_bytes.
