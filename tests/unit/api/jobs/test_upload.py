@@ -91,7 +91,7 @@ async def test_an_upload_above_the_share_of_a_lone_tenant_is_too_large(
         (EMBED, None, 4 * 384),
         (EMBED, 100, 400),
         (EMBED, 500, 4 * 384),
-        (EMBED_ALL, None, 3 * 4 * 384),
+        (EMBED_ALL, None, 2 * 4 * 384),
         (PREDICT, None, 0),
     ],
 )
