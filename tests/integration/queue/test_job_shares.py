@@ -101,8 +101,8 @@ async def create_with_results(job_client: JobClient, results: int, **fields: Any
 
 async def stored_bytes(job_client: JobClient, job_id: str) -> int:
     """Returns the bytes of the replies of a job, with what each takes beside its content."""
-    replies = await job_client.connection.call("HVALS", job_client.keys.job(job_id) + ":out")
-    return sum(len(each) + REPLY_BYTES for each in replies)
+    flat = await job_client.connection.call("HGETALL", job_client.keys.job(job_id) + ":out")
+    return sum(len(each) + REPLY_BYTES for each in flat[1::2])
 
 
 @pytest.mark.parametrize(
