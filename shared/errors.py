@@ -25,6 +25,7 @@ RedbatchError
 │   ├── RateLimitedError          the tenant has used its quota
 │   ├── TooManyFailuresError      wrong API keys from this address
 │   ├── TooManyJobsError          the tenant has its share of the room for jobs
+│   ├── TooManyResultsError       the tenant has its share of the room for results of jobs
 │   └── TooManyBodiesError        the gateway reads its maximum of large bodies or jobs
 ├── UnavailableError              the cluster cannot serve now
 │   ├── RedisUnreachableError
@@ -220,6 +221,12 @@ class TooManyJobsError(OverloadedError):
     """The tenant has its share of the jobs, or of their inputs or bytes, that may be open at a time."""
 
     code = "too_many_jobs"
+
+
+class TooManyResultsError(OverloadedError):
+    """The tenant has its share of the bytes of results that Redis keeps for jobs."""
+
+    code = "too_many_results"
 
 
 class TooManyBodiesError(OverloadedError):

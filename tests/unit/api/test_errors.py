@@ -49,6 +49,7 @@ EXPECTED = {
     "TooManyFailuresError": 429,
     "TooManyBodiesError": 429,
     "TooManyJobsError": 429,
+    "TooManyResultsError": 429,
     "RateLimitedError": 429,
     "UnavailableError": 503,
     "RedisUnreachableError": 503,
