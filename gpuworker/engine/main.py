@@ -127,5 +127,4 @@ def _create_pipeline(options: EngineOptions, backend: Backend, outbox: Outbox, t
 def _die(hook: threading.ExceptHookArgs) -> None:
     """Ends the process when a thread fails. Half a pipeline is worse than none: a new engine runs its entries."""
     sys.excepthook(hook.exc_type, hook.exc_value or hook.exc_type(), hook.exc_traceback)
-    sys.stderr.flush()
     os._exit(1)

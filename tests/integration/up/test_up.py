@@ -33,7 +33,10 @@ TITLES = ("redbatch gateway", "redbatch worker")
 
 
 async def test_it_serves_and_leaves_nothing(start: Start) -> None:
-    """The printed request works, `ps` shows process titles, Ctrl-C ends with code 0 and leaves no process or folder."""
+    """The printed request works, `ps` shows process titles, Ctrl-C ends with code 0 and leaves no process or folder.
+
+    Redis has nothing to say.
+    """
     up = await start("--gateways", "2", "--workers", "2").wait_until_ready()
     assert await up.embed() == pytest.approx(vector("hello"), abs=1e-6)
     await wait_until(lambda: [len(up.children(title)) for title in TITLES] == [2, 2], "all have their titles")
@@ -42,6 +45,7 @@ async def test_it_serves_and_leaves_nothing(start: Start) -> None:
     assert await up.wait_until_ended() == 0
     assert running(processes) == []
     assert list(up.folder.iterdir()) == []
+    assert "\nredis " not in f"\n{up.output}"
 
 
 async def test_with_auth_it_creates_an_api_key(start: Start) -> None:
@@ -182,6 +186,22 @@ async def test_a_class_that_cannot_be_made_shows_its_traceback(start: Start, fol
     assert re.search(r"the class cannot be made.*broken\.py.*, line 2, in __init__", "\n".join(lines), re.DOTALL)
     assert last.startswith("redbatch: worker-1 cannot run: the model cannot be served reason=model broken:Model")
     assert "/nowhere/weights" in last
+
+
+async def test_an_unexpected_exception_is_one_record(start: Start, folder: Path) -> None:
+    """A thread of a user's class raises while the class is made: its traceback does not lie between the records."""
+    (folder / "threads.py").write_text(
+        "import threading\nclass Model:\n    def __init__(self):\n"
+        "        thread = threading.Thread(target=lambda: 1 / 0)\n        thread.start()\n        thread.join()\n"
+    )
+    up = start("--model", "threads:Model")
+    await wait_until(lambda: "engine died" in up.output, "the engine has died", timeout_s=START_S)
+    up.process.send_signal(signal.SIGINT)
+    await up.wait_until_ended()
+    lines = [line.partition(" | ")[2] for line in up.output.splitlines() if line.startswith("worker-1 ")]
+    records = [json.loads(line) for line in lines]
+    traces = [each["exception"] for each in records if each["msg"] == "unexpected exception"]
+    assert re.search(r"threads\.py.*, line 4, in <lambda>.*ZeroDivisionError", traces[0], re.DOTALL)
 
 
 async def test_a_port_in_use_is_one_error_line(start: Start) -> None:
