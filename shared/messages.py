@@ -2,8 +2,9 @@
 
 Values created for each request are mostly named tuples: creating one takes a third of the time of a frozen dataclass.
 
-A request of many inputs travels as several entries. `position` is the index, in its request, of an entry's first input;
-replies repeat it, and the first answer for a position is the one that counts.
+A request of many inputs travels as several entries. `position` is the index, in its request, of an entry's first input,
+where inputs that the gateway itself answers do not count; replies repeat it, and the first answer for a position is the
+one that counts.
 """
 
 from __future__ import annotations
