@@ -117,6 +117,7 @@ def _create_pipeline(options: EngineOptions, backend: Backend, outbox: Outbox, t
         backend.max_input_tokens,
         limits.max_tokens,
         backend.packs,
+        backend.prompts,
     )
     error_options = ErrorOptions(
         options.error_messages, RetryLimits(options.max_retries, options.retry_backoff_ms / 1000)

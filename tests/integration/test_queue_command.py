@@ -83,7 +83,8 @@ async def test_a_request_whose_first_input_is_invalid_counts(cluster: GatewayClu
     assert ([each is None for each in answer["embeddings"]], answer["errors"][0]["index"]) == ([True, False], 0)
 
     async def shown() -> bool:
-        return (await states(cluster))[cluster.queue]["requests"] == 1
+        requests: int = (await states(cluster))[cluster.queue]["requests"]
+        return requests == 1
 
     await wait_until(shown, "the request is shown")
 
