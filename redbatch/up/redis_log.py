@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from datetime import datetime
 
 LINE = re.compile(r"\d+:(?:[XCSM] \d+ \w+ \d+ [\d:.]+ ([#*.-])|signal-handler \(\d+\)) (.*)")
 """`7:M 01 Jan 2026 12:00:00.000 # message`, and what a signal handler writes."""
@@ -17,8 +16,8 @@ START_AND_STOP = re.compile(
 """What a server writes, as warnings, each time it starts and stops."""
 
 
-def redis_record(line: str, now: datetime) -> str | None:
-    """Returns a line of a server as a JSON log record, or None if no user needs it.
+def redis_record(line: str, now: str) -> str | None:
+    """Returns a line of a server as a JSON log record of the time `now` (ISO, UTC), or None if no user needs it.
 
     A line of another form belongs to a report of an error, such as a wrong option or a crash.
     """
@@ -26,5 +25,5 @@ def redis_record(line: str, now: datetime) -> str | None:
     level, message = ("error", line) if found is None else (LEVELS[found[1]], found[2])
     if not message.strip() or START_AND_STOP.match(message):
         return None
-    record = {"ts": now.isoformat(), "level": level, "msg": message, "service": "redis"}
+    record = {"ts": now, "level": level, "msg": message, "service": "redis"}
     return json.dumps(record, ensure_ascii=False)

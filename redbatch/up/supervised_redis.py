@@ -65,7 +65,7 @@ class SupervisedRedis:
         await self._lines.finish()
 
     def _take_line(self, text: str) -> None:
-        record = redis_record(text, datetime.now(UTC))
+        record = redis_record(text, datetime.now(UTC).isoformat())
         # The warning about overcommit concerns forks, which rewrite kept data; without any, there are none.
         if record is not None and (self._keeps_data or "overcommit" not in text):
             self._callbacks.on_line(NAME, record)

@@ -52,7 +52,7 @@ def test_only_abandoned_folders_of_this_user_are_removed(base: Path) -> None:
 
 
 def former(base: Path, name: str, age_s: float, *files: str) -> Path:
-    """Creates a folder of a version that locked none, with these files, last changed so long ago; returns its path."""
+    """Creates a folder of a version that locked none, with these files, last changed `age_s` ago."""
     path = base / f"{PREFIX}{name}"
     path.mkdir(mode=0o700)
     for each in files:

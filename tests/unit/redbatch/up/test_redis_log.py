@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
 
 import pytest
 
 from redbatch.up.console import format_log_line
 from redbatch.up.redis_log import redis_record
 
-NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+NOW = "2026-01-02T03:04:05+00:00"
 
 
 @pytest.mark.parametrize(
