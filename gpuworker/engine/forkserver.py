@@ -99,7 +99,7 @@ def _fork(control: socket.socket, descriptors: list[int], options: EngineOptions
         os.register_at_fork(after_in_child=lambda: _disown(engine_socket))
         serve(engine_socket, options, shared_memory, result_memory)
         status = 0
-    except Exception:
+    except (Exception, SystemExit):  # the latter by a user's class
         log.exception("engine failed")  # the last frame of this process
     finally:
         sys.stderr.flush()

@@ -111,16 +111,19 @@ def log_uncaught_exceptions() -> None:
     As Python prints them, their lines would lie between the records of other processes.
     """
     sys.excepthook = _log_uncaught
-    threading.excepthook = lambda hook: _log_uncaught(
-        hook.exc_type, hook.exc_value or hook.exc_type(), hook.exc_traceback
-    )
+    threading.excepthook = _log_uncaught_in_thread
 
 
 def _log_uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    if issubclass(kind, Exception):
-        structlog.get_logger().critical("unexpected exception", exc_info=(kind, error, trace))
-    elif not issubclass(kind, SystemExit):
+    if issubclass(kind, KeyboardInterrupt):
         sys.__excepthook__(kind, error, trace)
+    else:
+        structlog.get_logger().critical("unexpected exception", exc_info=(kind, error, trace))
+
+
+def _log_uncaught_in_thread(hook: threading.ExceptHookArgs) -> None:
+    if not issubclass(hook.exc_type, SystemExit):  # which only ends the thread
+        _log_uncaught(hook.exc_type, hook.exc_value or hook.exc_type(), hook.exc_traceback)
 
 
 def warn_of_variables(variables: Mapping[str, str]) -> None:

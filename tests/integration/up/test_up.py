@@ -188,20 +188,27 @@ async def test_a_class_that_cannot_be_made_shows_its_traceback(start: Start, fol
     assert "/nowhere/weights" in last
 
 
-async def test_an_unexpected_exception_is_one_record(start: Start, folder: Path) -> None:
-    """A thread of a user's class raises while the class is made: its traceback does not lie between the records."""
-    (folder / "threads.py").write_text(
-        "import threading\nclass Model:\n    def __init__(self):\n"
-        "        thread = threading.Thread(target=lambda: 1 / 0)\n        thread.start()\n        thread.join()\n"
+@pytest.mark.parametrize(
+    ("code", "trace"),
+    [
+        ("threading.Thread(target=lambda: 1 / 0).start(); time.sleep(60)", r"line 4, in <lambda>.*ZeroDivisionError"),
+        ("threading.Thread(target=sys.exit).start(); time.sleep(60)", r"SystemExit"),
+        ("sys.exit('the weights are gone')", r"line 4, in __init__.*SystemExit: the weights are gone"),
+    ],
+    ids=["thread", "exit-of-a-thread", "exit"],
+)
+async def test_an_unexpected_exception_is_one_record(code: str, trace: str, start: Start, folder: Path) -> None:
+    """A user's class ends the engine while it is made: the traceback does not lie between the records of the log."""
+    (folder / "ends.py").write_text(
+        f"import sys, threading, time\nclass Model:\n    def __init__(self):\n        {code}\n"
     )
-    up = start("--model", "threads:Model")
+    up = start("--model", "ends:Model")
     await wait_until(lambda: "engine died" in up.output, "the engine has died", timeout_s=START_S)
     up.process.send_signal(signal.SIGINT)
     await up.wait_until_ended()
     lines = [line.partition(" | ")[2] for line in up.output.splitlines() if line.startswith("worker-1 ")]
-    records = [json.loads(line) for line in lines]
-    traces = [each["exception"] for each in records if each["msg"] == "unexpected exception"]
-    assert re.search(r"threads\.py.*, line 4, in <lambda>.*ZeroDivisionError", traces[0], re.DOTALL)
+    traces = [each.get("exception", "") for each in map(json.loads, lines)]
+    assert re.search(trace, "".join(traces), re.DOTALL)
 
 
 async def test_a_port_in_use_is_one_error_line(start: Start) -> None:
