@@ -37,7 +37,7 @@ run: $(READY_RUN) ## Start a complete cluster in this terminal (Ctrl-C stops it)
 	@exec $(BIN)/redbatch up $(ARGS)
 
 test: $(READY) ## Run all tests, with the Redis 6.2 of the environment
-	@echo 'Running the tests ...'
+	@echo 'Running the tests: first pytest collects thousands of them, which takes up to a minute without a line ...'
 	@$(PYTEST) $(ARGS)
 
 docs: $(READY) ## Write the generated parts of the documents: tables of keys, settings and pure modules, OpenAPI

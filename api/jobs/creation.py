@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import re
+import sys
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -180,6 +181,7 @@ def new_upload(queue: ServedQueue, state: State, request: JobRequest) -> JobUplo
 
 async def upload_and_create(upload: JobUpload, chunks: AsyncIterator[list[JobInput]], queue: ServedQueue) -> str:
     """Uploads the inputs and creates the job; returns its id. Raises RedbatchError, and removes the upload then."""
+    queue.check_prompt(upload.prompt_name)
     try:
         async for chunk in chunks:
             queue.check_memory()
@@ -260,7 +262,7 @@ async def _read_lines(
     async for piece in _read_pieces(request, headers, state):
         for start in range(0, max(1, len(piece)), SLICE_BYTES):
             inputs = await _parse(reader, piece[start : start + SLICE_BYTES], state)
-            waiting.extend([0 if isinstance(each, RequestError) else len(each) for each in inputs])
+            waiting.extend([0 if isinstance(each, RequestError) else sys.getsizeof(each) for each in inputs])
             held.resize(reader.rest_bytes + sum(waiting))
             yield inputs
             await asyncio.sleep(0)

@@ -108,6 +108,7 @@ class JobUpload:
     Attributes:
         job_id: 128 random bits.
         lane: index of keys.LANES.
+        prompt_name: of the options.
         op: the operation on each input; it may be set until the first input is added.
     """
 
@@ -136,6 +137,7 @@ class JobUpload:
         self._is_known = False
         self.job_id = secrets.token_hex(16)
         self.lane = request.lane
+        self.prompt_name = request.options.prompt_name
         self.op = request.op
 
     async def add(self, inputs: Sequence[JobInput]) -> None:

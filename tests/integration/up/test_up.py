@@ -34,7 +34,10 @@ TITLES = ("redbatch gateway", "redbatch worker")
 
 
 async def test_it_serves_and_leaves_nothing(start: Start) -> None:
-    """The printed request works, `ps` shows process titles, Ctrl-C ends with code 0 and leaves no process or folder."""
+    """The printed request works, `ps` shows process titles, Ctrl-C ends with code 0 and leaves no process or folder.
+
+    Redis has nothing to say.
+    """
     up = await start("--gateways", "2", "--workers", "2").wait_until_ready()
     assert await up.embed() == pytest.approx(vector("hello"), abs=1e-6)
     await wait_until(lambda: [len(up.children(title)) for title in TITLES] == [2, 2], "all have their titles")
@@ -43,6 +46,7 @@ async def test_it_serves_and_leaves_nothing(start: Start) -> None:
     assert await up.wait_until_ended() == 0
     assert running(processes) == []
     assert list(up.folder.iterdir()) == []
+    assert "\nredis " not in f"\n{up.output}"
 
 
 async def test_with_auth_it_creates_an_api_key(start: Start) -> None:
@@ -189,6 +193,29 @@ async def test_a_class_that_cannot_be_made_shows_its_traceback(start: Start, fol
     assert re.search(r"the class cannot be made.*broken\.py.*, line 2, in __init__", "\n".join(lines), re.DOTALL)
     assert last.startswith("redbatch: worker-1 cannot run: the model cannot be served reason=model broken:Model")
     assert "/nowhere/weights" in last
+
+
+@pytest.mark.parametrize(
+    ("code", "trace"),
+    [
+        ("threading.Thread(target=lambda: 1 / 0).start(); time.sleep(60)", r"line 4, in <lambda>.*ZeroDivisionError"),
+        ("threading.Thread(target=sys.exit).start(); time.sleep(60)", r"SystemExit"),
+        ("sys.exit('the weights are gone')", r"line 4, in __init__.*SystemExit: the weights are gone"),
+    ],
+    ids=["thread", "exit-of-a-thread", "exit"],
+)
+async def test_an_unexpected_exception_is_one_record(code: str, trace: str, start: Start, folder: Path) -> None:
+    """A user's class ends the engine while it is made: the traceback does not lie between the records of the log."""
+    (folder / "ends.py").write_text(
+        f"import sys, threading, time\nclass Model:\n    def __init__(self):\n        {code}\n"
+    )
+    up = start("--model", "ends:Model")
+    await wait_until(lambda: "engine died" in up.output, "the engine has died", timeout_s=START_S)
+    up.process.send_signal(signal.SIGINT)
+    await up.wait_until_ended()
+    lines = [line.partition(" | ")[2] for line in up.output.splitlines() if line.startswith("worker-1 ")]
+    traces = [each.get("exception", "") for each in map(json.loads, lines)]
+    assert re.search(trace, "".join(traces), re.DOTALL)
 
 
 async def test_a_port_in_use_is_one_error_line(start: Start) -> None:

@@ -60,6 +60,18 @@ async def test_a_piece_of_tiny_lines_is_parsed_in_slices() -> None:
     assert len({id(each) for _, chunk in chunks for each in chunk}) == 1
 
 
+async def test_memory_is_reserved_in_bytes() -> None:
+    """A text takes as much as its characters need, which are more than a byte each in most languages."""
+    settings, budget = GatewaySettings(), BodyBudget(2**30)
+    state = SimpleNamespace(jobs=settings.jobs, limits=settings.requests, body_budget=budget, parse_lock=asyncio.Lock())
+    text = "\u6587" * 40_000
+    request = cast("Any", FakeRequest(f'"{text}"\n'.encode(), b'"a"'))
+    reader, reservation = NdjsonReader(10, 100_000, LIMIT), Reservation(budget)
+    lines = creation._read_lines(request, {}, reader, cast("Any", state), reservation)
+    sizes = [(chunk, budget._used) async for chunk in lines]
+    assert [held >= 80_000 for chunk, held in sizes if chunk == [text]] == [True]
+
+
 @pytest.mark.parametrize("cuts", [(), (1,), (16_384,), (16_383, 16_385, 40_000)])
 async def test_slices_do_not_change_the_inputs(cuts: tuple[int, ...]) -> None:
     """However a body is cut, its lines are the same."""
