@@ -31,7 +31,11 @@ class HeadRefusal:
         transport.writelines([STATUS_LINE[answer.status], *fields, b"\r\n", answer.body])
         transport.write_eof()
         transport.drop_writes()
-        asyncio.get_running_loop().call_later(LINGER_S, transport.abort)
+        self._timer = asyncio.get_running_loop().call_later(LINGER_S, transport.abort)
+
+    def cancel(self) -> None:
+        """The connection is closed: its transport need not stay in memory."""
+        self._timer.cancel()
 
     def drop(self, num_bytes: int) -> None:
         """Notes that bytes have arrived after the answer; a client that goes on sending is cut off."""

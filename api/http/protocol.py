@@ -92,6 +92,8 @@ class GatewayProtocol(ParsingProtocol):
         super().connection_lost(exc)
         self._unanswered.disconnect()
         self._client.leave()
+        if self._refusal is not None:
+            self._refusal.cancel()
         for cycle, _ in self.pipeline:
             cycle.on_response = lambda: None  # it never begins; a reference to this connection would make a cycle
         self.pipeline.clear()

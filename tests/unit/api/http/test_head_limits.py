@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
+import weakref
 
 import pytest
 from hypothesis import given
@@ -114,6 +116,24 @@ def test_a_trailer_has_the_limits_of_a_head(size: int) -> None:
         data = CHUNKED + b"1\r\nx\r\n0\r\n" + trailer
         calls = calls_after(*pieces_of(data, size), answers=False)
         assert (statuses(calls), calls.count("ended")) == ([431], 1)
+
+
+def test_a_refused_connection_is_freed_at_once() -> None:
+    """When its client leaves, not when the time to read the refusal is over: strangers open thousands in that time."""
+
+    async def left() -> object:
+        connection = ConnectionUnderTest(**LIMITS)
+        await connection.receive(b"GET /" + b"u" * 1_000)
+        await connection.lose()
+        transport = weakref.ref(connection.transport)
+        del connection.transport, connection.protocol  # whose application is a method of the connection under test
+        return transport()
+
+    gc.disable()
+    try:
+        assert asyncio.run(left()) is None
+    finally:
+        gc.enable()
 
 
 def test_a_client_that_goes_on_sending_is_cut_off() -> None:
