@@ -42,7 +42,7 @@ class ConnectionLimiter:
     ) -> Place[asyncio.Transport]:
         """Returns the place of a new connection from an address. It or another one may be closed for that.
 
-        `refuse_head` is called when heads of other connections need the room of its own ones.
+        `refuse_head` is called when heads of other connections need the room of its heads.
         """
         loop = asyncio.get_running_loop()
         is_proxy = bool(host and self._proxies) and any(ip_address(host) in network for network in self._proxies)

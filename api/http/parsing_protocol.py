@@ -12,12 +12,14 @@ from api.http.upgrade import head_without_upgrade
 from shared.errors import HeadTooLargeError, InvalidRequestError, RedbatchError, UrlTooLongError
 
 if TYPE_CHECKING:
-    from api.http.head_refusal import HeadRefusal
     from api.settings_groups import HeadLimits
 
 
 class ParsingProtocol(HttpToolsProtocol):
-    """uvicorn's protocol, which reads no head over its limits: `end_reading` is called instead, and so for no HTTP.
+    """uvicorn's protocol, but heads over their limits are not read: `end_reading` is called, as for what is not HTTP.
+
+    Attributes:
+        is_ended: whether nothing more is parsed.
 
     Args:
         args: uvicorn's.
@@ -39,11 +41,14 @@ class ParsingProtocol(HttpToolsProtocol):
         self._behind_bytes = 0  # at most this much of that head came in the read in which a message was complete
         self._in_body, self._num_trailer_fields = False, 0  # between the head of a request and the end of its body
         self._error: RedbatchError | None = None  # which stops the parser
-        self._is_ended = False  # once nothing more is parsed
-        self._refusal: HeadRefusal | None = None
+        self.is_ended = False
 
     def end_reading(self, error: RedbatchError | None) -> None:
-        """Refuses what has arrived, with an error, or because it is not HTTP. Sets `_is_ended`."""
+        """Refuses what has arrived, with an error, or because it is not HTTP. Sets `is_ended`."""
+        raise NotImplementedError
+
+    def drop_received(self, num_bytes: int) -> None:
+        """A number of bytes have arrived after that."""
         raise NotImplementedError
 
     def count_heads(self) -> None:
@@ -53,7 +58,7 @@ class ParsingProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Bytes have arrived. Those of an unfinished head are counted, whatever the parser has made of them."""
         self._head_bytes += len(data)
-        if self._is_ended or self._head_bytes > self._limits.max_bytes:
+        if self.is_ended or self._head_bytes > self._limits.max_bytes:
             self._head_bytes -= len(data)
             self._receive_in_pieces(data)
         else:
@@ -63,7 +68,7 @@ class ParsingProtocol(HttpToolsProtocol):
     def _receive_in_pieces(self, data: bytes) -> None:
         """Parses up to the maximum of a head at a time, since only the parser knows whether it is one or a body."""
         rest = memoryview(data)
-        while rest and not self._is_ended and not self.transport.is_closing():
+        while rest and not self.is_ended and not self.transport.is_closing():
             room = self._limits.max_bytes - self._head_bytes
             if room <= 0:
                 message = f"The head of a request may have at most {self._limits.max_bytes} bytes (max_head_bytes)."
@@ -72,8 +77,8 @@ class ParsingProtocol(HttpToolsProtocol):
                 piece, rest = rest[:room], rest[room:]
                 self._head_bytes += len(piece)
                 self._parse(piece)
-        if self._refusal is not None:
-            self._refusal.drop(len(rest))
+        if self.is_ended:
+            self.drop_received(len(rest))
 
     def _parse(self, data: bytes | memoryview) -> None:
         """Does what uvicorn's `data_received` does, but serves a request for another protocol in this one.
@@ -100,7 +105,7 @@ class ParsingProtocol(HttpToolsProtocol):
         if self._in_head and not self._head_bytes:  # it began behind a message: only the parser knows where
             self._behind_bytes = num_bytes
 
-    def _stop_parsing(self, error: RedbatchError) -> NoReturn:
+    def stop_parsing(self, error: RedbatchError) -> NoReturn:
         """Stops the parser: `end_reading` is called with the error."""
         self._error = error
         raise error
@@ -117,13 +122,13 @@ class ParsingProtocol(HttpToolsProtocol):
         super().on_url(url)
         if len(self.url) > self._limits.max_url_bytes:
             error = UrlTooLongError(f"A URL may have at most {self._limits.max_url_bytes} bytes (max_url_bytes).")
-            self._stop_parsing(error)
+            self.stop_parsing(error)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header field has arrived. Does what uvicorn's does: a call of that for each field takes as long as both."""
         if len(self.headers) + self._num_trailer_fields >= self._limits.max_fields:
             message = f"A request may have at most {self._limits.max_fields} header fields (max_head_fields)."
-            self._stop_parsing(HeadTooLargeError(message))
+            self.stop_parsing(HeadTooLargeError(message))
         if self._in_body:  # fields of a trailer are no headers (RFC 9110, 6.5.1): nothing here reads them
             self._num_trailer_fields += 1
             return
