@@ -23,14 +23,16 @@ class HeadLimits:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """Maximum open connections, in all and of one address, and bytes of all unfinished heads.
+    """Maximum open connections, in all and of one address, and bytes of all heads in memory.
 
-    `head_timeout_s` is the maximum time for a head to arrive.
+    `max_unfinished_heads_bytes` bounds those of connections that wait for the rest of a head, or of the body of an
+    answered request. `head_timeout_s` is the maximum time for a head to arrive.
     """
 
     max_connections: int
     max_per_address: int
     max_heads_bytes: int
+    max_unfinished_heads_bytes: int
     head_timeout_s: float
 
 

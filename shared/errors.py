@@ -33,6 +33,7 @@ RedbatchError
 │   ├── ModelFailingError         the model fails on every batch of every worker
 │   ├── JobsFullError             no capacity for more jobs
 │   ├── TooManyConnectionsError   the gateway has its maximum of connections
+│   ├── TooManyHeadsError         the gateway has its maximum of unfinished or unanswered heads
 │   └── NotDurableError           Redis does not confirm that data will survive
 ├── DeadlineExceededError         the answer did not come in time
 └── ModelError                    the fault lies with this input or the model
@@ -269,6 +270,12 @@ class TooManyConnectionsError(UnavailableError):
     """This gateway has its maximum of connections, all of them with a request."""
 
     code = "too_many_connections"
+
+
+class TooManyHeadsError(UnavailableError):
+    """This gateway has no room for this head beside those of other requests."""
+
+    code = "too_many_heads"
 
 
 class NotDurableError(UnavailableError):

@@ -57,6 +57,7 @@ EXPECTED = {
     "NoWorkerError": 503,
     "JobsFullError": 503,
     "TooManyConnectionsError": 503,
+    "TooManyHeadsError": 503,
     "NotDurableError": 503,
     "DeadlineExceededError": 504,
     "ModelError": 500,
