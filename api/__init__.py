@@ -8,6 +8,7 @@
 - http: connections, bodies, API keys, and errors as responses.
 - jobs: requests that are answered later.
 - memory_bounds: the memory that a gateway takes at most.
+- memory_budget: bounds the bytes that requests hold, in all and of each tenant.
 - metrics: Prometheus metrics.
 - pages: pages for people.
 - queues: the queues that the gateway serves.

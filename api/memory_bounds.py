@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from api.dispatch.inflight import MAX_VALUES_BYTES
-from api.dispatch.memory_budget import INPUT_COPIES
 from api.dispatch.size_limits import BYTES_PER_NUMBER
 from api.dispatch.splitting import MAX_ENTRY_BYTES
 from api.dispatch.vector_cache import MAX_PENDING_BYTES
 from api.jobs.creation import MAX_UPLOADS
 from api.jobs.results import MAX_PAGE_BYTES
 from api.jobs.upload import FLUSH_BYTES
+from api.memory_budget import INPUT_COPIES
 from api.settings import GatewaySettings
 
 MIB = 2**20
@@ -74,9 +74,8 @@ def memory_bounds(settings: GatewaySettings) -> list[MemoryBound]:
         ),
         MemoryBound(
             "bodies that arrive",
-            "`max_bodies_bytes` × 1.25, or the largest body (`max_body_bytes`, `max_v1_body_bytes`, "
-            "`max_predict_body_bytes`)",
-            max(settings.max_bodies_bytes, largest) * 5 // 4,
+            "`max_bodies_bytes`, or the largest body (`max_body_bytes`, `max_v1_body_bytes`, `max_predict_body_bytes`)",
+            max(settings.max_bodies_bytes, largest),
         ),
         MemoryBound(
             "the body that is parsed, one at a time",

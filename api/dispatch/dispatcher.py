@@ -23,13 +23,13 @@ from api.dispatch.admission import (
     redis_unreachable_error,
 )
 from api.dispatch.inflight import InFlight
-from api.dispatch.memory_budget import HeldMemory
 from api.dispatch.monitor import Monitor, MonitorCallbacks
 from api.dispatch.reconciler import Reconciler
 from api.dispatch.replies import Replies
 from api.dispatch.size_limits import check_input_sizes, check_output_size
 from api.dispatch.splitting import split
 from api.dispatch.submitter import PendingSubmit, SubmitCallbacks, Submitter
+from api.memory_budget import HeldMemory
 from api.settings import GatewaySettings
 from shared.connection import QueueConnections
 from shared.errors import DeadlineExceededError, TooLargeError

@@ -12,8 +12,8 @@ import numpy as np
 import orjson
 
 from api.dialects.vectors import dump_json, npy_header
-from api.dispatch.memory_budget import size_of_reply
 from api.jobs.representation import errors_of, result_url
+from api.memory_budget import size_of_reply
 from shared import job_results
 from shared.errors import JobNotFoundError
 from shared.messages import EMBED, EMBED_ALL, Failure, Values, Vectors

@@ -17,7 +17,7 @@ from shared import api_keys
 from shared.connection import QueueConnections
 from shared.settings import QueueSettings
 from shared.tenants import NO_QUOTA, Quota
-from tests.integration.gateway.gateway_cluster import GatewayCluster, GatewayProcess, error_of
+from tests.integration.gateway.gateway_cluster import GatewayCluster, GatewayProcess, error_of, has_vectors
 from tests.integration.gateway.job_client import JobClient
 from tests.waiting import wait_until
 
@@ -264,3 +264,31 @@ async def test_requests_in_flight_share_the_memory_of_a_gateway(cluster: Gateway
     assert gateway.embed({"text": "a", "timeout_ms": 100}).status_code == 504, "there is room for a small one"
     assert (await first).status_code == 504
     assert gateway.embed(body | {"timeout_ms": 100}).status_code == 504
+
+
+async def status_of(sent: bytes, writer: asyncio.StreamWriter, reader: asyncio.StreamReader) -> int:
+    """Sends a request; returns the status of the answer, 0 if none has come within a second."""
+    writer.write(sent)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(1):
+            return int((await reader.readline()).split()[1])
+    return 0
+
+
+async def test_bodies_of_a_tenant_leave_memory_to_others(isolated_cluster: GatewayCluster, new_key: NewKey) -> None:
+    """A tenant whose unfinished bodies take its share of max_bodies_bytes gets a 429; another's large body is read."""
+    gateway = await start(isolated_cluster, max_bodies_bytes=2**20)
+    greedy, other = await new_key(), await new_key()
+    head = f"POST /embed HTTP/1.1\r\nhost: a\r\nx-api-key: {greedy}\r\ncontent-type: application/json\r\n"
+    unfinished = head.encode() + b"content-length: 200000\r\n\r\n" + b" " * 150_000
+    writers, statuses = [], []
+    try:
+        for _ in range(7):
+            reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
+            writers.append(writer)
+            statuses.append(await status_of(unfinished, writer, reader))
+        assert statuses == [0] * 5 + [429] * 2, "838,860 bytes are four fifths"
+        assert has_vectors(gateway.embed({"texts": ["a" * 50_000] * 2}, x_api_key=other), ["a" * 50_000] * 2)
+    finally:
+        for each in writers:
+            each.close()

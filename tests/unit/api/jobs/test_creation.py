@@ -10,10 +10,10 @@ from typing import Any, cast
 import pytest
 
 from api.dispatch.size_limits import InputLimit
-from api.http.body import BodyBudget, Reservation
 from api.jobs import creation
 from api.jobs.inputs import JobInput
 from api.jobs.ndjson import NdjsonReader
+from api.memory_budget import HeldMemory, MemoryBudget
 from api.settings import GatewaySettings
 
 LIMIT = InputLimit(1_000_000, "max_input_bytes of the gateway")
@@ -32,7 +32,7 @@ class FakeRequest:
 
 async def read_chunks(*pieces: bytes) -> list[tuple[int, list[JobInput]]]:
     """Reads lines; returns the inputs that come at a time, each with how often the event loop has run before."""
-    settings, budget = GatewaySettings(), BodyBudget(2**30)
+    settings, budget = GatewaySettings(), MemoryBudget(2**30)
     state = SimpleNamespace(jobs=settings.jobs, limits=settings.requests, body_budget=budget, parse_lock=asyncio.Lock())
     reader, num_turns = NdjsonReader(1_000_000, 100_000, LIMIT), 0
 
@@ -44,7 +44,7 @@ async def read_chunks(*pieces: bytes) -> list[tuple[int, list[JobInput]]]:
 
     counter = asyncio.create_task(count_turns())
     request = cast("Any", FakeRequest(*pieces))
-    lines = creation._read_lines(request, {}, reader, cast("Any", state), Reservation(budget))
+    lines = creation._read_lines(request, {}, reader, cast("Any", state), HeldMemory(budget))
     chunks = [(num_turns, chunk) async for chunk in lines]
     counter.cancel()
     return chunks
