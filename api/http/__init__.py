@@ -15,6 +15,7 @@
 - root_path: the prefix under which a proxy serves the gateway.
 - protocol: the connection, as a uvicorn protocol.
 - unanswered_requests: the requests of a connection that are not answered.
+- share_holder: the tenant or the address whose share a request takes.
 - streamed_answer: answers that are read from Redis while they are sent.
 - request_id: the id of a request, in its answer and in the logs.
 - unsent_limiter: closes connections whose clients do not read their answers.

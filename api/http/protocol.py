@@ -94,7 +94,7 @@ class GatewayProtocol(HttpToolsProtocol):
         """A client has connected."""
         super().connection_made(transport)
         transport.set_write_buffer_limits(0)  # so that writing is paused while anything is unsent
-        self._transport = CoalescingTransport(transport, self.loop, self.flow, self._unsent)
+        self._transport = CoalescingTransport(transport, self.loop, self.flow, self._unsent, self._unanswered)
         self.transport = self._transport  # type: ignore[assignment]
         self._client.transport = self._transport
         self._place = self._limiter.admit(transport, self.client[0] if self.client else "")

@@ -6,6 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from starlette.types import Scope
     from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 
@@ -20,6 +21,11 @@ class UnansweredRequests:
         self.num_bytes = 0
         self._sizes: deque[int] = deque()
         self._cycles: deque[RequestResponseCycle] = deque()
+
+    @property
+    def running_scope(self) -> Scope | None:
+        """The scope of the request that is being answered; None if there is none."""
+        return self._cycles[0].scope if self._cycles else None  # type: ignore[return-value]  # uvicorn's own type of it
 
     def add_head(self, num_bytes: int) -> None:
         """The head of a further request has arrived."""

@@ -6,38 +6,19 @@ import asyncio
 import contextlib
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import pytest_asyncio
 import redis
 
-from shared import api_keys
-from shared.connection import QueueConnections
-from shared.settings import QueueSettings
-from shared.tenants import NO_QUOTA, Quota
+from shared.tenants import Quota
+from tests.integration.gateway.conftest import NewKey
 from tests.integration.gateway.gateway_cluster import GatewayCluster, GatewayProcess, error_of, has_vectors
 from tests.integration.gateway.job_client import JobClient
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.leaves_anything, pytest.mark.timeout(90)]
-
-NewKey = Callable[..., Coroutine[Any, Any, str]]
-
-
-@pytest_asyncio.fixture
-async def new_key(isolated_cluster: GatewayCluster) -> AsyncIterator[NewKey]:
-    """Creates an API key of a new tenant with a quota."""
-    queue = QueueConnections(QueueSettings(redis_url=isolated_cluster.redis_url), isolated_cluster.queue, "test")
-
-    async def create(quota: Quota = NO_QUOTA) -> str:
-        key, secret = api_keys.new_key(("embed", "jobs"), quota=quota)
-        await api_keys.add(queue.connection("keys"), key)
-        return secret
-
-    yield create
-    await queue.close()
 
 
 async def start(cluster: GatewayCluster, **settings: object) -> GatewayProcess:
