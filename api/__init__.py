@@ -4,6 +4,7 @@
 - dialects: the wire formats of clients.
 - dispatch: the way of a request through the queue.
 - errors: statuses, headers and bodies of errors.
+- fair_lock: a lock that tenants get in turns.
 - handler: handles one request, from its body to its answer.
 - http: connections, bodies, API keys, and errors as responses.
 - jobs: requests that are answered later.

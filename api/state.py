@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from api import metrics
 from api.dialects.report_models import Info, Model
+from api.fair_lock import FairLock
 from api.http.auth import ApiKeyAuthenticator
 from api.memory_budget import MemoryBudget
 from api.queues import Queues, ServedQueue
@@ -50,7 +51,7 @@ class State:
     body_budget: MemoryBudget = field(init=False)
     in_flight_budget: MemoryBudget = field(init=False)
     parse_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    result_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    result_lock: FairLock = field(default_factory=FairLock)
 
     def __post_init__(self) -> None:
         self.limits, self.tenants, self.jobs = self.settings.requests, self.settings.tenants, self.settings.jobs

@@ -42,8 +42,8 @@ class _Share(Generic[T]):
 class UnsentTable(Generic[T]):
     """The connections with unsent bytes, those first whose clients have received nothing for the longest.
 
-    If all together have too many bytes, the client with the most bytes for its weight makes room. So whoever reads as
-    slowly as is allowed, on many connections, closes its own ones, not those of others.
+    If all together have too many bytes, the client with the most bytes for its weight makes room. So a
+    client that reads as slowly as is allowed, on many connections, closes its own ones, not those of others.
 
     All times are those of one monotonic clock, in s.
 

@@ -118,9 +118,9 @@ def test_unsent_bytes_stay_within_their_bounds(steps: list[tuple[str, int, int, 
     steps=st.lists(st.tuples(st.sampled_from(["write", "receive"]), st.integers(0, 9), st.integers(1, 40))),
 )
 def test_a_client_below_its_half_loses_nothing(honest: list[int], steps: list[tuple[str, int, int]]) -> None:
-    """However a greedy client reads on its connections, another one whose bytes are fewer keeps all of its own.
+    """However a greedy client reads on its connections, another one whose bytes are fewer keeps all of them.
 
-    The other one reads nothing at all, and at most 60 of 120 bytes are its own.
+    The other one reads nothing at all, and has at most 60 of 120 bytes.
     """
     table: UnsentTable[str] = UnsentTable(UnsentLimits(60, 120, 1_000.0))
     for number, size in enumerate(honest):
