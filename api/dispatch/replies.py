@@ -203,7 +203,7 @@ class Replies:
         return collected.request_ids
 
     async def collect_large(self, connection: RedisConnection, keys: Keys, request_ids: list[str]) -> int:
-        """Collects replies of any size, as many as fit into the memory for these.
+        """Collects replies of any size, up to MAX_COLLECT_BYTES and the rest of the last one.
 
         Returns the number of requests, from the first on, whose replies are all collected.
         """
