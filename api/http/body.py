@@ -22,6 +22,7 @@ from shared.errors import (
 
 if TYPE_CHECKING:
     from starlette.requests import Request
+    from starlette.types import Message
 
 
 BUDGET_RETRY_S = 1.0
@@ -95,7 +96,7 @@ def _check_media_type(headers: Mapping[str, str], other_types: frozenset[str]) -
 
 
 async def _read_complete(request: Request, limits: BodyLimits) -> tuple[list[bytes], HeldMemory | None]:
-    piece = (await _receive(request))[0]
+    piece = (await _receive(request)).get("body", b"")
     _check_size(len(piece), limits)
     if len(piece) <= SMALL_BYTES:
         return [piece], None
@@ -108,7 +109,8 @@ async def _read(request: Request, limits: BodyLimits, memory: HeldMemory) -> lis
     pieces: list[bytes] = []
     size, more = 0, True
     while more:
-        piece, more = await _receive(request)
+        message = await _receive(request)
+        piece, more = message.get("body", b""), message.get("more_body", False)
         size += len(piece)
         _check_size(size, limits)
         _grow(memory, len(piece))
@@ -121,12 +123,12 @@ def _grow(memory: HeldMemory, by: int) -> None:
         raise BodyUnreadError(too_many_bodies_error())
 
 
-async def _receive(request: Request) -> tuple[bytes, bool]:
-    """Returns the next piece of a body, and whether more follow. Raises ClientDisconnect."""
+async def _receive(request: Request) -> Message:
+    """Returns the next piece of a body. Raises ClientDisconnect."""
     message = await request.receive()
     if message["type"] == "http.disconnect":
         raise ClientDisconnect
-    return message.get("body", b""), message.get("more_body", False)
+    return message
 
 
 def _check_size(size: int, limits: BodyLimits) -> None:
