@@ -26,6 +26,7 @@ from api.http.error_responses import answer_errors
 from api.http.protocol import QUEUE
 from api.http.request_id import request_id_of
 from api.http.request_log import TENANT
+from api.http.share_holder import share_holder_of
 from api.jobs.acceptance import respond_async
 from api.memory_budget import HeldMemory, size_of_inputs
 from api.tenants import ANONYMOUS
@@ -184,7 +185,7 @@ async def _read_request(exchange: Exchange, client: ClientConnection, tenant: Te
     pieces, exchange.body_memory = await read_body(exchange.request, exchange.headers, limits)
     if sum(map(len, pieces)) < LARGE_BODY_BYTES:
         return _parse(exchange, pieces)
-    async with state.parse_lock, yield_as_long():
+    async with state.parse_lock.turn(share_holder_of(exchange.request.scope)), yield_as_long():
         client.check()
         return _parse(exchange, pieces)
 

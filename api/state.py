@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -50,7 +49,7 @@ class State:
     jobs: JobSettings = field(init=False)
     body_budget: MemoryBudget = field(init=False)
     in_flight_budget: MemoryBudget = field(init=False)
-    parse_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    parse_lock: FairLock = field(default_factory=FairLock)
     result_lock: FairLock = field(default_factory=FairLock)
 
     def __post_init__(self) -> None:

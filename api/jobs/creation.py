@@ -22,6 +22,7 @@ from api.dispatch.admission import memory_full_error
 from api.dispatch.size_limits import input_limit
 from api.http.body import LARGE_BODY_BYTES, BodyLimits, BodyUnreadError, read_body, too_many_bodies_error
 from api.http.protocol import QUEUE
+from api.http.share_holder import share_holder_of
 from api.jobs.inputs import JobInput, check_text, check_value
 from api.jobs.ndjson import NdjsonReader
 from api.jobs.schema import NDJSON_TYPES, JobBody, check_no_query, check_no_timeout, parse_job_body, parse_query
@@ -211,7 +212,7 @@ async def _parse_body(
     pieces, memory = await read_body(request, headers, limits)
     size = sum(map(len, pieces))
     try:
-        async with state.parse_lock, yield_as_long():
+        async with state.parse_lock.turn(share_holder_of(request.scope)), yield_as_long():
             return parse_job_body(b"".join(pieces)), size
     finally:
         if memory is not None:
@@ -253,13 +254,13 @@ async def _read_lines(
     waiting: deque[int] = deque(maxlen=state.jobs.inputs_per_entry)  # the upload waits until an entry is full
     async for piece in _read_pieces(request, headers, state):
         for start in range(0, max(1, len(piece)), SLICE_BYTES):
-            inputs = await _parse(reader, piece[start : start + SLICE_BYTES], state)
+            inputs = await _parse(reader, piece[start : start + SLICE_BYTES], request, state)
             waiting.extend([0 if isinstance(each, RequestError) else len(each) for each in inputs])
             if not held.resize(reader.rest_bytes + sum(waiting)):
                 raise too_many_bodies_error()
             yield inputs
             await asyncio.sleep(0)
-    yield await _parse(reader, None, state)
+    yield await _parse(reader, None, request, state)
 
 
 async def _read_pieces(request: Request, headers: Mapping[str, str], state: State) -> AsyncIterator[bytes]:
@@ -299,12 +300,12 @@ async def _read_pieces(request: Request, headers: Mapping[str, str], state: Stat
         yield piece
 
 
-async def _parse(reader: NdjsonReader, piece: bytes | None, state: State) -> list[JobInput]:
+async def _parse(reader: NdjsonReader, piece: bytes | None, request: Request, state: State) -> list[JobInput]:
     """Returns the inputs of the lines that a piece completes; None completes the last line."""
     parse = reader.end if piece is None else partial(reader.feed, piece)
     if reader.rest_bytes < LARGE_BODY_BYTES or (piece is not None and b"\n" not in piece):
         return parse()
-    async with state.parse_lock, yield_as_long():
+    async with state.parse_lock.turn(share_holder_of(request.scope)), yield_as_long():
         return parse()
 
 

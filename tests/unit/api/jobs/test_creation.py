@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 
 from api.dispatch.size_limits import InputLimit
+from api.fair_lock import FairLock
 from api.jobs import creation
 from api.jobs.inputs import JobInput
 from api.jobs.ndjson import NdjsonReader
@@ -33,7 +34,7 @@ class FakeRequest:
 async def read_chunks(*pieces: bytes) -> list[tuple[int, list[JobInput]]]:
     """Reads lines; returns the inputs that come at a time, each with how often the event loop has run before."""
     settings, budget = GatewaySettings(), MemoryBudget(2**30)
-    state = SimpleNamespace(jobs=settings.jobs, limits=settings.requests, body_budget=budget, parse_lock=asyncio.Lock())
+    state = SimpleNamespace(jobs=settings.jobs, limits=settings.requests, body_budget=budget, parse_lock=FairLock())
     reader, num_turns = NdjsonReader(1_000_000, 100_000, LIMIT), 0
 
     async def count_turns() -> None:
