@@ -97,8 +97,9 @@ class ConnectionSettings(QueueSettings):
     max_unsent_bytes: int = Field(
         default=128 * 2**20,
         ge=2**16,
-        description="The same bound for the answers of all connections; above it, those are closed whose clients have "
-        "received nothing for the longest. One connection may always have max_connection_unsent_bytes.",
+        description="The same bound for the answers of all connections; above it, the tenant with the most of these "
+        "bytes for its weight, or without API keys the address, loses the connection that has received nothing for the "
+        "longest. One connection may always have max_connection_unsent_bytes.",
     )
 
     @field_validator("trusted_proxies")

@@ -20,14 +20,15 @@ from api.dialects.job_options import JobOptions, parse_job_options
 from api.dialects.operations import JSON
 from api.dialects.request import PREFER_HEADER, TRUNCATED_HEADER
 from api.dispatch.admission import memory_full_error
-from api.dispatch.memory_budget import HeldMemory, size_of_inputs
 from api.http.body import LARGE_BODY_BYTES, BodyLimits, BodyUnreadError, read_body
 from api.http.client_connection import CLIENT, ClientConnection, client_address
 from api.http.error_responses import answer_errors
 from api.http.protocol import QUEUE
 from api.http.request_id import request_id_of
 from api.http.request_log import TENANT
+from api.http.share_holder import share_holder_of
 from api.jobs.acceptance import respond_async
+from api.memory_budget import HeldMemory, size_of_inputs
 from api.tenants import ANONYMOUS
 from shared.errors import RedbatchError, UnavailableError
 from shared.process.tasks import yield_as_long
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
     from api.dialects.request import InferenceRequest, InferenceResult
     from api.state import State
+    from api.tenants import Tenant
     from shared.api_keys import Scope as KeyScope
 
 ACCEPTED = 202
@@ -58,7 +60,7 @@ class Exchange:
         start: when the request arrived, monotonic (s).
         prefers_async: whether the client prefers a job to an answer (RFC 7240).
         job_options: set while the body is parsed if the client prefers a job to an answer; else None.
-        body_bytes: size of the body, which counts against the budget of bodies.
+        body_memory: what the body holds of the budget of bodies; None: nothing.
     """
 
     request: Request
@@ -70,7 +72,7 @@ class Exchange:
     start: float
     prefers_async: bool
     job_options: JobOptions | None = None
-    body_bytes: int = 0
+    body_memory: HeldMemory | None = None
 
 
 async def serve(scope: Scope, receive: Receive, send: Send, state: State, dialect: BaseDialect) -> None:
@@ -127,7 +129,7 @@ async def _answer(exchange: Exchange) -> Response:
         raise BodyUnreadError(error) from None
     scope["state"][TENANT] = tenant
     try:
-        request = await _read_request(exchange, client)
+        request = await _read_request(exchange, client, tenant)
         if tenant is not ANONYMOUS:
             request = request._replace(tenant=tenant)
         if exchange.job_options is not None:
@@ -135,7 +137,8 @@ async def _answer(exchange: Exchange) -> Response:
             with _hold(state, request):
                 return await respond_async(exchange.request, state, exchange.headers, request, options, request_id)
     finally:  # the inputs of a job are in memory until they are uploaded
-        state.body_budget.release(exchange.body_bytes)
+        if exchange.body_memory is not None:
+            exchange.body_memory.release()
     queue = state.queues.of_model(request.model)
     scope["state"][QUEUE] = queue.name
     if request.model is None:  # while it waits, another model may join, and then no model is the default
@@ -152,7 +155,7 @@ async def _answer(exchange: Exchange) -> Response:
 
 def _hold(state: State, request: InferenceRequest) -> HeldMemory:
     """Reserves the memory of the inputs, until the end of a `with` block. Raises OverloadedError: there is none."""
-    memory = HeldMemory(state.memory_budget, request.tenant)
+    memory = HeldMemory(state.in_flight_budget, request.tenant)
     if not memory.grow(size_of_inputs(request.inputs)):
         raise memory_full_error(random.random())  # noqa: S311 - spreads clients
     return memory
@@ -167,22 +170,22 @@ def _encode(exchange: Exchange, request: InferenceRequest, result: InferenceResu
     return Response(exchange.dialect.encode_result(request, result), 200, headers, JSON)
 
 
-async def _read_request(exchange: Exchange, client: ClientConnection) -> InferenceRequest:
-    """Returns the request in the body; the caller releases `body_bytes`. Raises BodyUnreadError, or RequestError."""
+async def _read_request(exchange: Exchange, client: ClientConnection, tenant: Tenant) -> InferenceRequest:
+    """Returns the request in the body; the caller releases `body_memory`. Raises BodyUnreadError, or RequestError."""
     state = exchange.state
     dialect = exchange.dialect
     limits = BodyLimits(
         dialect.max_bytes(state.limits),
         state.limits.body_timeout_s,
         state.body_budget,
+        tenant,
         dialect.body_setting,
         dialect.binary_types,
     )
-    pieces = await read_body(exchange.request, exchange.headers, limits)
-    exchange.body_bytes = sum(map(len, pieces))
-    if exchange.body_bytes < LARGE_BODY_BYTES:
+    pieces, exchange.body_memory = await read_body(exchange.request, exchange.headers, limits)
+    if sum(map(len, pieces)) < LARGE_BODY_BYTES:
         return _parse(exchange, pieces)
-    async with state.parse_lock, yield_as_long():
+    async with state.parse_lock.turn(share_holder_of(exchange.request.scope)), yield_as_long():
         client.check()
         return _parse(exchange, pieces)
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from api.dispatch.inflight import MAX_VALUES_BYTES
-from api.dispatch.memory_budget import INPUT_COPIES
+from api.dispatch.replies import MAX_COLLECT_BYTES, MAX_COLLECT_KEYS, MAX_SMALL_BYTES
 from api.dispatch.size_limits import BYTES_PER_NUMBER
 from api.dispatch.splitting import MAX_ENTRY_BYTES
 from api.dispatch.vector_cache import MAX_PENDING_BYTES
 from api.jobs.creation import MAX_UPLOADS
 from api.jobs.results import MAX_PAGE_BYTES
 from api.jobs.upload import FLUSH_BYTES
+from api.memory_budget import INPUT_COPIES
 from api.settings import GatewaySettings
+from shared.messages import MAX_OUTPUTS_BYTES
 
 MIB = 2**20
 
@@ -44,6 +46,12 @@ UPLOADS_BYTES = MAX_UPLOADS * (FLUSH_BYTES + MAX_ENTRY_BYTES)
 PORTION_BYTES = 4 * MAX_PAGE_BYTES
 """Of a page: its results as they come from Redis, decoded, and as JSON."""
 
+CALL_BYTES = max(MAX_COLLECT_KEYS * MAX_SMALL_BYTES, MAX_COLLECT_BYTES + 2 * MAX_OUTPUTS_BYTES)
+"""Of the replies that one call collects: many small ones; or large ones, the last of which is being decoded."""
+
+WAITER_BYTES = 2 * MAX_OUTPUTS_BYTES
+"""Of the large reply for which a connection waits at the same time, while it is received."""
+
 FREE_SHARE = 0.25
 """What the allocator keeps, as a share of all: memory is returned to the system in large pieces, which must be free."""
 
@@ -74,9 +82,8 @@ def memory_bounds(settings: GatewaySettings) -> list[MemoryBound]:
         ),
         MemoryBound(
             "bodies that arrive",
-            "`max_bodies_bytes` × 1.25, or the largest body (`max_body_bytes`, `max_v1_body_bytes`, "
-            "`max_predict_body_bytes`)",
-            max(settings.max_bodies_bytes, largest) * 5 // 4,
+            "`max_bodies_bytes`, or the largest body (`max_body_bytes`, `max_v1_body_bytes`, `max_predict_body_bytes`)",
+            max(settings.max_bodies_bytes, largest),
         ),
         MemoryBound(
             "the body that is parsed, one at a time",
@@ -102,6 +109,7 @@ def _of_answers(settings: GatewaySettings) -> list[MemoryBound]:
             "`max_in_flight_bytes`, or one request: the largest body × 8, and 64 MiB of results or its vectors",
             max(settings.max_in_flight_bytes, one_request),
         ),
+        MemoryBound("results that arrive from Redis", "72 MiB in a call, 64 beside it", CALL_BYTES + WAITER_BYTES),
         MemoryBound(
             "the answer that is encoded, one at a time",
             "64 MiB, or `max_inputs` vectors of 4,096 dimensions as JSON",

@@ -12,9 +12,9 @@ import structlog
 from api import metrics
 from api.dialects.request import InferenceRequest, InferenceResult
 from api.dispatch.dispatcher import Dispatcher, ProducerSpans
-from api.dispatch.memory_budget import HeldMemory
 from api.dispatch.vector_cache import create_caching_dispatcher
 from api.jobs.store import JobStore
+from api.memory_budget import HeldMemory
 from api.settings import GatewaySettings
 from shared import producer
 from shared.connection import RedisConnection

@@ -78,8 +78,9 @@ class GatewaySettings(ConnectionSettings):
     max_bodies_bytes: int = Field(
         default=256 * 2**20,
         ge=1,
-        description="Maximum total size of all bodies over 64 KiB that are received at a time; above it: 429. Smaller "
-        "ones that arrive in parts may have a quarter of it in addition.",
+        description="Maximum total size of all bodies that are received at a time, without those up to 64 KiB that "
+        "arrive in one piece; above it: 429. Those over 64 KiB may have seven eighths of it, and those of one tenant "
+        "four fifths.",
     )
     body_timeout_s: float = Field(
         default=30.0, gt=0, le=3600, description="Maximum time for a request's body to arrive."
@@ -88,7 +89,7 @@ class GatewaySettings(ConnectionSettings):
         default=256 * 2**20,
         ge=2**20,
         description="Maximum total size of the inputs and results of the requests that a gateway is answering; above "
-        "it: 429.",
+        "it: 429. It is shared as max_bodies_bytes is.",
     )
     max_input_chars: int = Field(default=122_880, ge=1, description="Maximum length of a text, in characters.")
     max_input_bytes: int = Field(

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from api import metrics
 from api.dialects.report_models import Info, Model
-from api.dispatch.memory_budget import MemoryBudget
+from api.fair_lock import FairLock
 from api.http.auth import ApiKeyAuthenticator
-from api.http.body import BodyBudget
+from api.memory_budget import MemoryBudget
 from api.queues import Queues, ServedQueue
 from api.settings import GatewaySettings
 from api.settings_groups import JobSettings, RequestLimits, TenantSettings
@@ -33,8 +32,8 @@ class State:
         draining: whether the gateway is shutting down.
         uploads: number of jobs whose lines are being received, by tenant.
         admin_port: where the metrics of this gateway are; 0 before it listens there.
-        body_budget: bounds the bytes of large bodies.
-        memory_budget: bounds the bytes of inputs and results of the requests in flight.
+        body_budget: bounds the bytes of bodies that are received.
+        in_flight_budget: bounds the bytes of inputs and results of the requests in flight.
         parse_lock: held while a large body is parsed.
         result_lock: held while a portion of a job's results is read from Redis and encoded.
     """
@@ -48,16 +47,16 @@ class State:
     limits: RequestLimits = field(init=False)
     tenants: TenantSettings = field(init=False)
     jobs: JobSettings = field(init=False)
-    body_budget: BodyBudget = field(init=False)
-    memory_budget: MemoryBudget = field(init=False)
-    parse_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    result_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    body_budget: MemoryBudget = field(init=False)
+    in_flight_budget: MemoryBudget = field(init=False)
+    parse_lock: FairLock = field(default_factory=FairLock)
+    result_lock: FairLock = field(default_factory=FairLock)
 
     def __post_init__(self) -> None:
         self.limits, self.tenants, self.jobs = self.settings.requests, self.settings.tenants, self.settings.jobs
-        self.body_budget = BodyBudget(self.settings.max_bodies_bytes)
-        self.memory_budget = MemoryBudget(self.settings.max_in_flight_bytes)
-        metrics.IN_FLIGHT_BYTES.set_function(lambda: self.memory_budget.num_bytes)
+        self.body_budget = MemoryBudget(self.settings.max_bodies_bytes)
+        self.in_flight_budget = MemoryBudget(self.settings.max_in_flight_bytes)
+        metrics.IN_FLIGHT_BYTES.set_function(lambda: self.in_flight_budget.num_bytes)
 
     async def authenticate(self, headers: Mapping[str, str], address: str, scope: Scope) -> Tenant:
         """Returns the tenant of a request, from its API key, or from X-Tenant if this gateway requires no key.

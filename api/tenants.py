@@ -42,6 +42,13 @@ ANONYMOUS = Tenant()
 """The tenant of requests without a name, while there is no default limit."""
 
 
+class ShareHolder(NamedTuple):
+    """Who shares what a gateway has only once: a tenant, or a client's address; names of the two never clash."""
+
+    name: str
+    weight: float = 1.0
+
+
 def tenant_from_header(headers: Mapping[str, str], defaults: TenantSettings) -> Tenant:
     """Returns the tenant that X-Tenant names. Raises InvalidRequestError: the name is not valid."""
     name = headers.get(TENANT_HEADER)

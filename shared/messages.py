@@ -17,6 +17,9 @@ from shared.activity import NO_ACTIVITY, Activity
 VERSION = 1
 """Version of the entry and reply format. A worker hands back entries of a version that it does not know."""
 
+MAX_OUTPUTS_BYTES = 32 * 2**20
+"""Maximum size of an entry's outputs. A reply has to pass through Redis, and a longer one would never be read."""
+
 MAX_TOKENS = 2**52
 """No bound in tokens."""
 

@@ -262,6 +262,19 @@ async def collect(
     return CollectResult(popped, [each for element in rung for each in parse_bell_element(element)])
 
 
+async def collect_within(
+    connection: RedisConnection, keys: Keys, request_ids: Sequence[str], max_bytes: int
+) -> tuple[int, list[bytes]]:
+    """Pops replies, up to the one with which they take `max_bytes`.
+
+    Returns the number of requests, from the first on, of which all replies were popped that were ready; and the
+    replies. There is at least one reply, unless none is ready.
+    """
+    names = [keys.reply(each) for each in request_ids]
+    num_complete, *replies = await connection.run(scripts.COLLECT, names, [max_bytes])
+    return num_complete, replies
+
+
 def parse_bell_element(element: bytes) -> list[str]:
     """Returns the ids of the requests that an element of a bell announces."""
     return element.decode("ascii", "replace").split(" ")

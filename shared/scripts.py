@@ -27,6 +27,7 @@ class Script:
 SUBMIT = Script.load("submit", "backlog", "add_entry", "tenant_limits")
 CANCEL = Script.load("cancel", "backlog")
 CHARGE = Script.load("charge", "tenant_limits")
+COLLECT = Script.load("collect")
 RECONCILE = Script.load("reconcile")
 QUEUE_STATS = Script.load("queue_stats", reads=True)
 

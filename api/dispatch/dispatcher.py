@@ -22,14 +22,14 @@ from api.dispatch.admission import (
     model_failing_error,
     redis_unreachable_error,
 )
-from api.dispatch.inflight import InFlight
-from api.dispatch.memory_budget import HeldMemory
+from api.dispatch.inflight import MAX_VALUES_BYTES, InFlight
 from api.dispatch.monitor import Monitor, MonitorCallbacks
 from api.dispatch.reconciler import Reconciler
 from api.dispatch.replies import Replies
 from api.dispatch.size_limits import check_input_sizes, check_output_size
 from api.dispatch.splitting import merge_failures, split
 from api.dispatch.submitter import PendingSubmit, SubmitCallbacks, Submitter
+from api.memory_budget import HeldMemory
 from api.settings import GatewaySettings
 from shared.connection import QueueConnections
 from shared.errors import DeadlineExceededError, TooLargeError
@@ -111,9 +111,7 @@ class Dispatcher:
             lambda broken, requests: self._reconciler.reconcile_after_break(broken, requests),  # noqa: PLW0108 - set below
         )
         connection = self.queue.connection("settle", identified=True)
-        self._reconciler = Reconciler(
-            connection, keys, self._submitter, self._replies.deliver, self._replies.collect_lock
-        )
+        self._reconciler = Reconciler(connection, keys, self._submitter, self._replies)
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -160,11 +158,11 @@ class Dispatcher:
         if not new_entries:
             return InferenceResult(failures)
         self._check_fits(new_entries, lane)
-        self._reserve_vectors(request, memory)
+        max_result_bytes = self._reserve_vectors(request, memory)
         request_id, deadline = request_id or secrets.token_hex(16), loop.time() + timeout_s
         in_flight = InFlight(request_id, new_entries, deadline, request, memory, self._unify_revision)
         self._requests[request_id] = in_flight
-        self._replies.reserve(in_flight)
+        self._replies.reserve(in_flight, max_result_bytes)
         if self.spans is not None:
             self.spans.begin(in_flight)
         self._submitter.add(PendingSubmit(in_flight, tuple(new_entries)))
@@ -183,11 +181,17 @@ class Dispatcher:
         if refusal is not None:
             raise refusal
 
-    def _reserve_vectors(self, request: InferenceRequest, memory: HeldMemory | None) -> None:
-        """Reserves what the answer will take: refused later, it would be computed in vain. Raises OverloadedError."""
-        size = len(request.inputs) * self.monitor.vector_bytes if request.op == EMBED else 0
+    def _reserve_vectors(self, request: InferenceRequest, memory: HeldMemory | None) -> int:
+        """Reserves what the vectors will take: refused later, they would be computed in vain.
+
+        Returns the maximum size of the results. Raises OverloadedError.
+        """
+        if request.op != EMBED:
+            return MAX_VALUES_BYTES
+        size = len(request.inputs) * self.monitor.vector_bytes
         if memory is not None and not memory.grow(size):
             raise memory_full_error(random.random())  # noqa: S311 - spreads clients
+        return size
 
     def _check_fits(self, new_entries: Sequence[NewEntry], lane: int) -> None:
         """Raises TooLargeError if even an empty queue would reject the request, so that a retry would never help."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 
 from api.dialects.request import InferenceRequest
 from api.dispatch.admission import memory_full_error
-from api.dispatch.memory_budget import HeldMemory, size_of_reply, unbounded
+from api.memory_budget import HeldMemory, size_of_reply, unbounded
 from shared.errors import InternalError, RedbatchError, TooLargeError, error_from_code
 from shared.messages import EMBED, EMBED_ALL, Failure, NewEntry, Ref, Reply, Values, Vectors
 

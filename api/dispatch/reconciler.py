@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
@@ -10,6 +9,7 @@ import structlog
 
 from api import metrics
 from api.dispatch.inflight import InFlight
+from api.dispatch.replies import Replies
 from api.dispatch.submitter import PendingSubmit, Submitter
 from shared import producer
 from shared.connection import RedisConnection
@@ -32,8 +32,8 @@ class Reconciler:
         connection: used only by the reconciler.
         keys: Redis keys of the queue.
         submitter: adds lost entries again.
-        deliver: called with each reply that was found.
-        collect_lock: held while replies are on their way from Redis, so that none of them is considered lost.
+        replies: delivers replies; a lock that it holds while they are on their way from Redis is held here, too, so
+            that none of them is considered lost.
     """
 
     def __init__(
@@ -41,14 +41,12 @@ class Reconciler:
         connection: RedisConnection,
         keys: Keys,
         submitter: Submitter,
-        deliver: Callable[[bytes], None],
-        collect_lock: asyncio.Lock,
+        replies: Replies,
     ) -> None:
         self._connection = connection
         self._keys = keys
         self._submitter = submitter
-        self._deliver = deliver
-        self._collect_lock = collect_lock
+        self._replies = replies
 
     async def reconcile_after_break(
         self, broken: Iterable[RedisConnection], requests: Callable[[], Iterable[InFlight]]
@@ -84,10 +82,14 @@ class Reconciler:
         unanswered = list(requests)
         metrics.RECONCILIATIONS.labels(cause).inc()
         for start in range(0, len(unanswered), CHUNK_REQUESTS):
-            async with self._collect_lock:
+            async with self._replies.collect_lock:
                 await self._reconcile_chunk(unanswered[start : start + CHUNK_REQUESTS])
 
     async def _reconcile_chunk(self, requests: list[InFlight]) -> None:
+        """Collects replies with their bound in bytes before: the reconcile call itself has none, and finds the rest."""
+        request_ids = [request.request_id for request in requests if not request.done]
+        while request_ids:
+            request_ids = request_ids[await self._replies.collect_large(self._connection, self._keys, request_ids) :]
         outstanding = [(request, refs) for request in requests if not request.done and (refs := request.outstanding())]
         if not outstanding:
             return
@@ -96,7 +98,7 @@ class Reconciler:
         lost = 0
         for (request, refs), result in zip(outstanding, results, strict=True):
             for data in result.replies:
-                self._deliver(data)
+                self._replies.deliver(data)
             if request.done:
                 continue
             absent = [pair for pair, is_present in zip(refs.items(), result.present, strict=True) if not is_present]

@@ -31,6 +31,12 @@ MAX_COLLECT_RINGS = 4
 Not more: if the connection breaks, the replies of the call are lost, and their requests run again. Not fewer: clients
 that are answered together send their next requests together, and the next batches consist of these."""
 
+MAX_SMALL_BYTES = 128 * 2**10
+"""Maximum size of the results of a request whose replies need no bound in bytes, as a call has at most 384 of them."""
+
+MAX_COLLECT_BYTES = 8 * 2**20
+"""Other replies are collected in calls that end with the reply by which they exceed this, as one may have 32 MiB."""
+
 LINGER_S = 0.05
 """How long a waiter listens after the request's deadline, so that a reply at the deadline is not left to its TTL."""
 
@@ -66,19 +72,33 @@ class Replies:
         self._requests = requests
         self._reconcile = reconcile
         self._reserved: dict[str, RedisConnection] = {}
+        self._large: set[str] = set()
+        """Requests whose results may take more than MAX_SMALL_BYTES."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._deferred: list[InFlight] = []
         self._deferred_added = asyncio.Event()
         self.collect_lock = asyncio.Lock()
 
-    def reserve(self, request: InFlight) -> None:
-        """Reserves a waiter for a request if one is free; otherwise its replies are announced on the bell."""
+    def reserve(self, request: InFlight, max_bytes: int) -> None:
+        """Reserves a waiter for a request if one is free; otherwise its replies are announced on the bell.
+
+        Args:
+            request: the request.
+            max_bytes: of its results. Of large ones, only one request at a time has a waiter, as each takes memory.
+        """
+        if max_bytes > MAX_SMALL_BYTES:
+            is_only = not self._large
+            self._large.add(request.request_id)
+            if not is_only:
+                return
         if self._free_waiters:
             request.uses_bell = False
             self._reserved[request.request_id] = self._free_waiters.pop()
 
     def release(self, request: InFlight) -> None:
         """Frees the reserved waiter of a request that has ended, unless the waiter is already listening."""
+        if self._large:
+            self._large.discard(request.request_id)
         connection = self._reserved.pop(request.request_id, None)
         if connection is not None:
             self._free_waiters.append(connection)
@@ -163,16 +183,42 @@ class Replies:
 
     async def _collect(self, request_ids: list[str], keys: Keys, bell: Bell) -> None:
         """Collects the announced replies, and those announced meanwhile: under load, more replies share one call."""
-        waiting_ids = self._waiting_ids(request_ids)
-        while waiting_ids:
-            part, waiting_ids = waiting_ids[:MAX_COLLECT_KEYS], waiting_ids[MAX_COLLECT_KEYS:]
+        small, large = self._waiting_ids(request_ids)
+        while small or large:
+            part, small = small[:MAX_COLLECT_KEYS], small[MAX_COLLECT_KEYS:]
             async with self.collect_lock:
-                collected = await producer.collect(self._control, keys, part, None if waiting_ids else bell)
-                for replies in collected.replies:
-                    for data in replies:
-                        self.deliver(data)
-            waiting_ids += self._waiting_ids(collected.request_ids)
+                announced_ids = await self._collect_small(keys, part, None if small else bell)
+                if large:
+                    large = large[await self.collect_large(self._control, keys, large[:MAX_COLLECT_KEYS]) :]
+            more_small, more_large = self._waiting_ids(announced_ids)
+            small += more_small
+            large += more_large
 
-    def _waiting_ids(self, request_ids: list[str]) -> list[str]:
-        """Returns the ids of requests that still wait, once each: a request is announced once per entry."""
-        return [each for each in dict.fromkeys(request_ids) if each in self._requests]
+    async def _collect_small(self, keys: Keys, request_ids: list[str], bell: Bell | None) -> list[str]:
+        """Collects all replies to requests; returns the further requests that the bell announces."""
+        collected = await producer.collect(self._control, keys, request_ids, bell)
+        for replies in collected.replies:
+            for data in replies:
+                self.deliver(data)
+        return collected.request_ids
+
+    async def collect_large(self, connection: RedisConnection, keys: Keys, request_ids: list[str]) -> int:
+        """Collects replies of any size, up to MAX_COLLECT_BYTES and the rest of the last one.
+
+        Returns the number of requests, from the first on, whose replies are all collected.
+        """
+        num_complete, replies = await producer.collect_within(connection, keys, request_ids, MAX_COLLECT_BYTES)
+        for data in replies:
+            self.deliver(data)
+        return num_complete
+
+    def _waiting_ids(self, request_ids: list[str]) -> tuple[list[str], list[str]]:
+        """Returns the ids of requests that still wait, once each: a request is announced once per entry.
+
+        The second list has those whose results may be large.
+        """
+        waiting_ids = [each for each in dict.fromkeys(request_ids) if each in self._requests]
+        if not self._large:
+            return waiting_ids, []
+        small = [each for each in waiting_ids if each not in self._large]
+        return small, [each for each in waiting_ids if each in self._large]

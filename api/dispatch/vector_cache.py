@@ -19,7 +19,7 @@ from api.dialects.request import InferenceRequest, InferenceResult
 from api.dispatch.admission import memory_full_error
 from api.dispatch.cache_quota import CacheQuota
 from api.dispatch.dispatcher import Dispatcher
-from api.dispatch.memory_budget import HeldMemory
+from api.memory_budget import HeldMemory
 from api.settings_groups import CacheSettings
 from shared import cache
 from shared.cache import CacheBound, CachedVector, cache_key

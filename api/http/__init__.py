@@ -17,6 +17,7 @@
 - refusing_protocol: refuses what is no such request, or has no room.
 - protocol: the connection, with its requests and answers.
 - unanswered_requests: the requests of a connection that are not answered.
+- share_holder: the tenant or the address whose share a request takes.
 - streamed_answer: answers that are read from Redis while they are sent.
 - request_id: the id of a request, in its answer and in the logs.
 - upgrade: requests for other protocols, served in this one.

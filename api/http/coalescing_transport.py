@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from uvicorn.protocols.http.flow_control import FlowControl
 
+    from api.http.unanswered_requests import UnansweredRequests
     from api.http.unsent_limiter import UnsentLimiter
 
 
@@ -22,14 +23,20 @@ class CoalescingTransport:
         loop: the event loop.
         flow: whether writing is paused.
         unsent: gets the number of bytes of each write of which not all are sent at once.
+        requests: of the connection, one of which is being answered.
     """
 
     def __init__(
-        self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, flow: FlowControl, unsent: UnsentLimiter
+        self,
+        transport: asyncio.Transport,
+        loop: asyncio.AbstractEventLoop,
+        flow: FlowControl,
+        unsent: UnsentLimiter,
+        requests: UnansweredRequests,
     ) -> None:
         self._transport = transport
         self._loop = loop
-        self._flow, self._unsent = flow, unsent
+        self._flow, self._unsent, self._requests = flow, unsent, requests
         self._pending: list[bytes] = []
         self._drops_writes = False
 
@@ -49,7 +56,7 @@ class CoalescingTransport:
             if not self._drops_writes:
                 self._transport.writelines(pending)
                 if self._flow.write_paused:
-                    self._unsent.add(self._transport, sum(map(len, pending)))
+                    self._unsent.add(self._transport, self._requests.running_scope, sum(map(len, pending)))
 
     async def drain(self) -> None:
         """Writes all pending data, and waits until it is sent or the connection is lost."""

@@ -63,7 +63,7 @@ class GatewayProtocol(RefusingProtocol):
         """A client has connected."""
         super().connection_made(transport)
         transport.set_write_buffer_limits(0)  # so that writing is paused while anything is unsent
-        self._transport = CoalescingTransport(transport, self.loop, self.flow, self._unsent)
+        self._transport = CoalescingTransport(transport, self.loop, self.flow, self._unsent, self._unanswered)
         self.transport = self._transport  # type: ignore[assignment]
         self._client.transport = self._transport
         self._place = self._limiter.admit(transport, self.address, self.free_head)

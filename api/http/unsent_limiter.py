@@ -8,11 +8,17 @@ import socket
 import struct
 import sys
 import termios
+from typing import TYPE_CHECKING
 
 from api import metrics
 from api.http.connection_limiter import abort_connection
+from api.http.share_holder import holder_of_address, share_holder_of
 from api.http.unsent_table import UnsentTable
 from api.settings_groups import UnsentLimits
+from api.tenants import ShareHolder
+
+if TYPE_CHECKING:
+    from starlette.types import Scope
 
 SEND_TIMEOUT, UNSENT_BYTES = "send_timeout", "unsent_bytes"
 """Why a connection was closed: its client received nothing for too long; it, or all, had too many unsent bytes."""
@@ -42,13 +48,17 @@ class UnsentLimiter:
         self._timer: asyncio.TimerHandle | None = None
         self._looked_at_s = 0.0
 
-    def add(self, transport: asyncio.Transport, num_bytes: int) -> None:
-        """Bytes were written to a connection, of which not all are sent. It or others may be closed for that."""
+    def add(self, transport: asyncio.Transport, scope: Scope | None, num_bytes: int) -> None:
+        """Bytes were written to a connection, of which not all are sent. It or others may be closed for that.
+
+        `scope` is that of the request that they answer; None if they answer none.
+        """
         loop = asyncio.get_running_loop()
         now_s = loop.time()
         if not self._table.has_room(num_bytes) and now_s - self._looked_at_s >= MIN_LOOK_INTERVAL_S:
             self._look(now_s)
-        if not self._table.add(transport, num_bytes, _num_left(transport), now_s):
+        holder = _holder_of_peer(transport) if scope is None else share_holder_of(scope)
+        if not self._table.add(transport, holder, num_bytes, _num_left(transport), now_s):
             _reset(transport, UNSENT_BYTES)
         for each in self._table.take_excess():
             _reset(each, UNSENT_BYTES)
@@ -76,6 +86,11 @@ class UnsentLimiter:
             _reset(each, SEND_TIMEOUT)
         metrics.UNSENT_BYTES.set(self._table.num_bytes)
         self._set_timer(loop)
+
+
+def _holder_of_peer(transport: asyncio.Transport) -> ShareHolder:
+    peer = transport.get_extra_info("peername")
+    return holder_of_address(peer[0] if peer else "")
 
 
 def _num_left(transport: asyncio.Transport) -> int:

@@ -21,14 +21,15 @@ from api.dialects.parsing import too_many_inputs_error
 from api.dialects.request import MODEL_HEADER, PRIORITY_HEADER
 from api.dialects.text_options import TextOptions, function_option_error
 from api.dispatch.admission import memory_full_error
-from api.dispatch.memory_budget import INPUT_COPIES, HeldMemory, size_of_inputs
 from api.dispatch.size_limits import input_limit
-from api.http.body import LARGE_BODY_BYTES, BodyLimits, BodyUnreadError, Reservation, read_body
+from api.http.body import LARGE_BODY_BYTES, BodyLimits, BodyUnreadError, read_body, too_many_bodies_error
 from api.http.protocol import QUEUE
+from api.http.share_holder import share_holder_of
 from api.jobs.inputs import JobInput, check_text, check_value
 from api.jobs.ndjson import NdjsonReader
 from api.jobs.schema import NDJSON_TYPES, JobBody, check_no_query, check_no_timeout, parse_job_body, parse_query
 from api.jobs.upload import UNKNOWN_DIM, JobRequest, JobUpload
+from api.memory_budget import INPUT_COPIES, HeldMemory, size_of_inputs
 from api.tenants import find_refusal
 from shared.errors import (
     BodyTimeoutError,
@@ -89,9 +90,9 @@ async def create_job(request: Request, state: State, tenant: Tenant) -> tuple[Se
         raise BodyUnreadError(error) from None
     if is_lines:
         return await _create_from_lines(request, state, headers, tenant, idempotency_key)
-    body, size = await _parse_body(request, state, headers)
+    body, size = await _parse_body(request, state, headers, tenant)
     values = body.values()
-    with HeldMemory(state.memory_budget, tenant) as memory:
+    with HeldMemory(state.in_flight_budget, tenant) as memory:
         if not memory.grow(max(size_of_inputs(values), INPUT_COPIES * size)):
             raise memory_full_error(random.random())  # noqa: S311 - spreads clients
         return await _create_from_body(request, state, headers, tenant, idempotency_key, body)
@@ -134,7 +135,7 @@ async def _create_from_lines(
     request: Request, state: State, headers: Mapping[str, str], tenant: Tenant, idempotency_key: str
 ) -> tuple[ServedQueue, str]:
     state.uploads[tenant.name] += 1
-    held = Reservation(state.body_budget)
+    held = HeldMemory(state.body_budget, tenant)
     try:
         lane, fields = parse_lane(headers.get(PRIORITY_HEADER), BULK), parse_query(request.query_params)
         queue = find_queue(request, state, headers.get(MODEL_HEADER))
@@ -151,7 +152,7 @@ async def _create_from_lines(
         state.uploads[tenant.name] -= 1
         if not state.uploads[tenant.name]:
             del state.uploads[tenant.name]
-        held.resize(0)
+        held.release()
 
 
 def _check_slots(state: State, tenant: Tenant, *, is_limited: bool) -> None:
@@ -208,22 +209,26 @@ def find_queue(request: Request, state: State, model: str | None) -> ServedQueue
     return queue
 
 
-async def _parse_body(request: Request, state: State, headers: Mapping[str, str]) -> tuple[JobBody, int]:
+async def _parse_body(
+    request: Request, state: State, headers: Mapping[str, str], tenant: Tenant
+) -> tuple[JobBody, int]:
     """Returns a body, and its size in bytes."""
     limits = BodyLimits(
         state.limits.max_v1_body_bytes,
         state.limits.body_timeout_s,
         state.body_budget,
+        tenant,
         "max_v1_body_bytes",
         frozenset(NDJSON_TYPES[:1]),
     )
-    pieces = await read_body(request, headers, limits)
+    pieces, memory = await read_body(request, headers, limits)
     size = sum(map(len, pieces))
     try:
-        async with state.parse_lock, yield_as_long():
+        async with state.parse_lock.turn(share_holder_of(request.scope)), yield_as_long():
             return parse_job_body(b"".join(pieces)), size
     finally:
-        state.body_budget.release(size)
+        if memory is not None:
+            memory.release()
 
 
 async def _in_chunks(values: list[Any], check: Callable[[Any], JobInput]) -> AsyncIterator[list[JobInput]]:
@@ -255,18 +260,19 @@ async def _with_op(
 
 
 async def _read_lines(
-    request: Request, headers: Mapping[str, str], reader: NdjsonReader, state: State, held: Reservation
+    request: Request, headers: Mapping[str, str], reader: NdjsonReader, state: State, held: HeldMemory
 ) -> AsyncIterator[list[JobInput]]:
     """Yields the inputs of a body of lines as they arrive; reserves the memory of those that are not uploaded yet."""
     waiting: deque[int] = deque(maxlen=state.jobs.inputs_per_entry)  # the upload waits until an entry is full
     async for piece in _read_pieces(request, headers, state):
         for start in range(0, max(1, len(piece)), SLICE_BYTES):
-            inputs = await _parse(reader, piece[start : start + SLICE_BYTES], state)
+            inputs = await _parse(reader, piece[start : start + SLICE_BYTES], request, state)
             waiting.extend([0 if isinstance(each, RequestError) else sys.getsizeof(each) for each in inputs])
-            held.resize(reader.rest_bytes + sum(waiting))
+            if not held.resize(reader.rest_bytes + sum(waiting)):
+                raise too_many_bodies_error()
             yield inputs
             await asyncio.sleep(0)
-    yield await _parse(reader, None, state)
+    yield await _parse(reader, None, request, state)
 
 
 async def _read_pieces(request: Request, headers: Mapping[str, str], state: State) -> AsyncIterator[bytes]:
@@ -306,12 +312,12 @@ async def _read_pieces(request: Request, headers: Mapping[str, str], state: Stat
         yield piece
 
 
-async def _parse(reader: NdjsonReader, piece: bytes | None, state: State) -> list[JobInput]:
+async def _parse(reader: NdjsonReader, piece: bytes | None, request: Request, state: State) -> list[JobInput]:
     """Returns the inputs of the lines that a piece completes; None completes the last line."""
     parse = reader.end if piece is None else partial(reader.feed, piece)
     if reader.rest_bytes < LARGE_BODY_BYTES or (piece is not None and b"\n" not in piece):
         return parse()
-    async with state.parse_lock, yield_as_long():
+    async with state.parse_lock.turn(share_holder_of(request.scope)), yield_as_long():
         return parse()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -12,8 +11,8 @@ import numpy as np
 import orjson
 
 from api.dialects.vectors import dump_json, npy_header
-from api.dispatch.memory_budget import size_of_reply
 from api.jobs.representation import errors_of, result_url
+from api.memory_budget import size_of_reply
 from shared import job_results
 from shared.errors import JobNotFoundError
 from shared.messages import EMBED, EMBED_ALL, Failure, Values, Vectors
@@ -21,8 +20,10 @@ from shared.messages import EMBED, EMBED_ALL, Failure, Values, Vectors
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from api.fair_lock import FairLock
     from api.http.client_connection import ClientConnection
     from api.jobs.store import JobStore
+    from api.tenants import ShareHolder
     from shared.jobs import Job
     from shared.messages import Reply, Result
 
@@ -102,14 +103,15 @@ def _rows_of(result: Result) -> Sequence[Row]:
 class JobResults:
     """Reads the results of a job from Redis, one portion at a time in the whole gateway: each may take 64 MiB.
 
-    `lock` is held while a portion is read and encoded, by a request whose `client` is there: all methods raise
-    ClientDisconnect when it has left.
+    `lock` is held while a portion is read and encoded, in the turn of `holder`, for a request whose `client` is there:
+    all methods raise ClientDisconnect when it has left.
     """
 
     job_store: JobStore
     job: Job
     client: ClientConnection
-    lock: asyncio.Lock
+    lock: FairLock
+    holder: ShareHolder
 
     async def json_page(self, public_id: str, offset: int, limit: int) -> bytes:
         """Returns a page of results as JSON, with null for failed inputs, whose errors are in `errors`.
@@ -174,7 +176,7 @@ class JobResults:
 
     @asynccontextmanager
     async def _portion(self) -> AsyncIterator[None]:
-        async with self.lock:
+        async with self.lock.turn(self.holder):
             self.client.check()  # it may have left while others held the lock
             yield
 

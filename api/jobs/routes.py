@@ -22,6 +22,7 @@ from api.http.error_responses import answer_errors
 from api.http.protocol import QUEUE
 from api.http.request_id import request_id_of
 from api.http.request_log import TENANT
+from api.http.share_holder import share_holder_of
 from api.http.streamed_answer import streamed_answer
 from api.jobs import creation, results
 from api.jobs.acceptance import accepted_response
@@ -128,7 +129,8 @@ async def result(request: Request) -> Response:
             f"This job is {job.status}: try again when it has ended.", retry_after_s=UNFINISHED_RETRY_S
         )
     state: State = request.app.state.redbatch
-    read = results.JobResults(job_store, job, request.scope["state"][CLIENT], state.result_lock)
+    client: ClientConnection = request.scope["state"][CLIENT]
+    read = results.JobResults(job_store, job, client, state.result_lock, share_holder_of(request.scope))
     offset = min(job.n, _query_number(request, "offset", 0))
     if results.NPY in request.headers.get("accept", ""):
         if job.op != EMBED:

@@ -10,15 +10,12 @@ from gpuworker.engine.work import BatchResult, EntryTask
 from gpuworker.ipc import framing
 from gpuworker.ipc.messages import BatchCompleted, EntryFailure, EntryResult
 from shared.errors import InputFailedError
-from shared.messages import EMBED_ALL, PREDICT
+from shared.messages import EMBED_ALL, MAX_OUTPUTS_BYTES, PREDICT
 
 if TYPE_CHECKING:
     from gpuworker.backends.base import Vector
 
-MAX_VALUES_BYTES = 32 * 2**20
-"""Maximum size of an entry's outputs. A reply has to pass through Redis, and a longer one would never be read."""
-
-OUTPUTS_TOO_LONG = f"The outputs for some of these inputs take {{}} MiB, over the limit of {MAX_VALUES_BYTES >> 20}."
+OUTPUTS_TOO_LONG = f"The outputs for some of these inputs take {{}} MiB, over the limit of {MAX_OUTPUTS_BYTES >> 20}."
 
 MAX_PAYLOAD_BYTES = 64 * 2**20
 """A longer result is split into several frames: both processes hold one frame in memory."""
@@ -35,7 +32,7 @@ def encode_result(result: BatchResult) -> Iterator[bytes]:
     batch = next(_BATCH_NUMBERS)  # frames of other batches may come between those of this one
     for task in result.completed:
         entry_result, output = _encode_entry(task)
-        if task.op == PREDICT and len(output) > MAX_VALUES_BYTES:
+        if task.op == PREDICT and len(output) > MAX_OUTPUTS_BYTES:
             message = OUTPUTS_TOO_LONG.format(len(output) >> 20)
             failures.append(EntryFailure(task.key, InputFailedError.code, message))
             continue

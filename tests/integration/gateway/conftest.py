@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from typing import Any
 
 import httpx
 import pytest
 import pytest_asyncio
 
-from shared import consumer
+from shared import api_keys, consumer
 from shared.connection import QueueConnections
 from shared.messages import Heartbeat
+from shared.settings import QueueSettings
+from shared.tenants import NO_QUOTA, Quota
 from tests import plain_http
 from tests.integration.gateway.gateway_cluster import GatewayCluster, GatewayProcess
 from tests.processes import Processes
@@ -20,6 +23,7 @@ from tests.servers import Server
 from tests.waiting import wait_until
 
 READY_S = 20.0
+NewKey = Callable[..., Coroutine[Any, Any, str]]
 
 
 @pytest.fixture(scope="module")
@@ -81,3 +85,17 @@ async def isolated_cluster(
     """A cluster around a queue in `own_redis`, without processes."""
     async with Processes(tmp_path_factory.mktemp("isolated")) as processes:
         yield GatewayCluster(processes, own_redis.url, queue_name)
+
+
+@pytest_asyncio.fixture
+async def new_key(isolated_cluster: GatewayCluster) -> AsyncIterator[NewKey]:
+    """Creates an API key of a new tenant with a quota."""
+    queue = QueueConnections(QueueSettings(redis_url=isolated_cluster.redis_url), isolated_cluster.queue, "test")
+
+    async def create(quota: Quota = NO_QUOTA) -> str:
+        key, secret = api_keys.new_key(("embed", "jobs"), quota=quota)
+        await api_keys.add(queue.connection("keys"), key)
+        return secret
+
+    yield create
+    await queue.close()

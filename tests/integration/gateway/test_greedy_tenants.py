@@ -6,39 +6,20 @@ import asyncio
 import contextlib
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
-import pytest_asyncio
 import redis
 
-from shared import api_keys
-from shared.connection import QueueConnections
-from shared.settings import QueueSettings
-from shared.tenants import NO_QUOTA, Quota
-from tests.integration.gateway.gateway_cluster import GatewayCluster, GatewayProcess, error_of
+from shared.tenants import Quota
+from tests.integration.gateway.conftest import NewKey
+from tests.integration.gateway.gateway_cluster import GatewayCluster, GatewayProcess, error_of, has_vectors
 from tests.integration.gateway.job_client import JobClient
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.leaves_anything, pytest.mark.timeout(90)]
-
-NewKey = Callable[..., Coroutine[Any, Any, str]]
-
-
-@pytest_asyncio.fixture
-async def new_key(isolated_cluster: GatewayCluster) -> AsyncIterator[NewKey]:
-    """Creates an API key of a new tenant with a quota."""
-    queue = QueueConnections(QueueSettings(redis_url=isolated_cluster.redis_url), isolated_cluster.queue, "test")
-
-    async def create(quota: Quota = NO_QUOTA) -> str:
-        key, secret = api_keys.new_key(("embed", "jobs"), quota=quota)
-        await api_keys.add(queue.connection("keys"), key)
-        return secret
-
-    yield create
-    await queue.close()
 
 
 async def start(cluster: GatewayCluster, **settings: object) -> GatewayProcess:
@@ -335,3 +316,31 @@ async def test_requests_in_flight_share_the_memory_of_a_gateway(cluster: Gateway
     assert gateway.embed({"text": "a", "timeout_ms": 100}).status_code == 504, "there is room for a small one"
     assert (await first).status_code == 504
     assert gateway.embed(body | {"timeout_ms": 100}).status_code == 504
+
+
+async def status_of(sent: bytes, writer: asyncio.StreamWriter, reader: asyncio.StreamReader) -> int:
+    """Sends a request; returns the status of the answer, 0 if none has come within a second."""
+    writer.write(sent)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(1):
+            return int((await reader.readline()).split()[1])
+    return 0
+
+
+async def test_bodies_of_a_tenant_leave_memory_to_others(isolated_cluster: GatewayCluster, new_key: NewKey) -> None:
+    """A tenant whose unfinished bodies take its share of max_bodies_bytes gets a 429; another's large body is read."""
+    gateway = await start(isolated_cluster, max_bodies_bytes=2**20)
+    greedy, other = await new_key(), await new_key()
+    head = f"POST /embed HTTP/1.1\r\nhost: a\r\nx-api-key: {greedy}\r\ncontent-type: application/json\r\n"
+    unfinished = head.encode() + b"content-length: 200000\r\n\r\n" + b" " * 150_000
+    writers, statuses = [], []
+    try:
+        for _ in range(7):
+            reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
+            writers.append(writer)
+            statuses.append(await status_of(unfinished, writer, reader))
+        assert statuses == [0] * 5 + [429] * 2, "838,860 bytes are four fifths"
+        assert has_vectors(gateway.embed({"texts": ["a" * 50_000] * 2}, x_api_key=other), ["a" * 50_000] * 2)
+    finally:
+        for each in writers:
+            each.close()

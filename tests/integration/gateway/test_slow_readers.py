@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.integration.gateway.conftest import NewKey
 from tests.integration.gateway.gateway_cluster import (
     GatewayCluster,
     GatewayProcess,
@@ -48,14 +49,14 @@ class Client:
         self.connection.sendall(data)
 
 
-Connect = Callable[[GatewayProcess], Client]
+Connect = Callable[..., Client]
 
 
-def post(body: object) -> bytes:
-    """Returns a request to /embed."""
-    content = json.dumps(body).encode()
-    head = b"POST /embed HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
-    return head % len(content) + content
+def post(body: object, key: str = "") -> bytes:
+    """Returns a request to /embed, with an API key or none."""
+    content, fields = json.dumps(body).encode(), b"X-Api-Key: %b\r\n" % key.encode() if key else b""
+    head = b"POST /embed HTTP/1.1\r\nHost: x\r\n%bContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    return head % (fields, len(content)) + content
 
 
 LARGE, SMALL = post({"texts": TEXTS}), post({"text": "a"})
@@ -66,8 +67,9 @@ def connect() -> Iterator[Connect]:
     """Opens connections to a gateway whose kernel keeps little of what is not read; they are closed after the test."""
     with contextlib.ExitStack() as stack:
 
-        def connect(gateway: GatewayProcess) -> Client:
+        def connect(gateway: GatewayProcess, address: str = "127.0.0.1") -> Client:
             connection = stack.enter_context(socket.socket())
+            connection.bind((address, 0))
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BYTES)
             connection.settimeout(20)
             connection.connect(("127.0.0.1", gateway.port))
@@ -207,6 +209,31 @@ async def test_the_bound_of_all_connections_closes_the_one_that_has_stalled_long
     assert is_cut_off(stalled)
     assert len(read_answer(newest)["embeddings"]) == len(TEXTS)
     assert len((await reading)["embeddings"]) == len(TEXTS)
+    assert num_closed(gateway, "unsent_bytes") == 1
+
+
+@pytest.mark.leaves_anything
+@pytest.mark.parametrize("auth", ["off", "on"])
+async def test_a_client_that_reads_a_little_closes_only_its_own_connections(
+    isolated_cluster: GatewayCluster, connect: Connect, new_key: NewKey, auth: str
+) -> None:
+    """Of another address, or with another tenant's key, one that has received nothing for longer loses nothing."""
+    keys = [await new_key(), await new_key()] if auth == "on" else ["", ""]
+    large = [post({"texts": TEXTS}, key) for key in keys]
+    bound = int(3.5 * ANSWER_BYTES)
+    gateway = await start(isolated_cluster, auth=auth, max_unsent_bytes=bound)
+    honest, *greedy = (connect(gateway, address) for address in ("127.0.0.1", *["127.0.0.2"] * 3))
+    if auth == "on":
+        greedy = [connect(gateway) for _ in greedy]
+    await request_unread(gateway, honest, large[0])
+    for each in greedy[:2]:
+        await request_unread(gateway, each, large[1])
+    for each in greedy[:2]:
+        each.received.read(RECEIVE_BYTES * 4)
+    greedy[2].sendall(large[1])
+    await wait_until(lambda: num_closed(gateway, "unsent_bytes") == 1, "a connection is closed")
+    answer = await asyncio.to_thread(read_answer, honest)
+    assert [vector_bytes(each) for each in answer["embeddings"]] == list(map(null_vector, TEXTS))
     assert num_closed(gateway, "unsent_bytes") == 1
 
 

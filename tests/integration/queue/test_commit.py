@@ -162,6 +162,31 @@ async def test_the_entries_of_a_request_are_answered_under_one_key(
     assert await producer.collect(connection, queue.keys, [submission.request_id]) == ([[]], [])
 
 
+@pytest.mark.parametrize(
+    ("max_bytes", "calls"),
+    [
+        (1, [(0, 1), (0, 1), (0, 1), (2, 1), (0, 1), (1, 0)]),
+        (250, [(0, 2), (2, 2), (1, 1)]),
+        (10**6, [(3, 5)]),
+    ],
+)
+async def test_replies_are_collected_within_a_number_of_bytes(
+    gateway: Gateway, worker: Worker, queue: QueueConnections, max_bytes: int, calls: list[tuple[int, int]]
+) -> None:
+    """Each call ends with the reply that reaches the number, and the next one goes on; no reply is lost."""
+    submissions = [request(entries=3), request(budget_ms=0), request(entries=2)]
+    await gateway.submit(*submissions)
+    await worker.commit(await worker.claim(), "x" * 100)
+    connection, found = queue.connection("collect"), []
+    ids = [each.request_id for each in submissions]
+    while ids:
+        num_complete, replies = await producer.collect_within(connection, queue.keys, ids, max_bytes)
+        assert all(message_of(each) == "x" * 100 for each in replies)
+        found.append((num_complete, len(replies)))
+        ids = ids[num_complete:]
+    assert found == calls
+
+
 async def test_collecting_takes_what_the_bell_announces(
     gateway: Gateway, worker: Worker, queue: QueueConnections
 ) -> None:

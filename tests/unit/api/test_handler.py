@@ -11,6 +11,7 @@ import pytest
 from api.dialects.native import Native
 from api.dialects.request import InferenceRequest
 from api.handler import serve
+from api.http.body import LARGE_BODY_BYTES
 from api.http.client_connection import CLIENT, ClientConnection
 from api.http.protocol import BODY_COMPLETE
 from api.http.request_log import limited_log
@@ -40,8 +41,13 @@ class LateQueues:
         await future
 
 
-async def send_request(body: bytes) -> int:
-    """Sends a request and returns the status."""
+def make_state() -> State:
+    """Returns the state of a gateway that requires no key, and answers no request."""
+    return State(GatewaySettings(), cast("Any", LateQueues()), cast("Any", None))
+
+
+async def send_request(body: bytes, address: str = "", state: State | None = None) -> int:
+    """Sends a request from an address, and returns the status."""
     statuses: list[int] = []
 
     async def receive() -> Message:
@@ -50,10 +56,10 @@ async def send_request(body: bytes) -> int:
     async def send(message: Message) -> None:
         statuses.append(message.get("status", 0))
 
-    scope: dict[str, Any] = {"type": "http", "method": "POST", "path": "/embed", "headers": [], "client": None}
+    scope: dict[str, Any] = {"type": "http", "method": "POST", "path": "/embed", "headers": []}
+    scope["client"] = (address, 1_234) if address else None
     scope["state"] = {CLIENT: ClientConnection(), BODY_COMPLETE: True}
-    state = State(GatewaySettings(), cast("Any", LateQueues()), cast("Any", None))
-    await serve(scope, receive, send, state, Native())
+    await serve(scope, receive, send, state or make_state(), Native())
     return statuses[0]
 
 
@@ -70,3 +76,16 @@ async def test_a_refused_request_leaves_no_reference_cycle(body: bytes, status: 
     finally:
         gc.enable()
         limited_log.flush()
+
+
+async def test_large_bodies_are_parsed_in_turns_of_clients() -> None:
+    """The body of another client waits for two of the twenty that were there before it."""
+    state, body, answered = make_state(), b'{"text": "a"%b}' % (b" " * LARGE_BODY_BYTES), list[str]()
+
+    async def send(address: str) -> None:
+        assert await send_request(body, address, state) == 504
+        answered.append(address)
+
+    await asyncio.gather(*(send(address) for address in ["10.0.0.1"] * 20 + ["10.0.0.2"]))
+    assert answered.index("10.0.0.2") <= 2
+    assert len(answered) == 21

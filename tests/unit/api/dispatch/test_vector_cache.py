@@ -10,8 +10,8 @@ import pytest
 
 from api.dialects.request import InferenceRequest, InferenceResult
 from api.dialects.vectors import rows_of
-from api.dispatch.memory_budget import HeldMemory, MemoryBudget
 from api.dispatch.vector_cache import CachingDispatcher, VectorCache
+from api.memory_budget import HeldMemory, MemoryBudget
 from shared.cache import CachedVector
 from shared.errors import OverloadedError
 from shared.messages import Vectors

@@ -1,55 +1,88 @@
-"""The budget of bytes that large bodies share."""
+"""Reading a body: its pieces, and the memory that they hold in all and of their tenant's share."""
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import pytest
 
-from api.http.body import SMALL_BYTES, BodyBudget, Reservation
+from api.http.body import BodyLimits, BodyUnreadError, read_body
+from api.http.protocol import BODY_COMPLETE
+from api.memory_budget import SMALL_BYTES, HeldMemory, MemoryBudget
+from api.tenants import Tenant
 from shared.errors import TooManyBodiesError
 
-
-def test_only_large_bodies_use_the_budget() -> None:
-    """A body that grows past SMALL_BYTES reserves all of its bytes, and releases the same number."""
-    budget = BodyBudget(10 * SMALL_BYTES)
-    assert budget.grow(SMALL_BYTES, 4 * SMALL_BYTES)
-    assert budget.grow(5 * SMALL_BYTES, SMALL_BYTES)
-    assert not budget.grow(0, 5 * SMALL_BYTES)
-    assert budget.grow(0, 4 * SMALL_BYTES)
-    budget.release(6 * SMALL_BYTES)
-    budget.release(SMALL_BYTES)
-    assert budget.grow(0, 6 * SMALL_BYTES)
-    assert not budget.grow(0, 2 * SMALL_BYTES)
+HEADERS = {"content-type": "application/json"}
+MAX_BYTES = 10 * SMALL_BYTES
 
 
-def test_a_single_body_always_fits() -> None:
-    """A body that is the only one may exceed the budget: otherwise it would never be read."""
-    budget = BodyBudget(1)
-    assert budget.grow(0, 2 * SMALL_BYTES)
-    assert budget.grow(2 * SMALL_BYTES, SMALL_BYTES)
-    assert not budget.grow(0, 2 * SMALL_BYTES)
+class ArrivingRequest:
+    """A request whose body arrives in pieces; one that has a single piece has come with its head."""
+
+    def __init__(self, *pieces: bytes) -> None:
+        self._pieces = list(pieces)
+        self.scope = {"state": {BODY_COMPLETE: len(pieces) == 1}}
+
+    async def receive(self) -> dict[str, object]:
+        """Returns the next piece."""
+        return {"type": "http.request", "body": self._pieces.pop(0), "more_body": bool(self._pieces)}
 
 
-def test_a_reservation_grows_and_shrinks() -> None:
-    """What it does not hold any more is free for others; where there is no memory, it holds none."""
-    budget = BodyBudget(10 * SMALL_BYTES)
-    first, second = Reservation(budget), Reservation(budget)
-    first.resize(6 * SMALL_BYTES)
-    with pytest.raises(TooManyBodiesError, match="max_bodies_bytes"):
-        second.resize(5 * SMALL_BYTES)
-    second.resize(4 * SMALL_BYTES)
-    first.resize(SMALL_BYTES)
-    second.resize(10 * SMALL_BYTES)
-    second.resize(0)
-    first.resize(10 * SMALL_BYTES)
+async def read(budget: MemoryBudget, *pieces: bytes, tenant: str = "", max_bytes: int = MAX_BYTES) -> HeldMemory | None:
+    """Reads a body, whose pieces must be those that arrived; returns the memory that it holds."""
+    limits = BodyLimits(max_bytes, 10.0, budget, Tenant(tenant) if tenant else Tenant(), "max_body_bytes")
+    found, memory = await read_body(cast("Any", ArrivingRequest(*pieces)), HEADERS, limits)
+    assert found == list(pieces)
+    return memory
 
 
-def test_small_bodies_that_arrive_have_their_own_part() -> None:
-    """Large bodies that fill the budget do not refuse them, and they do not fill the memory either."""
-    budget = BodyBudget(8 * SMALL_BYTES)
-    assert budget.grow(0, 8 * SMALL_BYTES)
-    assert budget.grow_small(SMALL_BYTES)
-    assert budget.grow_small(SMALL_BYTES)
-    assert not budget.grow_small(1)
-    budget.release_small(SMALL_BYTES)
-    assert budget.grow_small(SMALL_BYTES)
-    assert not budget.grow(0, 2 * SMALL_BYTES)
+async def test_a_small_body_in_one_piece_holds_nothing() -> None:
+    """The usual body costs no reservation, and is never refused."""
+    budget = MemoryBudget(1)
+    for _ in range(3):
+        assert await read(budget, b"x" * SMALL_BYTES) is None
+    assert budget.num_bytes == 0
+
+
+@pytest.mark.parametrize("pieces", [(b"x" * 3 * SMALL_BYTES,), (b"x",) * 5, (b"x" * SMALL_BYTES,) * 4])
+async def test_other_bodies_hold_their_bytes_until_they_are_released(pieces: tuple[bytes, ...]) -> None:
+    """Large ones, and all that arrive in parts."""
+    budget = MemoryBudget(MAX_BYTES)
+    memory = await read(budget, *pieces)
+    assert memory is not None
+    assert budget.num_bytes == sum(map(len, pieces))
+    memory.release()
+    assert budget.num_bytes == 0
+
+
+@pytest.mark.parametrize("pieces", [(b"x" * 7 * SMALL_BYTES,), (b"x" * SMALL_BYTES,) * 7])
+async def test_a_body_without_memory_is_refused_and_holds_nothing(pieces: tuple[bytes, ...]) -> None:
+    """The bodies before it keep theirs, and small ones are still read."""
+    budget = MemoryBudget(MAX_BYTES)
+    first = await read(budget, b"x" * 4 * SMALL_BYTES)
+    with pytest.raises(BodyUnreadError) as caught:
+        await read(budget, *pieces)
+    assert isinstance(caught.value.error, TooManyBodiesError)
+    assert "max_bodies_bytes" in caught.value.error.message
+    assert budget.num_bytes == 4 * SMALL_BYTES
+    await read(budget, b"x", b"y")
+    assert first is not None
+
+
+async def test_a_body_over_its_limit_holds_nothing() -> None:
+    """Also if that is known only once parts of it have arrived."""
+    budget = MemoryBudget(MAX_BYTES)
+    with pytest.raises(BodyUnreadError, match="max_body_bytes"):
+        await read(budget, b"xxx", b"xxx", max_bytes=5)
+    assert budget.num_bytes == 0
+
+
+async def test_a_tenant_leaves_memory_to_the_bodies_of_others() -> None:
+    """Bodies of one tenant have four fifths of the memory at most; another one's large body is read then."""
+    budget = MemoryBudget(MAX_BYTES)
+    body = b"x" * (SMALL_BYTES + 1)
+    for _ in range(6):
+        await read(budget, body, tenant="greedy")
+    with pytest.raises(BodyUnreadError):
+        await read(budget, body, body, tenant="greedy")
+    await read(budget, body, tenant="other")

@@ -13,6 +13,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 
 from api.http.coalescing_transport import CoalescingTransport
 from api.http.protocol import MAX_PIPELINED
+from api.http.unanswered_requests import UnansweredRequests
 from api.http.unsent_limiter import UnsentLimiter
 from api.settings import GatewaySettings
 from tests.unit.api.http.connection_under_test import HEAD, ConnectionUnderTest, RecordingTransport
@@ -22,7 +23,9 @@ async def write_twice(then: Callable[[CoalescingTransport], None]) -> tuple[list
     """Writes twice and calls `then`; returns the calls made by then, and by the end of the event loop's iteration."""
     transport = RecordingTransport()
     unsent = UnsentLimiter(GatewaySettings().unsent_limits)
-    coalescing = CoalescingTransport(transport, asyncio.get_running_loop(), FlowControl(transport), unsent)
+    coalescing = CoalescingTransport(
+        transport, asyncio.get_running_loop(), FlowControl(transport), unsent, UnansweredRequests()
+    )
     coalescing.write(b"head, ")
     coalescing.write(b"body")
     then(coalescing)

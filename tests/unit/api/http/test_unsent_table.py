@@ -1,4 +1,4 @@
-"""Which connections are closed because of what their clients do not read: those first that have stalled the longest."""
+"""Which connections are closed because of what their clients do not read: of the client with the most, the slowest."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from api.http.unsent_table import UnsentTable
 from api.settings_groups import UnsentLimits
+from api.tenants import ShareHolder
 
+HOLDERS = (ShareHolder("one"), ShareHolder("other"), ShareHolder("heavy", 2.0))
 LIMITS = UnsentLimits(max_per_connection=60, max_bytes=100, timeout_s=10.0)
 STEPS = st.lists(
     st.tuples(
@@ -21,6 +23,11 @@ STEPS = st.lists(
     ),
     max_size=80,
 )
+
+
+def holder_of(key: int) -> ShareHolder:
+    """Returns the client of a connection."""
+    return HOLDERS[key % len(HOLDERS)]
 
 
 @dataclass
@@ -64,14 +71,24 @@ class Simulation:
         state.num_bytes += number
         state.num_left += number
         state.num_left_at_look = state.num_left
-        fits = self.table.add(key, number, state.num_left, self.now_s)
+        fits = self.table.add(key, holder_of(key), number, state.num_left, self.now_s)
         assert fits == (state.num_bytes <= LIMITS.max_per_connection)
         if not fits:
             del self.written[key]
         for each in self.table.take_excess():
             assert sum(state.num_bytes for state in self.written.values()) > LIMITS.max_bytes
-            assert self.written[each].stalled_since_s == min(state.stalled_since_s for state in self.written.values())
+            shares = self.shares()
+            assert shares[holder_of(each)] == max(shares.values())
+            of_client = [state for key, state in self.written.items() if holder_of(key) == holder_of(each)]
+            assert self.written[each].stalled_since_s == min(state.stalled_since_s for state in of_client)
             del self.written[each]
+
+    def shares(self) -> dict[ShareHolder, float]:
+        """Returns the bytes of each client, divided by its weight."""
+        shares = dict.fromkeys(HOLDERS, 0.0)
+        for key, state in self.written.items():
+            shares[holder_of(key)] += state.num_bytes / holder_of(key).weight
+        return shares
 
     def look(self) -> None:
         """All connections are looked at."""
@@ -85,7 +102,7 @@ class Simulation:
 
 @given(steps=STEPS)
 def test_unsent_bytes_stay_within_their_bounds(steps: list[tuple[str, int, int, float]]) -> None:
-    """Whatever clients do, the table holds what is unsent, within both bounds; who has stalled longest goes first."""
+    """Whatever clients do, the table keeps both bounds; the client with the most bytes makes room."""
     simulation = Simulation()
     for what, key, number, wait_s in steps:
         simulation.step(what, key, number, wait_s)
@@ -96,14 +113,36 @@ def test_unsent_bytes_stay_within_their_bounds(steps: list[tuple[str, int, int, 
         assert sum(num_bytes) <= LIMITS.max_bytes or len(num_bytes) == 1
 
 
+@given(
+    honest=st.lists(st.integers(1, 20), max_size=3),
+    steps=st.lists(st.tuples(st.sampled_from(["write", "receive"]), st.integers(0, 9), st.integers(1, 40))),
+)
+def test_a_client_below_its_half_loses_nothing(honest: list[int], steps: list[tuple[str, int, int]]) -> None:
+    """However a greedy client reads on its connections, another one whose bytes are fewer keeps all of them.
+
+    The other one reads nothing at all, and has at most 60 of 120 bytes.
+    """
+    table: UnsentTable[str] = UnsentTable(UnsentLimits(60, 120, 1_000.0))
+    for number, size in enumerate(honest):
+        table.add(f"honest {number}", HOLDERS[0], size, size, 0.0)
+    for now_s, (what, number, size) in enumerate(steps, 1):
+        name = f"greedy {number}"
+        if what == "write":
+            table.add(name, HOLDERS[1], size, size, now_s)
+        elif name in table:
+            table.update(name, 0, now_s)
+        assert not any(each.startswith("honest") for each in table.take_excess())
+    assert sum(each.startswith("honest") for each in table) == len(honest)
+
+
 def test_one_that_receives_outlives_one_that_does_not() -> None:
-    """Of two connections, the older one whose client has received something stays, and the younger one is closed."""
+    """Of two connections of a client, the older one, which has received something, stays."""
     table: UnsentTable[str] = UnsentTable(LIMITS)
-    table.add("reads", 50, 50, 0.0)
-    table.add("stalls", 50, 50, 1.0)
+    table.add("reads", HOLDERS[0], 50, 50, 0.0)
+    table.add("stalls", HOLDERS[0], 50, 50, 1.0)
     table.update("reads", 49, 2.0)
     table.update("stalls", 50, 2.0)
-    table.add("new", 50, 50, 3.0)
+    table.add("new", HOLDERS[0], 50, 50, 3.0)
     assert table.take_excess() == ["stalls"]
 
 
@@ -111,6 +150,6 @@ def test_one_that_receives_outlives_one_that_does_not() -> None:
 def test_one_connection_may_have_its_maximum(num_bytes: int, *, fits: bool) -> None:
     """A connection alone may have its own maximum, even if that is above the maximum of all."""
     table: UnsentTable[str] = UnsentTable(UnsentLimits(200, 100, 10.0))
-    assert table.add("alone", num_bytes, num_bytes, 0.0) == fits
+    assert table.add("alone", HOLDERS[0], num_bytes, num_bytes, 0.0) == fits
     assert table.take_excess() == []
     assert len(table) == fits

@@ -10,10 +10,11 @@ from typing import Any, cast
 import pytest
 
 from api.dispatch.size_limits import InputLimit
-from api.http.body import BodyBudget, Reservation
+from api.fair_lock import FairLock
 from api.jobs import creation
 from api.jobs.inputs import JobInput
 from api.jobs.ndjson import NdjsonReader
+from api.memory_budget import HeldMemory, MemoryBudget
 from api.settings import GatewaySettings
 
 LIMIT = InputLimit(1_000_000, "max_input_bytes of the gateway")
@@ -21,6 +22,8 @@ LIMIT = InputLimit(1_000_000, "max_input_bytes of the gateway")
 
 class FakeRequest:
     """A request whose body arrives in these pieces."""
+
+    scope: dict[str, object] = {"state": {}}
 
     def __init__(self, *pieces: bytes) -> None:
         self._pieces = list(pieces)
@@ -32,8 +35,8 @@ class FakeRequest:
 
 async def read_chunks(*pieces: bytes) -> list[tuple[int, list[JobInput]]]:
     """Reads lines; returns the inputs that come at a time, each with how often the event loop has run before."""
-    settings, budget = GatewaySettings(), BodyBudget(2**30)
-    state = SimpleNamespace(jobs=settings.jobs, limits=settings.requests, body_budget=budget, parse_lock=asyncio.Lock())
+    settings, budget = GatewaySettings(), MemoryBudget(2**30)
+    state = SimpleNamespace(jobs=settings.jobs, limits=settings.requests, body_budget=budget, parse_lock=FairLock())
     reader, num_turns = NdjsonReader(1_000_000, 100_000, LIMIT), 0
 
     async def count_turns() -> None:
@@ -44,7 +47,7 @@ async def read_chunks(*pieces: bytes) -> list[tuple[int, list[JobInput]]]:
 
     counter = asyncio.create_task(count_turns())
     request = cast("Any", FakeRequest(*pieces))
-    lines = creation._read_lines(request, {}, reader, cast("Any", state), Reservation(budget))
+    lines = creation._read_lines(request, {}, reader, cast("Any", state), HeldMemory(budget))
     chunks = [(num_turns, chunk) async for chunk in lines]
     counter.cancel()
     return chunks
@@ -62,13 +65,13 @@ async def test_a_piece_of_tiny_lines_is_parsed_in_slices() -> None:
 
 async def test_memory_is_reserved_in_bytes() -> None:
     """A text takes as much as its characters need, which are more than a byte each in most languages."""
-    settings, budget = GatewaySettings(), BodyBudget(2**30)
-    state = SimpleNamespace(jobs=settings.jobs, limits=settings.requests, body_budget=budget, parse_lock=asyncio.Lock())
+    settings, budget = GatewaySettings(), MemoryBudget(2**30)
+    state = SimpleNamespace(jobs=settings.jobs, limits=settings.requests, body_budget=budget, parse_lock=FairLock())
     text = "\u6587" * 40_000
     request = cast("Any", FakeRequest(f'"{text}"\n'.encode(), b'"a"'))
-    reader, reservation = NdjsonReader(10, 100_000, LIMIT), Reservation(budget)
-    lines = creation._read_lines(request, {}, reader, cast("Any", state), reservation)
-    sizes = [(chunk, budget._used) async for chunk in lines]
+    reader = NdjsonReader(10, 100_000, LIMIT)
+    lines = creation._read_lines(request, {}, reader, cast("Any", state), HeldMemory(budget))
+    sizes = [(chunk, budget.num_bytes) async for chunk in lines]
     assert [held >= 80_000 for chunk, held in sizes if chunk == [text]] == [True]
 
 

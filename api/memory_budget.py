@@ -1,4 +1,7 @@
-"""The memory of the requests in flight: their inputs, and the results that have arrived. Pure."""
+"""Bounds the bytes that requests hold, in all and of each tenant. Pure.
+
+A gateway has two such budgets: of bodies that are received, and of inputs and results of the requests in flight.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ INPUT_COPIES = 2
 
 
 class MemoryBudget:
-    """Bounds the bytes of inputs and results that all requests in flight hold in a gateway.
+    """Bounds the bytes that all requests of a gateway hold.
 
     Args:
         max_bytes: of all of them.
@@ -38,7 +41,7 @@ class MemoryBudget:
 
 
 class HeldMemory:
-    """What one request holds of a budget during a `with` block: from its parsed inputs to its encoded answer.
+    """What one request holds of a budget, until the end of a `with` block or `release`.
 
     Args:
         budget: of the gateway.
@@ -54,13 +57,22 @@ class HeldMemory:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def release(self, *_: object) -> None:
+        """Releases all bytes."""
         self._budget.num_bytes -= self._num_bytes
         if self._tenant is not ANONYMOUS:
             of_tenants, name = self._budget.of_tenants, self._tenant.name
             of_tenants[name] -= self._num_bytes
             if not of_tenants[name]:
                 del of_tenants[name]
+        self._num_bytes = 0
+
+    __exit__ = release
+
+    def resize(self, num_bytes: int) -> bool:
+        """Reserves bytes in place of those that it holds; returns False, and holds none, if there are too few."""
+        self.release()
+        return self.grow(num_bytes)
 
     def grow(self, by: int) -> bool:
         """Reserves bytes; returns False, and reserves none, if there are too few.
