@@ -68,8 +68,8 @@ async def test_the_limit_of_body_bytes_has_its_own_error_code(cluster: GatewayCl
 
 
 async def test_small_bodies_that_do_not_end_are_bounded(cluster: GatewayCluster, fake_heartbeat: None) -> None:
-    """They may have a part of the budget; bodies that arrive in one piece are not refused meanwhile."""
-    gateway = await cluster.start_gateway(max_bodies_bytes=1)
+    """They count against the budget, of which a part is left to a body that is as small as usual."""
+    gateway = await cluster.start_gateway(max_bodies_bytes=100_000)
     with socket.create_connection(("127.0.0.1", gateway.port)) as first:
         first.sendall(HEAD + b" " * 60_000)
 
