@@ -23,9 +23,8 @@ LIMIT = InputLimit(1_000_000, "max_input_bytes of the gateway")
 class FakeRequest:
     """A request whose body arrives in these pieces."""
 
-    scope: dict[str, object] = {"state": {}}
-
     def __init__(self, *pieces: bytes) -> None:
+        self.scope: dict[str, object] = {"state": {}}
         self._pieces = list(pieces)
 
     async def receive(self) -> dict[str, object]:
