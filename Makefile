@@ -20,7 +20,7 @@ JOBS ?= $(shell echo $$(($$(nproc 2>/dev/null || echo 2) + 1)))
 PYTEST = $(BIN)/pytest -n $(JOBS) --maxprocesses 4 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run docs manifests test test-long test-images stress chaos soak bench bench-peers bench-overload bench-cache bench-jobs bench-embed bench-gpu bench-simulation bench-autoscaling bench-sweep recording test-redis7 test-frameworks fuzz check fmt lock audit sbom clean FORCE
+.PHONY: help setup run docs manifests test test-long test-images stress chaos soak bench bench-peers bench-overload bench-cache bench-jobs bench-embed bench-gpu bench-simulation bench-autoscaling bench-sweep bench-guard recording test-redis7 test-frameworks fuzz check fmt lock audit sbom clean FORCE
 
 help: ## List the targets (this page)
 	@printf 'Redbatch: a dynamic-batching cluster for embedding models, on Redis.\n\n'
@@ -37,7 +37,7 @@ run: $(READY_RUN) ## Start a complete cluster in this terminal (Ctrl-C stops it)
 	@exec $(BIN)/redbatch up $(ARGS)
 
 test: $(READY) ## Run all tests, with the Redis 6.2 of the environment
-	@echo 'Running the tests ...'
+	@echo 'Running the tests: first pytest collects thousands of them, which takes up to a minute without a line ...'
 	@$(PYTEST) $(ARGS)
 
 docs: $(READY) ## Write the generated parts of the documents: tables of keys, settings and pure modules, OpenAPI
@@ -91,6 +91,9 @@ bench-autoscaling: $(READY) ## Simulate a day with a tenfold peak under the auto
 
 bench-sweep: $(READY) ## Compare batch sizes and waits with the maximum of a simulated model (five minutes)
 	@exec $(BIN)/python -m bench.sweep $(ARGS)
+
+bench-guard: $(READY) ## Compare the speed with the last release, or ARGS="--against COMMIT", in turns (two minutes)
+	@exec $(BIN)/python -m bench.guard $(ARGS)
 
 recording: $(READY) ## Record the terminal of the README: a worker and Redis killed under load (half a minute)
 	@exec $(BIN)/python -m bench.recording

@@ -10,7 +10,7 @@ from setproctitle import setproctitle
 
 from api.server import run
 from api.settings import GatewaySettings
-from shared.process.logs import configure_logging, warn_of_variables
+from shared.process.logs import configure_logging, log_uncaught_exceptions, warn_of_variables
 from shared.process.settings import read_settings
 
 
@@ -29,6 +29,7 @@ def main(
     settings = read_settings(GatewaySettings, overrides)
     setproctitle("redbatch gateway")
     configure_logging("gateway", settings.log_level, settings.log_format, settings.redis_address)
+    log_uncaught_exceptions()
     warn_of_variables(ineffective_variables or {})
     return run(settings, listen)
 

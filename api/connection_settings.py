@@ -50,7 +50,14 @@ class ConnectionSettings(QueueSettings):
         ge=2**20,
         description="Maximum total size of the heads of requests that are not answered yet, of connections with more "
         "than 4 KiB of these; so all heads have at most this and 4 KiB for each connection. Above it, the address with "
-        "the most bytes of unfinished heads loses its oldest one, or if there is none, the new head is refused: 431.",
+        "the most bytes of unfinished heads loses its oldest one, or if there is none, the new head is refused: 503.",
+    )
+    max_unfinished_heads_bytes: int = Field(
+        default=2**20,
+        ge=2**20,
+        description="Maximum total size of those heads in max_heads_bytes that have not arrived completely, or whose "
+        "request is answered while its body still arrives. Above it, the address with the most bytes of these loses "
+        "its oldest one: 503.",
     )
     head_timeout_s: float = Field(
         default=10.0,
@@ -124,4 +131,10 @@ class ConnectionSettings(QueueSettings):
     def connection_limits(self, max_connections: int) -> ConnectionLimits:
         """Returns the bounds of connections, of which the process may have `max_connections` at most."""
         per_address = max(1, int(max_connections * self.max_address_ratio))
-        return ConnectionLimits(max_connections, per_address, self.max_heads_bytes, self.head_timeout_s)
+        return ConnectionLimits(
+            max_connections,
+            per_address,
+            self.max_heads_bytes,
+            self.max_unfinished_heads_bytes,
+            self.head_timeout_s,
+        )

@@ -50,6 +50,7 @@ QUEUE_AGE = Gauge("redbatch_queue_oldest_age_seconds", "Age of the oldest entry"
 DEAD_LETTERS = Gauge("redbatch_queue_dead_letters", "Dead letters in the queue", ["queue"])
 OPEN_JOBS = Gauge("redbatch_open_jobs", "Jobs that have not ended", ["queue"])
 OWED_INPUTS = Gauge("redbatch_owed_job_inputs", "Inputs of jobs that have no result yet", ["queue"])
+RESULT_BYTES = Gauge("redbatch_job_result_bytes", "Bytes of the results of jobs, kept and expected", ["queue"])
 WORKERS = Gauge("redbatch_workers", "Live workers", ["queue", "state"])
 FLEET_RATE = Gauge("redbatch_fleet_tokens_per_second", "Throughput of all ready workers, once measured", ["queue"])
 REDIS_MEMORY = Gauge(
@@ -68,7 +69,7 @@ REDIS_UP = Gauge("redbatch_redis_up", "1 while Redis answers this gateway")
 
 QUEUE_GAUGES = (
     *(QUEUE_ENTRIES, QUEUE_PENDING, QUEUE_INPUTS, QUEUE_TOKENS, QUEUE_BYTES, QUEUE_AGE),
-    *(WORKERS, FLEET_RATE, DEAD_LETTERS, OPEN_JOBS, OWED_INPUTS),
+    *(WORKERS, FLEET_RATE, DEAD_LETTERS, OPEN_JOBS, OWED_INPUTS, RESULT_BYTES),
 )
 REDIS_GAUGES = (REDIS_MEMORY, REDIS_MEMORY_BYTES, REDIS_PERSISTENCE_FAILED)
 

@@ -111,6 +111,16 @@ class ServedQueue:
                 "In a job, texts are for embed, and inputs for predict."
             )
 
+    def check_prompt(self, name: str | None) -> None:
+        """Raises InvalidRequestError: the model has no such prompt. Until all workers report theirs, any may do."""
+        reported = [each.prompts for each in self.workers()]
+        known = {prompt for prompts in reported for prompt in prompts or ()}
+        if name is None or not reported or None in reported or name in known:
+            return
+        raise InvalidRequestError(
+            f"prompt_name: this model has no such prompt; it has {', '.join(sorted(known)) or 'none'}."
+        )
+
     def serves(self, model: str) -> bool:
         """Whether its workers use this name for their model; while there is no worker, whether earlier workers did."""
         names = {each.model for each in self.workers()} or self.dispatcher.monitor.models

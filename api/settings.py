@@ -195,6 +195,13 @@ class GatewaySettings(ConnectionSettings):
         ge=1,
         description="Maximum bytes in Redis of jobs of a queue that are being received; above it: 503.",
     )
+    max_result_ratio: float = Field(
+        default=0.5,
+        gt=0,
+        le=1,
+        description="Maximum fraction of Redis' maxmemory for the results of a queue's jobs: those that are kept, and "
+        "those that are expected; above it: 503. No bound if Redis has no maxmemory.",
+    )
     max_tenant_job_share: float = Field(
         default=0.8,
         gt=0,
@@ -311,6 +318,7 @@ class GatewaySettings(ConnectionSettings):
             max_upload_s=self.max_upload_s,
             inputs_per_entry=self.inputs_per_entry,
             max_memory_ratio=self.redis_memory_ratio,
+            max_result_ratio=self.max_result_ratio,
             durability=self.job_durability,
             durable_s=self.job_durable_s,
             results_payload=self.results_payload,

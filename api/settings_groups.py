@@ -23,14 +23,16 @@ class HeadLimits:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """Maximum open connections, in all and of one address, and bytes of all unfinished heads.
+    """Maximum open connections, in all and of one address, and bytes of all heads in memory.
 
-    `head_timeout_s` is the maximum time for a head to arrive.
+    `max_unfinished_heads_bytes` bounds those of connections that wait for the rest of a head, or of the body of an
+    answered request. `head_timeout_s` is the maximum time for a head to arrive.
     """
 
     max_connections: int
     max_per_address: int
     max_heads_bytes: int
+    max_unfinished_heads_bytes: int
     head_timeout_s: float
 
 
@@ -98,9 +100,10 @@ class CacheSettings:
 class JobSettings:
     """Bounds and durability of jobs.
 
-    `bounds` are those of all jobs that have not ended, and `max_memory_ratio` the fraction of its maxmemory that Redis
-    may use. `min_bytes_per_s` is the rate at which lines must arrive (0: any), and `max_upload_s` the maximum time for
-    that. `results_payload` and `max_inline_bytes` say what the results stream carries.
+    `bounds` are those of all jobs that have not ended. `max_memory_ratio` is the fraction of its maxmemory that Redis
+    may use, and `max_result_ratio` that for results of jobs. `min_bytes_per_s` is the rate at which lines must arrive
+    (0: any), and `max_upload_s` the maximum time for that. `results_payload` and `max_inline_bytes` say what the
+    results stream carries.
     """
 
     timeout_s: float
@@ -112,6 +115,7 @@ class JobSettings:
     max_upload_s: float
     inputs_per_entry: int
     max_memory_ratio: float
+    max_result_ratio: float
     durability: Durability
     durable_s: float
     results_payload: ResultsPayload

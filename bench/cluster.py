@@ -18,6 +18,7 @@ import psutil
 import redis
 from prometheus_client.parser import text_string_to_metric_families
 
+from bench.machine import ROOT
 from redbatch.up.local_redis import LocalRedis, free_port
 from shared.process.parent_death import wrap_command
 from shared.process.settings import variable_of
@@ -96,14 +97,19 @@ class Cluster:
 
 
 @contextmanager
-def cluster(shape: Shape) -> Iterator[Cluster]:
-    """Runs a cluster, ready from the start of the block to its end. Raises ClusterError if it does not start."""
+def cluster(shape: Shape, root: Path = ROOT) -> Iterator[Cluster]:
+    """Runs a cluster, ready from the start of the block to its end. Raises ClusterError if it does not start.
+
+    Args:
+        shape: of the cluster.
+        root: the checkout whose code it runs.
+    """
     options = ("--appendonly", "yes", "--appendfsync", "everysec") if shape.appendonly else ()
     with tempfile.TemporaryDirectory(prefix="redbatch-bench-") as folder, LocalRedis(options=options) as server:
         port = free_port()
         log = Path(folder) / "up.log"
         with log.open("wb") as out:
-            process = _start(shape, server.url, port, out.fileno())
+            process = _start(shape, root, server.url, port, out.fileno())
         try:
             running = Cluster(psutil.Process(process.pid), server, port)
             with running.redis:
@@ -119,7 +125,7 @@ def clean_environment(settings: Mapping[str, str]) -> dict[str, str]:
     return clean | {variable_of(name): value for name, value in settings.items()}
 
 
-def _start(shape: Shape, redis_url: str, port: int, out: int) -> subprocess.Popen[bytes]:
+def _start(shape: Shape, root: Path, redis_url: str, port: int, out: int) -> subprocess.Popen[bytes]:
     size = ["--gateways", str(shape.gateways), "--workers", str(shape.workers)]
     rest = ["--redis-url", redis_url, "--model", shape.model, "--host", HOST, "--port", str(port)]
     return subprocess.Popen(
@@ -127,7 +133,7 @@ def _start(shape: Shape, redis_url: str, port: int, out: int) -> subprocess.Pope
         stdin=subprocess.DEVNULL,
         stdout=out,
         stderr=subprocess.STDOUT,
-        env=clean_environment(shape.settings),
+        env=clean_environment(shape.settings) | {"PYTHONPATH": str(root)},
         start_new_session=True,  # Ctrl-C reaches the benchmark alone, which then stops the cluster in order
     )
 

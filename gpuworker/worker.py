@@ -45,7 +45,7 @@ from gpuworker.watchdog import Watchdog
 from shared import consumer
 from shared.connection import QueueConnections
 from shared.errors import RedisUnreachableError
-from shared.long_entries import long_tokens
+from shared.long_entries import min_long_tokens
 from shared.process.tasks import cancel_and_wait
 from shared.process.tracing import Tracing
 
@@ -230,7 +230,7 @@ class Worker:
             packed=ready.packs,
         )
         self._claimer.batch_tokens = ready.max_batch_tokens
-        self._worker_state.in_flight.max_counted_tokens = long_tokens(ready.max_batch_tokens)
+        self._worker_state.in_flight.max_counted_tokens = min_long_tokens(ready.max_batch_tokens)
         self._hang_timeout.reset()
         self._worker_state.revision = ready.revision
         self._worker_state.circuit.reset()

@@ -7,10 +7,20 @@ from __future__ import annotations
 
 from redbatch.import_path import clean_sys_path
 
+INTERRUPTED = 130
+"""Exit code after SIGINT, as shells give it."""
+
 
 def main() -> None:
-    """Runs the command line."""
+    """Runs the command line. Ctrl-C while it is still imported is no error of the program."""
     clean_sys_path()
+    try:
+        _run()
+    except KeyboardInterrupt:
+        raise SystemExit(INTERRUPTED) from None
+
+
+def _run() -> None:
     import os
     import sys
 

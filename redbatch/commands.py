@@ -19,7 +19,7 @@ from redbatch.completion import completion
 from redbatch.dead.cli import app as dead_app
 from redbatch.embed.cli import embed
 from redbatch.exit_codes import report_failure, report_misuse
-from redbatch.flags import Panel, Setting, settings_of, with_flags
+from redbatch.flags import Panel, Setting, SettingsCommand, settings_of, with_flags
 from redbatch.jobs.cli import app as jobs_app
 from redbatch.keys.cli import app as keys_app
 from redbatch.leases.cli import leases
@@ -139,7 +139,7 @@ def _up_panels() -> list[Panel]:
     ]
 
 
-@app.command(no_args_is_help=False)
+@app.command(cls=SettingsCommand, no_args_is_help=False)
 @with_flags(*_up_panels())
 def up(
     overrides: dict[str, str],
@@ -181,7 +181,7 @@ def up(
     return run(ClusterSize(gateways, workers), _with_auth(overrides, no_auth), data_dir, max_redis_bytes)
 
 
-@app.command()
+@app.command(cls=SettingsCommand)
 @with_flags(Panel("Settings", GATEWAY))
 def gateway(
     overrides: dict[str, str],
@@ -203,7 +203,7 @@ def gateway(
     return run_gateway(_with_auth(overrides, no_auth), listen_fd)
 
 
-@app.command()
+@app.command(cls=SettingsCommand)
 @with_flags(Panel("Settings", WORKER))
 def worker(overrides: dict[str, str]) -> int:
     """Run one worker, which runs the model.
@@ -220,7 +220,7 @@ def worker(overrides: dict[str, str]) -> int:
     return run_worker(overrides)
 
 
-@app.command(help=BENCH_HELP)
+@app.command(cls=SettingsCommand, help=BENCH_HELP)
 @with_flags(*BENCH_PANELS)
 def bench(
     overrides: dict[str, str],
@@ -250,7 +250,7 @@ def bench(
     return run_bench(overrides, url, header or [], check=check)
 
 
-@app.command()
+@app.command(cls=SettingsCommand)
 @with_flags(*TUNE_PANELS)
 def tune(
     overrides: dict[str, str],

@@ -7,11 +7,13 @@ import inspect
 import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Union, get_args, get_origin
+from itertools import pairwise
+from typing import Annotated, Any, Union, get_args, get_origin
 
 import typer
 from pydantic_settings import BaseSettings
 from rich.markup import escape
+from typer.core import TyperCommand
 
 from shared.option_words import choices_of
 from shared.process.settings import flag_of, variable_of
@@ -73,6 +75,19 @@ class Panel:
 
     title: str | None
     settings: Sequence[Setting]
+
+
+class SettingsCommand(TyperCommand):
+    """A command with settings as flags. One that is true or false needs no value: `--span` is `--span true`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - as in PlainErrors
+        """Parses arguments, and adds the values that are left out."""
+        booleans = {name for each in self.params if each.metavar == METAVARS[bool] for name in each.opts}
+        complete = [
+            [each, "true"] if each in booleans and following.startswith("-") else [each]
+            for each, following in pairwise([*args, "--"])
+        ]
+        return super().parse_args(ctx, [each for part in complete for each in part])
 
 
 def with_flags(*panels: Panel) -> Callable[[Callable[..., int]], Callable[..., None]]:

@@ -185,7 +185,7 @@ async def commit(
     Raises:
         RedisUnreachableError: whether the answers were stored is unknown; repeating the call is safe.
     """
-    names = [keys.backlog, keys.dead, keys.jobs, keys.owed, keys.results, *keys.lanes]
+    names = [keys.backlog, keys.dead, keys.jobs, keys.owed, keys.results, keys.kept, *keys.lanes]
     bells: dict[str, int] = {}
     args: list[Argument] = [*_commit_arguments(keys, options, len(answers))]
     reply_prefix = keys.reply("")
@@ -236,7 +236,7 @@ async def discard(connection: RedisConnection, keys: Keys, refs: Sequence[Ref]) 
     args: list[Argument] = [*_commit_arguments(keys, CommitOptions(worker="", grace_ms=0), len(refs))]
     for ref in refs:
         args += CommitRow(*ref)
-    names = [keys.backlog, keys.dead, keys.jobs, keys.owed, keys.results, *keys.lanes]
+    names = [keys.backlog, keys.dead, keys.jobs, keys.owed, keys.results, keys.kept, *keys.lanes]
     await connection.run(scripts.COMMIT, names, args)
 
 

@@ -25,6 +25,7 @@ RedbatchError
 │   ├── RateLimitedError          the tenant has used its quota
 │   ├── TooManyFailuresError      wrong API keys from this address
 │   ├── TooManyJobsError          the tenant has its share of the room for jobs
+│   ├── TooManyResultsError       the tenant has its share of the room for results of jobs
 │   └── TooManyBodiesError        the gateway reads its maximum of large bodies or jobs
 ├── UnavailableError              the cluster cannot serve now
 │   ├── RedisUnreachableError
@@ -32,6 +33,7 @@ RedbatchError
 │   ├── ModelFailingError         the model fails on every batch of every worker
 │   ├── JobsFullError             no capacity for more jobs
 │   ├── TooManyConnectionsError   the gateway has its maximum of connections
+│   ├── TooManyHeadsError         the gateway has its maximum of unfinished or unanswered heads
 │   └── NotDurableError           Redis does not confirm that data will survive
 ├── DeadlineExceededError         the answer did not come in time
 └── ModelError                    the fault lies with this input or the model
@@ -222,6 +224,12 @@ class TooManyJobsError(OverloadedError):
     code = "too_many_jobs"
 
 
+class TooManyResultsError(OverloadedError):
+    """The tenant has its share of the bytes of results that Redis keeps for jobs."""
+
+    code = "too_many_results"
+
+
 class TooManyBodiesError(OverloadedError):
     """This gateway has no room for another large body or upload until it has read the current ones."""
 
@@ -262,6 +270,12 @@ class TooManyConnectionsError(UnavailableError):
     """This gateway has its maximum of connections, all of them with a request."""
 
     code = "too_many_connections"
+
+
+class TooManyHeadsError(UnavailableError):
+    """This gateway has no room for this head beside those of other requests."""
+
+    code = "too_many_heads"
 
 
 class NotDurableError(UnavailableError):

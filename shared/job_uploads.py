@@ -20,11 +20,15 @@ UPLOAD_TTL_MS = 120_000
 ELEMENT_BYTES = 128
 """About what Redis needs for an entry of a job, or an error, beside its content."""
 
+JOB_BYTES = 1_536
+"""About what Redis needs for an ended job beside its results, as in job_reservations.lua."""
+
 
 @dataclass(frozen=True, slots=True)
 class UploadReservation:
     """What an upload reserves, with its next inputs: `inputs` that can run, `bytes`, and `tokens` of all inputs.
 
+    `results` are the bytes of the results that are expected of these.
     `limits` apply to its `tenant`, and `bounds` to all. While a job with its `idempotency` name exists, nothing is
     uploaded.
     """
@@ -33,6 +37,7 @@ class UploadReservation:
     inputs: int
     bytes: int = 0
     tokens: int = 0
+    results: int = 0
     tenant: str = ""
     limits: Limits | None = None
     bounds: JobBounds = DEFAULT_JOB_BOUNDS
@@ -43,10 +48,11 @@ class UploadResult(NamedTuple):
     """Outcome of an upload: `ok`, or nothing was stored.
 
     `known`: a job with the idempotency key exists. `full`: a bound of all jobs is reached. `share`: the tenant has its
-    share of a bound. `limited`: the tenant may upload this after `wait_ms`.
+    share of a bound. `results_full`, `results_share`: it is the bound of results. `limited`: the tenant may upload this
+    after `wait_ms`.
     """
 
-    status: Literal["ok", "known", "full", "share", "limited"]
+    status: Literal["ok", "known", "full", "share", "results_full", "results_share", "limited"]
     wait_ms: int = 0
 
 
@@ -69,7 +75,8 @@ async def upload(
         args += JobReplyRow(each.position, encode_reply(each))
     job = keys.job(reservation.job_id)
     record = keys.idempotency(reservation.idempotency) if reservation.idempotency else job
-    status, *rest = await connection.run(scripts.JOB_UPLOAD, [job, keys.owed, keys.uploads, keys.tenants, record], args)
+    names = [job, keys.owed, keys.uploads, keys.tenants, record, keys.kept]
+    status, *rest = await connection.run(scripts.JOB_UPLOAD, names, args)
     return UploadResult(status.decode(), *rest)
 
 
@@ -84,10 +91,12 @@ def _arguments(keys: Keys, reservation: UploadReservation, num_entries: int) -> 
         inputs=reservation.inputs,
         bytes=reservation.bytes,
         tokens=reservation.tokens,
+        results=reservation.results,
         max_jobs=bounds.jobs,
         max_inputs=bounds.inputs,
         max_bytes=bounds.bytes,
         max_upload_bytes=bounds.upload_bytes,
+        max_result_bytes=bounds.result_bytes,
         tenant_share=bounds.tenant_share,
         num_entries=num_entries,
     )

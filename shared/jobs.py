@@ -6,6 +6,7 @@ processes them, so that a hundred thousand of them do not delay other requests.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, cast, get_args
@@ -200,9 +201,20 @@ async def count(connection: RedisConnection, keys: Keys) -> int:
     return number
 
 
+async def result_bytes(connection: RedisConnection, keys: Keys) -> Counter[str]:
+    """Returns the bytes of the results of jobs, kept and expected, by tenant."""
+    flat = [each.decode("utf-8", "replace") for each in await connection.call("HGETALL", keys.owed)]
+    amounts: Counter[str] = Counter()
+    for field, amount in zip(flat[::2], flat[1::2], strict=True):
+        kind, space, tenant = field.partition(" ")
+        if space and kind in ("result_bytes", "kept_bytes"):
+            amounts[tenant] += int(amount)
+    return amounts
+
+
 async def cancel(connection: RedisConnection, keys: Keys, job_id: str) -> str:
     """Ends a job, and deletes its inputs and results; returns its previous status, empty if there is no such job."""
-    names = [keys.backlog, keys.jobs, keys.owed, keys.results, *keys.lanes]
+    names = [keys.backlog, keys.jobs, keys.owed, keys.results, keys.kept, *keys.lanes]
     status = await connection.run(
         scripts.JOB_CANCEL, names, JobCancelArguments(keys.job(""), job_id, GROUP, MAX_RESULTS)
     )
@@ -211,7 +223,7 @@ async def cancel(connection: RedisConnection, keys: Keys, job_id: str) -> str:
 
 async def feed(connection: RedisConnection, keys: Keys, window: FeedWindow) -> FeedResult:
     """Moves inputs of jobs into the lanes, up to the window; checks all jobs from time to time."""
-    names = [keys.backlog, keys.jobs, keys.owed, keys.results, keys.all_jobs, keys.uploads, *keys.lanes]
+    names = [keys.backlog, keys.jobs, keys.owed, keys.results, keys.all_jobs, keys.uploads, keys.kept, *keys.lanes]
     args = JobFeedArguments(
         job_prefix=keys.job(""),
         max_lane_entries=window.entries,

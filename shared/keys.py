@@ -100,6 +100,11 @@ class Keys:
         return f"{self.prefix}jobs:uploads"
 
     @property
+    def kept(self) -> str:
+        """Zset of jobs that have ended and have results, by the time (Redis' clock, ms) at which these expire."""
+        return f"{self.prefix}jobs:kept"
+
+    @property
     def results(self) -> str:
         """Stream of the jobs that have ended, for the clients that process their results."""
         return f"{self.prefix}results"
@@ -260,8 +265,8 @@ KEY_DOCS = (
         "both",
         "permanent",
         "inputs without a result; entries, tokens and bytes of jobs in the lanes; what open jobs and uploads hold, in "
-        "all and by tenant: `jobs`, `job_inputs`, `job_bytes`, `upload_bytes`; `asked`, which a gateway writes "
-        "before it queries Redis whether all earlier writes are durable",
+        "all and by tenant: `jobs`, `job_inputs`, `job_bytes`, `upload_bytes`, `result_bytes`; what ended jobs hold: "
+        "`kept_bytes`; `asked`, which a gateway writes before it queries Redis whether all earlier writes are durable",
         "jobs",
     ),
     KeyDoc(
@@ -272,6 +277,7 @@ KEY_DOCS = (
         "what each upload of a job reserves",
         "jobs",
     ),
+    KeyDoc((f"{_Q}:jobs:kept",), "zset", "both", "permanent", "ended jobs by the expiry of their results", "jobs"),
     KeyDoc(
         (f"{_Q}:results",),
         "stream",

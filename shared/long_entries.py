@@ -6,7 +6,7 @@ LONG_PARTS = 2
 """An entry is long if it fills a batch by at least one part of this many."""
 
 
-def long_tokens(max_batch_tokens: int) -> int:
+def min_long_tokens(max_batch_tokens: int) -> int:
     """Returns the minimum tokens of a long entry, where a batch has at most `max_batch_tokens`."""
     return max(1, max_batch_tokens // LONG_PARTS)
 

@@ -2,8 +2,9 @@
 
 Values created for each request are mostly named tuples: creating one takes a third of the time of a frozen dataclass.
 
-A request of many inputs travels as several entries. `position` is the index, in its request, of an entry's first input;
-replies repeat it, and the first answer for a position is the one that counts.
+A request of many inputs travels as several entries. `position` is the index, in its request, of an entry's first input,
+where inputs that the gateway itself answers do not count; replies repeat it, and the first answer for a position is the
+one that counts.
 """
 
 from __future__ import annotations
@@ -191,7 +192,8 @@ class Heartbeat:
     names their pool, and the slots of it that it accepts. `max_input_bytes` is the limit of an input of its function; 0
     if it sets none. A worker that is `failing` has the type of its model's last exception there, and tries again in
     `retry_s`. `ops` are the operations that the model offers, also while it loads; empty if an older worker does not
-    report them. `activity` is what the worker did in the last seconds.
+    report them. `activity` is what the worker did in the last seconds. `prompts` are the names of the model's prompts;
+    None while it loads, or if there are too many to report.
     """
 
     worker: str
@@ -225,3 +227,4 @@ class Heartbeat:
     retry_s: float = 0.0
     ops: tuple[str, ...] = ()
     activity: Activity = NO_ACTIVITY
+    prompts: tuple[str, ...] | None = None

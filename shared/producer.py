@@ -133,6 +133,7 @@ class QueueStats:
 
     `by_lane` counts the entries of each lane, in the order of keys.LANES, and `oldest_by_lane` is the time when the
     oldest was added (ms). `memory_ratio` is the share of its maxmemory that Redis uses; 0 without a maxmemory.
+    `result_bytes` are those of the results of jobs, kept and expected.
     `tenants` are those with recently accepted requests. `persists` is false if Redis failed when it last wrote its
     append-only file or its snapshot.
     """
@@ -149,9 +150,11 @@ class QueueStats:
     memory_ratio: float = 0.0
     tenants: ActiveTenants = NO_ACTIVE_TENANTS
     memory_bytes: int = 0
+    max_memory_bytes: int = 0
     dead_letters: int = 0
     open_jobs: int = 0
     owed_inputs: int = 0
+    result_bytes: int = 0
     persists: bool = True
     bytes: int = 0
 
@@ -297,16 +300,18 @@ async def queue_stats(connection: RedisConnection, keys: Keys) -> QueueStats:
     now_ms, epoch, inputs, tokens, by_lane, pending, oldest, last, beats, used, limit, *more = await connection.run(
         scripts.QUEUE_STATS, names, [GROUP, keys.worker(""), TENANT_ACTIVE_MS]
     )
-    weights, named, dead, jobs, owed, failed, num_bytes = more
+    weights, named, dead, jobs, owed, failed, num_bytes, result_bytes = more
     return QueueStats(
         *(now_ms, epoch, inputs, tokens, tuple(by_lane), pending, tuple(map(_added_ms, oldest)), last),
         workers=tuple(beat for beat in map(_heartbeat, beats) if beat is not None),
         memory_ratio=used / limit if limit else 0.0,
         tenants=ActiveTenants(float(weights), float(named)),
         memory_bytes=used,
+        max_memory_bytes=limit,
         dead_letters=dead,
         open_jobs=jobs,
         owed_inputs=owed,
+        result_bytes=result_bytes,
         persists=not failed,
         bytes=num_bytes,
     )

@@ -203,10 +203,12 @@ class JobUploadArguments(NamedTuple):
     inputs: int
     bytes: int
     tokens: int
+    results: int
     max_jobs: int
     max_inputs: int
     max_bytes: int
     max_upload_bytes: int
+    max_result_bytes: int
     tenant_share: float
     num_entries: int
 

@@ -49,7 +49,9 @@ class QueueSettings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="REDBATCH_", frozen=True, extra="ignore")
 
     redis_url: str = Field(
-        default="redis://127.0.0.1:6379/0", description="URL of the cluster's Redis (redis://, rediss:// or unix://)."
+        default="redis://127.0.0.1:6379/0",
+        description="URL of the cluster's Redis (redis://, rediss:// or unix://). When not set, `redbatch gateway` and "
+        "`redbatch worker` take that of your running `redbatch up`, if there is exactly one.",
     )
     redis_tls_ca: str | None = Field(
         default=None,

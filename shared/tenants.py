@@ -44,10 +44,15 @@ class Limits(NamedTuple):
     max_bulk_tokens: int = MAX_TOKENS
 
 
+UNBOUNDED = 2**50
+"""A bound that nothing reaches; Lua has only the integers up to 2**53."""
+
+
 class JobBounds(NamedTuple):
     """Bounds of all jobs that have not ended, uploads included: `jobs`, inputs without a result, and bytes of inputs.
 
-    `upload_bytes` bounds the bytes of the uploads alone. `tenant_share` of each may be that of one tenant of weight 1
+    `upload_bytes` bounds the bytes of the uploads alone, and `result_bytes` those of all results: kept, and still to
+    come. `tenant_share` of each may be that of one tenant of weight 1
     that has limits, while there are no others; 1: all of it.
     """
 
@@ -55,6 +60,7 @@ class JobBounds(NamedTuple):
     inputs: int = 2_000_000
     bytes: int = 2**31
     upload_bytes: int = 2**29
+    result_bytes: int = UNBOUNDED
     tenant_share: float = 0.8
 
 

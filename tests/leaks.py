@@ -10,7 +10,7 @@ import redis
 
 from shared.keys import GROUP, QUEUES, Keys
 
-PERMANENT = ("epoch", "jobs:all", "results")
+PERMANENT = ("epoch", "jobs:all", "jobs:kept", "results")
 EXPIRING = (
     "reply:",
     "bell:",
@@ -38,7 +38,9 @@ def find_leaks(
         if name in keys.lanes:
             leaks += _lane_leaks(client, name, may_stay)
         elif name in (keys.backlog, keys.owed):
-            reserved = _reserved(client, keys) if uploads and name == keys.owed else Counter[str]()
+            reserved = _kept(client, keys) if name == keys.owed else Counter[str]()
+            if uploads and name == keys.owed:
+                reserved += _reserved(client, keys)
             leaks += _counter_leaks(client, name, reserved)
         elif name.removeprefix(keys.prefix) in PERMANENT:
             continue
@@ -68,12 +70,22 @@ def _reserved(client: redis.Redis, keys: Keys) -> Counter[str]:
     """Returns what uploads reserve of the counters of what is owed, by field: see shared/lua/job_reservations.lua."""
     reserved: Counter[str] = Counter()
     for upload in _hash(client, keys.uploads).values():
-        _, inputs, size, _, _, tenant = upload.decode().split(" ", 5)
-        amounts = {"jobs": 1, "job_inputs": int(inputs), "job_bytes": int(size), "upload_bytes": int(size)}
+        _, inputs, size, _, _, tenant, results = upload.decode().split(" ")
+        amounts = {"jobs": "1", "job_inputs": inputs, "job_bytes": size, "upload_bytes": size, "result_bytes": results}
         for kind, amount in amounts.items():
-            reserved[kind] += amount
-            reserved[f"{kind} {tenant}"] += amount
+            reserved[kind] += int(amount)
+            reserved[f"{kind} {tenant}"] += int(amount)
     return reserved
+
+
+def _kept(client: redis.Redis, keys: Keys) -> Counter[str]:
+    """Returns what results of ended jobs hold of the same counters."""
+    kept: Counter[str] = Counter()
+    members: Any = client.zrange(keys.kept, 0, -1)
+    for _, size, tenant in (member.decode().split(" ") for member in members):
+        kept["kept_bytes"] += int(size)
+        kept[f"kept_bytes {tenant}"] += int(size)
+    return kept
 
 
 def remove(client: redis.Redis, keys: Keys) -> None:

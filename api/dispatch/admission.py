@@ -15,7 +15,7 @@ from shared.errors import (
     RedisUnreachableError,
     TooLargeError,
 )
-from shared.long_entries import is_long, long_tokens
+from shared.long_entries import is_long, min_long_tokens
 from shared.messages import MAX_TOKENS, Heartbeat
 
 MIN_RETRY_AFTER_S = 1.0
@@ -183,7 +183,7 @@ def long_backlog(workers: Sequence[Heartbeat]) -> LongBacklog:
         return LongBacklog()
     return LongBacklog(
         sum(each.long_tokens for each in known),
-        min(long_tokens(each.max_batch_tokens) for each in known),
+        min(min_long_tokens(each.max_batch_tokens) for each in known),
         min(each.max_batch_size for each in known),
     )
 

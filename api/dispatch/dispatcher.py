@@ -27,7 +27,7 @@ from api.dispatch.monitor import Monitor, MonitorCallbacks
 from api.dispatch.reconciler import Reconciler
 from api.dispatch.replies import Replies
 from api.dispatch.size_limits import check_input_sizes, check_output_size
-from api.dispatch.splitting import split
+from api.dispatch.splitting import merge_failures, split
 from api.dispatch.submitter import PendingSubmit, SubmitCallbacks, Submitter
 from api.memory_budget import HeldMemory
 from api.settings import GatewaySettings
@@ -299,9 +299,8 @@ async def _run_forever(part: Callable[[], Awaitable[None]]) -> None:
 
 
 def _build_result(replies: Sequence[Reply], failures: Sequence[Failure]) -> InferenceResult:
+    replies = merge_failures(replies, failures)
     results = [each for each in replies if not isinstance(each, Failure)]
-    if failures:
-        replies = sorted([*replies, *failures], key=lambda reply: reply.position)
     if not results:
         return InferenceResult(replies)
     number = len(results)

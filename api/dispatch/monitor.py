@@ -197,6 +197,10 @@ class Monitor:
         """Returns the live workers, as of the last poll."""
         return () if self._stats is None else self._stats.workers
 
+    def max_memory_bytes(self) -> int:
+        """Returns the maxmemory of Redis, as of the last poll; 0 if it has none."""
+        return 0 if self._stats is None else self._stats.max_memory_bytes
+
     def revisions(self) -> frozenset[str]:
         """Returns the model revisions of the ready workers."""
         return frozenset(each.revision for each in self.workers() if each.state == READY)
@@ -277,6 +281,7 @@ def _publish(queue: str, stats: QueueStats) -> None:
     metrics.DEAD_LETTERS.labels(queue).set(stats.dead_letters)
     metrics.OPEN_JOBS.labels(queue).set(stats.open_jobs)
     metrics.OWED_INPUTS.labels(queue).set(stats.owed_inputs)
+    metrics.RESULT_BYTES.labels(queue).set(stats.result_bytes)
     metrics.REDIS_MEMORY.set(stats.memory_ratio)
     metrics.REDIS_MEMORY_BYTES.set(stats.memory_bytes)
     metrics.REDIS_PERSISTENCE_FAILED.set(not stats.persists)

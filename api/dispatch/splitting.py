@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from api.dialects.request import InferenceRequest
 from shared.codec import encode_body
 from shared.errors import InvalidRequestError, RequestError
-from shared.messages import EMBED, PREDICT, Body, Failure, Input, NewEntry
+from shared.messages import EMBED, PREDICT, Body, Failure, Input, NewEntry, Reply
 
 CHARS_PER_TOKEN = 4
 BYTES_PER_ID = 4
@@ -47,7 +47,8 @@ def split(request: InferenceRequest, per_entry: int) -> tuple[list[NewEntry], li
     function has at most MAX_ENTRY_BYTES.
 
     Returns:
-        The entries, and a failure for each input that cannot have one.
+        The entries, and a failure for each input that cannot have one. Positions of entries count the inputs that have
+        one, so that the first entry is always at 0: workers count requests by it. See `merge_failures`.
 
     Raises:
         InvalidRequestError: an input is not text that UTF-8 can carry, and the request is not `partial`.
@@ -66,12 +67,24 @@ def split(request: InferenceRequest, per_entry: int) -> tuple[list[NewEntry], li
                 error = InvalidRequestError("An input holds a lone surrogate, which is not a character.")
             else:
                 counted_bytes = len(body) if request.op == PREDICT else 0
-                new_entries.append(NewEntry(start, len(part), cost_of(request.op, part), body, counted_bytes))
+                new_entries.append(
+                    NewEntry(start - len(failures), len(part), cost_of(request.op, part), body, counted_bytes)
+                )
                 continue
         if not request.partial:
             raise error
         failures.append(Failure("", start, 1, error.code, error.message))
     return new_entries, failures
+
+
+def merge_failures(replies: Sequence[Reply], failures: Sequence[Failure]) -> Sequence[Reply]:
+    """Returns the replies to a request that `split` has divided, with its failures, at the positions of its inputs."""
+    if not failures:
+        return replies
+    failed = {each.position for each in failures}
+    positions = [index for index in range(len(replies) + len(failures)) if index not in failed]
+    moved = (each._replace(position=positions[each.position]) for each in replies)
+    return sorted([*moved, *failures], key=lambda reply: reply.position)
 
 
 def split_inputs(

@@ -13,11 +13,14 @@
 - probes_only: what a connection beyond the limits is for.
 - request_log: the log lines of requests.
 - root_path: the prefix under which a proxy serves the gateway.
-- protocol: the connection, as a uvicorn protocol.
+- parsing_protocol: reads requests, their heads within limits, as a uvicorn protocol.
+- refusing_protocol: refuses what is no such request, or has no room.
+- protocol: the connection, with its requests and answers.
 - unanswered_requests: the requests of a connection that are not answered.
 - share_holder: the tenant or the address whose share a request takes.
 - streamed_answer: answers that are read from Redis while they are sent.
 - request_id: the id of a request, in its answer and in the logs.
+- upgrade: requests for other protocols, served in this one.
 - unsent_limiter: closes connections whose clients do not read their answers.
 - unsent_table: which connections these are.
 """

@@ -22,14 +22,14 @@ class ClientConnection:
 
     Attributes:
         gone: True once the client has closed the connection.
-        give_way: called when an answer is written while the rest of its request still arrives: from then on, the
+        start_linger: called when an answer is written while the rest of its request still arrives: from then on, the
             connection may be closed for another one.
         transport: of the connection, while it is open.
     """
 
     def __init__(self) -> None:
         self.gone = False
-        self.give_way: Callable[[], None] = lambda: None
+        self.start_linger: Callable[[], None] = lambda: None
         self.transport: CoalescingTransport | None = None
         self._watching: asyncio.Task[Any] | None = None
         self._left = asyncio.Event()
@@ -42,7 +42,7 @@ class ClientConnection:
         """Stops watching: the task is not cancelled any more."""
         self._watching = None
 
-    def cut_off(self) -> None:
+    def abort(self) -> None:
         """Closes the connection at once, in the middle of an answer that cannot be completed."""
         if self.transport is not None:
             self.transport.abort()

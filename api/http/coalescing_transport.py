@@ -38,7 +38,7 @@ class CoalescingTransport:
         self._loop = loop
         self._flow, self._unsent, self._requests = flow, unsent, requests
         self._pending: list[bytes] = []
-        self._lost = False
+        self._drops_writes = False
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - all other attributes are the transport's
         return getattr(self._transport, name)
@@ -53,7 +53,7 @@ class CoalescingTransport:
         """Writes all pending data now."""
         if self._pending:
             pending, self._pending = self._pending, []
-            if not self._lost:
+            if not self._drops_writes:
                 self._transport.writelines(pending)
                 if self._flow.write_paused:
                     self._unsent.add(self._transport, self._requests.running_scope, sum(map(len, pending)))
@@ -68,6 +68,6 @@ class CoalescingTransport:
         self.flush()
         self._transport.close()
 
-    def lose(self) -> None:
-        """Drops all further writes: no client reads them, and the transport would raise an error."""
-        self._lost = True
+    def drop_writes(self) -> None:
+        """Drops all further writes, after the connection or its sending side is closed: they would raise an error."""
+        self._drops_writes = True

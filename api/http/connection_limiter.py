@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from ipaddress import ip_address, ip_network
 
 from api import metrics
@@ -34,10 +34,16 @@ class ConnectionLimiter:
     def __init__(self, limits: ConnectionLimits, proxies: Iterable[str]) -> None:
         self.table: ConnectionTable[asyncio.Transport] = ConnectionTable(limits)
         self._proxies = [ip_network(each) for each in proxies]
+        self._refuse_head: dict[Place[asyncio.Transport], Callable[[], None]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
-    def admit(self, transport: asyncio.Transport, host: str) -> Place[asyncio.Transport]:
-        """Returns the place of a new connection from an address. It or another one may be closed for that."""
+    def admit(
+        self, transport: asyncio.Transport, host: str, refuse_head: Callable[[], None]
+    ) -> Place[asyncio.Transport]:
+        """Returns the place of a new connection from an address. It or another one may be closed for that.
+
+        `refuse_head` is called when heads of other connections need the room of its heads.
+        """
         loop = asyncio.get_running_loop()
         is_proxy = bool(host and self._proxies) and any(ip_address(host) in network for network in self._proxies)
         client = host if is_proxy else address_group(host)  # whose network may have clients, too, with another maximum
@@ -46,22 +52,28 @@ class ConnectionLimiter:
             abort_connection(admission.closed, EVICTED)
         if not admission.place.is_open:
             abort_connection(transport, REFUSED)
+        self._refuse_head[admission.place] = refuse_head
         self._set_timer(loop)
         metrics.CONNECTIONS.set(len(self.table))
         return admission.place
 
-    def update_head(self, place: Place[asyncio.Transport], num_bytes: int) -> bool:
+    def update_head(self, place: Place[asyncio.Transport], num_bytes: int, *, is_complete: bool = False) -> bool:
         """The heads of a connection have a number of bytes; returns False if they have to be refused.
 
-        Connections of other heads may be closed to make room.
+        Heads of other connections may be refused to make room. `is_complete`: a request begins.
         """
         loop = asyncio.get_running_loop()
-        excess = self.table.update_head(place, num_bytes, loop.time())
+        excess = self.table.update_head(place, num_bytes, loop.time(), is_complete=is_complete)
         for each in excess:
             if each is not place:
-                abort_connection(each.owner, EVICTED)
+                self._refuse_head[each]()
         self._set_timer(loop)
         return place not in excess
+
+    def start_linger(self, place: Place[asyncio.Transport]) -> None:
+        """The answer of a connection is written, and the rest of its request's body is dropped."""
+        for each in self.table.start_linger(place):
+            self._refuse_head[each]()
 
     def expect_head(self, place: Place[asyncio.Transport]) -> None:
         """What has yet to arrive of an answered request, and the next head, must come in time."""
@@ -72,6 +84,7 @@ class ConnectionLimiter:
     def remove(self, place: Place[asyncio.Transport]) -> None:
         """The connection is closed."""
         self.table.remove(place)
+        self._refuse_head.pop(place, None)
         metrics.CONNECTIONS.set(len(self.table))
 
     def _set_timer(self, loop: asyncio.AbstractEventLoop) -> None:

@@ -36,7 +36,7 @@ def address_group(host: str) -> str:
     return str(address.ipv4_mapped or IPv6Network((int(address), IPV6_GROUP_BITS), strict=False))
 
 
-def _large(head_bytes: int) -> int:
+def _counted_bytes(head_bytes: int) -> int:
     return head_bytes if head_bytes > SMALL_HEAD_BYTES else 0
 
 
@@ -94,7 +94,7 @@ class ConnectionTable(Generic[T]):
 
     def __init__(self, limits: ConnectionLimits) -> None:
         self._limits = limits
-        self._num_open = self._heads_bytes = 0
+        self._num_open = self._heads_bytes = self._unfinished_heads_bytes = 0
         self._groups: dict[str, _Group[T]] = {}
         self._waiting: dict[Place[T], None] = {}
         self._spares: dict[Place[T], None] = {}
@@ -136,34 +136,26 @@ class ConnectionTable(Generic[T]):
         self.expect_head(place, now_s)
         return Admission(place, None if closed is None else closed.owner)
 
-    def update_head(self, place: Place[T], num_bytes: int, now_s: float) -> list[Place[T]]:
+    def update_head(
+        self, place: Place[T], num_bytes: int, now_s: float, *, is_complete: bool = False
+    ) -> list[Place[T]]:
         """The heads of a connection have grown to a number of bytes, or fewer are in memory; 0: none.
 
-        An unfinished one must be complete in time. If all large heads together take too much, the client with the most
-        bytes of those that wait makes room: its connections are closed, that with the oldest large head first. But
-        what comes before an answer, or finds no such client, is refused itself.
+        An unfinished one must be complete in time. If all large heads together take too much, or those of waiting
+        connections, the client with the most bytes of the latter makes room: its oldest large head is refused. But what
+        comes before an answer, or finds no such client, is refused itself. `is_complete`: the request begins now.
 
-        Returns the places of the connections to close, which are removed, except that of this one: if that is among
-        them, it is to be refused.
+        Returns the places of the connections whose heads are to be refused, which count no more.
         """
         if not place.is_open:
             return []
         self._set_head(place, num_bytes)
         if num_bytes:
             self.expect_head(place, now_s)
-        excess = []
-        while self._heads_bytes > self._limits.max_heads_bytes and place.head_bytes > SMALL_HEAD_BYTES:
-            closed = None if place.is_busy else self._oldest_head()
-            if closed is None or closed is place:
-                self._set_head(place, 0)
-                excess.append(place)
-            else:
-                self.remove(closed)
-                excess.append(closed)
-        return excess
+        return self._make_room(place, is_complete=is_complete, takes_others=not place.is_busy)
 
     def start_request(self, place: Place[T]) -> None:
-        """A head has arrived: until `give_way` or `end_request`, the connection is not closed."""
+        """A head has arrived: until `start_linger` or `end_request`, the connection is not closed."""
         place.is_busy = True
         self._heads.pop(place, None)
         self._waiting.pop(place, None)
@@ -171,17 +163,18 @@ class ConnectionTable(Generic[T]):
         if place.head_bytes:
             self._list_head(place)
 
-    def give_way(self, place: Place[T]) -> None:
-        """The answer is written, and the rest of the body is dropped: the connection may be closed for another one."""
-        if place.is_open and not place.is_spare:
-            self._waiting[place] = place.group.waiting[place] = None
-            if place.head_bytes:
-                self._list_head(place)
+    def start_linger(self, place: Place[T]) -> list[Place[T]]:
+        """The answer is written, and the rest of the body is dropped: the connection may be closed for another one.
+
+        Its head is in memory until then. Returns the places of the connections whose heads are to be refused.
+        """
+        self._wait(place)
+        return self._make_room(place, is_complete=False, takes_others=True)
 
     def end_request(self, place: Place[T]) -> None:
-        """The request is answered: the connection waits for the next one."""
+        """The request is answered: the connection waits for the next one. Of that, `update_head` has to follow."""
         place.is_busy = False
-        self.give_way(place)
+        self._wait(place)
 
     def expect_head(self, place: Place[T], now_s: float) -> None:
         """From now on, the next head must arrive in time. Does nothing if it must already, or during a request."""
@@ -220,15 +213,36 @@ class ConnectionTable(Generic[T]):
             self.remove(place)
         return [place.owner for place in overdue]
 
+    def _wait(self, place: Place[T]) -> None:
+        if place.is_open and not place.is_spare:
+            self._waiting[place] = place.group.waiting[place] = None
+            if place.head_bytes:
+                self._list_head(place)
+
+    def _make_room(self, place: Place[T], *, is_complete: bool, takes_others: bool) -> list[Place[T]]:
+        excess = []
+        while place.head_bytes > SMALL_HEAD_BYTES and self._are_heads_too_large(is_complete=is_complete):
+            refused = (self._oldest_head() if takes_others else None) or place
+            self._set_head(refused, 0)
+            excess.append(refused)
+        return excess
+
+    def _are_heads_too_large(self, *, is_complete: bool) -> bool:
+        limits = self._limits
+        are_unfinished_too_large = self._unfinished_heads_bytes > limits.max_unfinished_heads_bytes
+        return self._heads_bytes > limits.max_heads_bytes or (are_unfinished_too_large and not is_complete)
+
     def _set_head(self, place: Place[T], num_bytes: int) -> None:
-        self._heads_bytes += _large(num_bytes) - _large(place.head_bytes)
+        self._heads_bytes += _counted_bytes(num_bytes) - _counted_bytes(place.head_bytes)
         place.head_bytes = num_bytes
         self._list_head(place)
 
     def _list_head(self, place: Place[T]) -> None:
         """Adds a connection to those that can make room for heads, or removes it."""
-        group, num_bytes = place.group, _large(place.head_bytes) if place in self._waiting else 0
-        group.heads_bytes += num_bytes - group.heads.get(place, 0)
+        group, num_bytes = place.group, _counted_bytes(place.head_bytes) if place in self._waiting else 0
+        growth = num_bytes - group.heads.get(place, 0)
+        group.heads_bytes += growth
+        self._unfinished_heads_bytes += growth
         if num_bytes:
             group.heads[place] = num_bytes
             self._head_groups[group] = None

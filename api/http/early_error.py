@@ -15,6 +15,9 @@ from shared.errors import RedbatchError
 from shared.process.limited_log import LimitedLog
 from shared.process.tracebacks import describe_briefly
 
+INVALID_HTTP = "Invalid HTTP request received."
+"""The answer to bytes that are not HTTP."""
+
 limited_log = LimitedLog()
 
 
@@ -38,6 +41,12 @@ def early_error(error: RedbatchError, client: str) -> EarlyError:
     fields = {"content-type": "application/json", "content-length": str(len(body)), "x-request-id": request_id}
     fields |= {**headers_of(error), "connection": "close"}
     return EarlyError(status, [(name.encode(), value.encode()) for name, value in fields.items()], body)
+
+
+def log_invalid(client: str) -> None:
+    """Logs that bytes are not HTTP, with the address of the client."""
+    details = {"message": INVALID_HTTP, "client": client}
+    limited_log.write(logging.INFO, "request refused", lambda: details, status=400, code="invalid_http")
 
 
 def log_fault(error: HttpParserError) -> None:

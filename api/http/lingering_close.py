@@ -31,7 +31,7 @@ class LingeringCloseResponse(Response):
         self.headers["connection"] = "close"
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         await send({"type": "http.response.body", "body": self.body, "more_body": True})
-        scope["state"][CLIENT].give_way()
+        scope["state"][CLIENT].start_linger()
         with suppress(TimeoutError):
             async with asyncio.timeout(MAX_LINGER_S):
                 await _drop_body(receive)

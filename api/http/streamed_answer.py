@@ -44,7 +44,7 @@ async def _join(scope: Scope, first: list[bytes], rest: AsyncIterator[bytes]) ->
             return
         except RedbatchError as error:
             log.info("answer cut short", code=error.code, message=error.log_message)
-            client.cut_off()
+            client.abort()
             await client.wait_until_gone()
             return
         yield part.pop()

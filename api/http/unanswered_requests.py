@@ -27,14 +27,19 @@ class UnansweredRequests:
         """The scope of the request that is being answered; None if there is none."""
         return self._cycles[0].scope if self._cycles else None  # type: ignore[return-value]  # uvicorn's own type of it
 
-    def add_head(self, num_bytes: int) -> None:
-        """The head of a further request has arrived."""
+    def __len__(self) -> int:
+        return len(self._cycles)
+
+    @property
+    def last(self) -> RequestResponseCycle:
+        """What answers the last request; there is one."""
+        return self._cycles[-1]
+
+    def add(self, cycle: RequestResponseCycle, num_bytes: int) -> None:
+        """The head of a further request has arrived, of a size; `cycle` answers it."""
+        self._cycles.append(cycle)
         self._sizes.append(num_bytes)
         self.num_bytes += num_bytes
-
-    def add_cycle(self, cycle: RequestResponseCycle) -> None:
-        """Sets what answers the last request."""
-        self._cycles.append(cycle)
 
     def add_body(self, num_bytes: int) -> None:
         """A part of the last request's body has arrived while the request waits."""

@@ -11,10 +11,10 @@ from fastapi import Response
 
 from api.dialects.operations import JSON
 from api.dispatch.size_limits import check_input_sizes, check_output_size
-from api.jobs.creation import CHUNK_INPUTS, find_queue, parse_idempotency_key, upload_and_create
+from api.jobs.creation import CHUNK_INPUTS, find_queue, new_upload, parse_idempotency_key, upload_and_create
 from api.jobs.inputs import JobInput, check_input
 from api.jobs.representation import format_public_id, job_links, status_url
-from api.jobs.upload import JobRequest, JobUpload
+from api.jobs.upload import JobRequest
 from shared.errors import RedisUnreachableError, UnavailableError
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ async def respond_async(
     job_request = JobRequest(
         inference.tenant.name, options.lane, idempotency_key, limits, inference.op, inference.options, timeout_s
     )
-    upload = JobUpload(queue.job_store, state.jobs, job_request)
+    upload = new_upload(queue, state, job_request)
     job_id = await upload_and_create(upload, _in_chunks(inference), queue)
     response = await accepted_response(queue, job_id, request_id)
     response.headers.update(PREFERENCE_APPLIED)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import random
 import re
+import sys
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +28,7 @@ from api.http.share_holder import share_holder_of
 from api.jobs.inputs import JobInput, check_text, check_value
 from api.jobs.ndjson import NdjsonReader
 from api.jobs.schema import NDJSON_TYPES, JobBody, check_no_query, check_no_timeout, parse_job_body, parse_query
-from api.jobs.upload import JobRequest, JobUpload
+from api.jobs.upload import UNKNOWN_DIM, JobRequest, JobUpload
 from api.memory_budget import INPUT_COPIES, HeldMemory, size_of_inputs
 from api.tenants import find_refusal
 from shared.errors import (
@@ -42,6 +44,7 @@ from shared.errors import (
 from shared.keys import BULK
 from shared.messages import EMBED, PREDICT
 from shared.process.tasks import yield_as_long
+from shared.tenants import UNBOUNDED
 
 if TYPE_CHECKING:
     from fastapi import Request
@@ -116,7 +119,7 @@ async def _create_from_body(
     queue.check_op(op)
     limits = queue.dispatcher.monitor.limits(tenant, state.jobs.timeout_s)
     job_request = JobRequest(tenant.name, lane, idempotency_key, limits, op, body.options)
-    upload = JobUpload(queue.job_store, state.jobs, job_request)
+    upload = new_upload(queue, state, job_request)
     return queue, await upload_and_create(upload, _in_chunks(values, check), queue)
 
 
@@ -139,7 +142,7 @@ async def _create_from_lines(
         limits = queue.dispatcher.monitor.limits(tenant, state.jobs.timeout_s)
         _check_slots(state, tenant, is_limited=limits is not None)
         job_request = JobRequest(tenant.name, lane, idempotency_key, limits, options=fields.options)
-        upload = JobUpload(queue.job_store, state.jobs, job_request)
+        upload = new_upload(queue, state, job_request)
         reader = _reader_of(queue, state)
         chunks = _with_op(_read_lines(request, headers, reader, state, held), reader, upload, queue, fields)
         return queue, await upload_and_create(upload, chunks, queue)
@@ -169,15 +172,24 @@ def _reader_of(queue: ServedQueue, state: State) -> NdjsonReader:
     return NdjsonReader(state.jobs.max_inputs, state.limits.max_input_chars, limit, queue.dispatcher.monitor.ops)
 
 
+def new_upload(queue: ServedQueue, state: State, request: JobRequest) -> JobUpload:
+    """Returns the upload of a job; results of the queue's jobs are bounded by a part of the memory of Redis."""
+    max_result_bytes = int(queue.dispatcher.monitor.max_memory_bytes() * state.jobs.max_result_ratio)
+    bounds = state.jobs.bounds._replace(result_bytes=max_result_bytes or UNBOUNDED)
+    dim = max((each.dim for each in queue.workers()), default=0) or UNKNOWN_DIM
+    return JobUpload(queue.job_store, replace(state.jobs, bounds=bounds), request, dim)
+
+
 async def upload_and_create(upload: JobUpload, chunks: AsyncIterator[list[JobInput]], queue: ServedQueue) -> str:
     """Uploads the inputs and creates the job; returns its id. Raises RedbatchError, and removes the upload then."""
+    queue.check_prompt(upload.prompt_name)
     try:
         async for chunk in chunks:
             queue.check_memory()
             await upload.add(chunk)
         spans = queue.dispatcher.spans
         with nullcontext("") if spans is None else spans.job(upload.lane) as traceparent:
-            return await upload.create(queue.workers(), traceparent)
+            return await upload.create(traceparent)
     except BaseException as error:
         await upload.discard(refund=1.0 if isinstance(error, UnavailableError) else BROKEN_UPLOAD_REFUND)
         raise
@@ -255,7 +267,7 @@ async def _read_lines(
     async for piece in _read_pieces(request, headers, state):
         for start in range(0, max(1, len(piece)), SLICE_BYTES):
             inputs = await _parse(reader, piece[start : start + SLICE_BYTES], request, state)
-            waiting.extend([0 if isinstance(each, RequestError) else len(each) for each in inputs])
+            waiting.extend([0 if isinstance(each, RequestError) else sys.getsizeof(each) for each in inputs])
             if not held.resize(reader.rest_bytes + sum(waiting)):
                 raise too_many_bodies_error()
             yield inputs

@@ -29,16 +29,17 @@ from shared.errors import (
     RequestError,
     TooLargeError,
     TooManyJobsError,
+    TooManyResultsError,
     UnavailableError,
 )
-from shared.job_uploads import ELEMENT_BYTES, UploadReservation
+from shared.job_uploads import ELEMENT_BYTES, JOB_BYTES, UploadReservation
 from shared.jobs import JobCapacity, JobSpec
-from shared.messages import DEFAULT_OPTIONS, EMBED, PREDICT, Body, Failure, NewEntry, Options
+from shared.messages import DEFAULT_OPTIONS, EMBED, EMBED_ALL, PREDICT, Body, Failure, NewEntry, Options
 
 if TYPE_CHECKING:
     from api.jobs.store import JobStore
     from api.settings_groups import JobSettings
-    from shared.messages import Heartbeat, Input
+    from shared.messages import Input
     from shared.tenants import Limits
 
 FLUSH_BYTES = 2**20
@@ -60,6 +61,23 @@ FAILED_INPUT_TOKENS = 1
 FULL_RETRY_S = 10.0
 CREATE_ATTEMPTS = 3
 CREATE_PAUSE_S = 0.3
+
+_FREE_RESULTS = (
+    "Delete jobs whose results you have (DELETE /jobs/{id}), or try again when results have expired, job_ttl_s after "
+    "the end of their job."
+)
+_REFUSALS: dict[str, tuple[type[RedbatchError], str]] = {
+    "full": (JobsFullError, "There is no capacity for more jobs: try again later."),
+    "results_full": (JobsFullError, f"Results of jobs fill their part of Redis (max_result_ratio). {_FREE_RESULTS}"),
+    "share": (
+        TooManyJobsError,
+        "This tenant has its share of the jobs, inputs or bytes that may be open: try again when some jobs have ended.",
+    ),
+    "results_share": (
+        TooManyResultsError,
+        f"Results of this tenant's jobs, with those still to come, fill its share of Redis. {_FREE_RESULTS}",
+    ),
+}
 
 
 class JobRequest(NamedTuple):
@@ -85,21 +103,25 @@ class JobUpload:
         job_store: of the job's queue.
         settings: the bounds of jobs.
         request: the attributes of the job.
+        dim: the dimension of the model's vectors.
 
     Attributes:
         job_id: 128 random bits.
         lane: index of keys.LANES.
+        prompt_name: of the options.
         op: the operation on each input; it may be set until the first input is added.
     """
 
-    def __init__(self, job_store: JobStore, settings: JobSettings, request: JobRequest) -> None:
+    def __init__(self, job_store: JobStore, settings: JobSettings, request: JobRequest, dim: int = UNKNOWN_DIM) -> None:
         self._job_store = job_store
         self._settings = settings
         self._request = request
         self._buffer: list[JobInput] = []
         self._new_entries: list[NewEntry] = []
         self._failures: list[Failure] = []
+        self._vector_bytes = 4 * min(dim, request.options.dimensions or dim)
         self._bytes = 0
+        self._result_bytes = JOB_BYTES
         self._portion_bytes = 0
         self._num_entries = 0
         self._num_failures = 0
@@ -115,6 +137,7 @@ class JobUpload:
         self._is_known = False
         self.job_id = secrets.token_hex(16)
         self.lane = request.lane
+        self.prompt_name = request.options.prompt_name
         self.op = request.op
 
     async def add(self, inputs: Sequence[JobInput]) -> None:
@@ -124,7 +147,7 @@ class JobUpload:
             RateLimitedError: the tenant's rate limit is exceeded.
             TooLargeError: the inputs so far have more tokens than the tenant's quota for a whole day, or are more than
                 the tenant could have of the room for jobs.
-            TooManyJobsError: the tenant has its share of the room for jobs.
+            TooManyJobsError, TooManyResultsError: the tenant has its share of the room for jobs, or for their results.
             JobsFullError: all jobs together, or Redis' memory, have reached their bound.
             UnavailableError: Redis is out of reach, or full.
         """
@@ -140,7 +163,7 @@ class JobUpload:
         if time.monotonic() - self._flushed_at > FLUSH_INTERVAL_S:
             await self._flush()
 
-    async def create(self, workers: Sequence[Heartbeat], traceparent: str = "") -> str:
+    async def create(self, traceparent: str = "") -> str:
         """Creates the job, and returns its id, or that of an earlier job with the same content and idempotency key.
 
         The job's entries carry `traceparent`.
@@ -160,15 +183,14 @@ class JobUpload:
             message = f"None of the inputs can run. {self._first_error}"
             raise NothingToRunError(message, quoted=self._first_error)
         await self._flush()
-        dim = max((each.dim for each in workers), default=0) or UNKNOWN_DIM
-        capacity = JobCapacity(4 * dim + REPLY_BYTES, self._settings.max_memory_ratio)
+        capacity = JobCapacity(self._vector_bytes + REPLY_BYTES, self._settings.max_memory_ratio)
         result = await self._create(self._job_spec(traceparent), capacity)
         if result.status == "different":
             raise KeyReusedError("This Idempotency-Key belongs to another job: send another key.")
         if result.status == "lost":
             raise UnavailableError("Redis has lost the inputs uploaded so far: send the job again.")
         if result.status == "full":
-            raise _full_error()
+            raise _refusal("full")
         if result.status == "same":
             await self.discard()
         await self._confirm(result)
@@ -254,6 +276,7 @@ class JobUpload:
         self._num_failed += n
         self._cost += n * FAILED_INPUT_TOKENS
         self._bytes += len(message) + ELEMENT_BYTES
+        self._result_bytes += len(message) + ELEMENT_BYTES
 
     def _add_entry(self, inputs: Sequence[Input]) -> None:
         body = encode_body(Body(self.op, tuple(inputs), self._request.options))
@@ -264,6 +287,8 @@ class JobUpload:
         self._cost += cost
         self._portion_bytes += len(body)
         self._bytes += len(body) + ELEMENT_BYTES
+        num_vectors = {EMBED: len(inputs), EMBED_ALL: cost}.get(self.op, 0)  # how long outputs will be is not known
+        self._result_bytes += num_vectors * self._vector_bytes + len(inputs) * REPLY_BYTES
 
     async def _flush(self) -> None:
         """Uploads what is new; without anything new, it renews what was uploaded before."""
@@ -282,14 +307,8 @@ class JobUpload:
             self._is_known = True
         elif result.status == "limited":
             raise self._quota_error(result.wait_ms)
-        elif result.status == "full":
-            raise _full_error()
-        elif result.status == "share":
-            raise TooManyJobsError(
-                "This tenant has its share of the jobs, inputs or bytes that may be open at a time: try again when "
-                "some of its jobs have ended.",
-                retry_after_s=FULL_RETRY_S,
-            )
+        elif result.status != "ok":
+            raise _refusal(result.status)
 
     def _check_size(self) -> None:
         """Raises TooLargeError: the tenant could not have this much of the room for jobs if it were all free."""
@@ -300,6 +319,7 @@ class JobUpload:
             (num_inputs, bounds.inputs, "inputs", "max_owed_inputs"),
             (self._bytes, bounds.bytes, "bytes", "max_owed_bytes"),
             (self._bytes, bounds.upload_bytes, "bytes", "max_upload_bytes"),
+            (self._result_bytes, bounds.result_bytes, "bytes of results", "max_result_ratio"),
         ):
             if amount > part * maximum:
                 raise TooLargeError(
@@ -313,6 +333,7 @@ class JobUpload:
             inputs=self._num_inputs - self._num_failed,
             bytes=self._bytes,
             tokens=self._cost,
+            results=self._result_bytes,
             tenant=self._request.tenant,
             limits=self._request.limits,
             bounds=self._settings.bounds,
@@ -320,8 +341,10 @@ class JobUpload:
         )
 
 
-def _full_error() -> JobsFullError:
-    return JobsFullError("There is no capacity for more jobs: try again later.", retry_after_s=FULL_RETRY_S)
+def _refusal(status: str) -> RedbatchError:
+    """Returns the error for an upload or a creation that has this status."""
+    error_class, message = _REFUSALS[status]
+    return error_class(message, retry_after_s=FULL_RETRY_S)
 
 
 def _error_of(value: JobInput) -> tuple[str, str] | None:

@@ -9,7 +9,7 @@ from gpuworker.policy.costs import Costs
 from gpuworker.policy.credits import default_claim_window
 from gpuworker.policy.limits import Limits
 from gpuworker.settings import WorkerSettings
-from shared.long_entries import long_tokens
+from shared.long_entries import min_long_tokens
 
 TIMEOUT_S = 10.05
 MAX_SIZE: int = WorkerSettings.model_fields["max_batch_size"].default
@@ -79,9 +79,9 @@ class Setup:
     @property
     def limits(self) -> Limits:
         """The limits of a batch."""
-        min_long = long_tokens(self.device.max_tokens) if self.short_first else None
+        min_long = min_long_tokens(self.device.max_tokens) if self.short_first else None
         return Limits(
-            self.max_size, self.device.max_tokens, self.wait_s, packed=self.device.packed, long_tokens=min_long
+            self.max_size, self.device.max_tokens, self.wait_s, packed=self.device.packed, min_long_tokens=min_long
         )
 
 

@@ -166,7 +166,7 @@ class Worker:
 
     def _count_tokens(self, entry: Entry) -> int:
         """Returns what an entry counts as in the worker's load: see gpuworker.policy.credits."""
-        return min(entry.tokens, self._setup.limits.long_tokens or entry.tokens)
+        return min(entry.tokens, self._setup.limits.min_long_tokens or entry.tokens)
 
     def _answer(self, now: float, entries: Sequence[Entry], *, ok: bool) -> None:
         self.held -= len(entries)

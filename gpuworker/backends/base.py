@@ -78,6 +78,7 @@ class Backend(Protocol):
         dtype: the format of its numbers: float32, bfloat16, float16.
         pooling: how one vector is made of those of tokens: mean, cls; empty if the model does not say.
         max_input_tokens: maximum tokens that it reads of an input; 0 if there is no maximum.
+        prompts: names of its prompts, sorted.
         max_batch_tokens: the token budget that suits the device when the user sets none.
         packs: whether its batches have no padding, whatever the lengths of their inputs are.
         runners: how many batches run at the same time, each in a separate thread.
@@ -100,6 +101,7 @@ class Backend(Protocol):
     dtype: str
     pooling: str
     max_input_tokens: int
+    prompts: Sequence[str]
     max_batch_tokens: int
     packs: bool
     runners: int

@@ -61,6 +61,7 @@ class FunctionBackend:
         self.dtype = ""
         self.pooling = ""
         self.max_input_tokens = 0
+        self.prompts: Sequence[str] = ()
         self.max_batch_tokens = MAX_BATCH_TOKENS
         self.packs = True
         self.runners = 1

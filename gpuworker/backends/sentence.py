@@ -115,6 +115,7 @@ class SentenceBackend:
         self.dtype = str(dtype).removeprefix("torch.")
         self.pooling = model_loading.pooling_of(loaded)
         self.max_input_tokens = 0 if self._tokenizer is None else self._tokenizer.max_tokens or 0
+        self.prompts: Sequence[str] = () if self._tokenizer is None else self._tokenizer.prompts
 
     def _num_runners(self, options: EngineOptions, cores: int) -> int:
         if self._tokenizer is None:

@@ -43,6 +43,7 @@ class ModelTokenizer:
 
     Attributes:
         max_tokens: maximum tokens that the model reads of an input; None for any number.
+        prompts: names of its prompts, sorted.
         input_names: the features that the model takes.
     """
 
@@ -59,6 +60,7 @@ class ModelTokenizer:
         self._by_cut: dict[str, Tokenizer] = {"right": right, "left": left, "no": whole}
         self._vocabulary = _vocabulary_size(model) or right.get_vocab_size(with_added_tokens=True)
         self._prompts: dict[str, str] = {name: prompt or "" for name, prompt in model.prompts.items()}
+        self.prompts: Sequence[str] = sorted(self._prompts)
         self._default_prompt = self._prompts.get(model.default_prompt_name or "", "")
 
     def tokenize(self, inputs: Sequence[Input], options: Options = DEFAULT_OPTIONS) -> list[TokenizedInput]:
@@ -116,7 +118,7 @@ class ModelTokenizer:
         if name is None:
             return self._default_prompt
         if name not in self._prompts:
-            known = ", ".join(sorted(self._prompts)) or "none"
+            known = ", ".join(self.prompts) or "none"
             raise InputRefusedError(f"prompt_name: this model has no such prompt; it has {known}.")
         return self._prompts[name]
 

@@ -30,6 +30,9 @@ TICK_S = 1.0
 STUCK_S = 10.0
 """An event loop that has not ticked for this long counts as dead."""
 
+MAX_PROMPTS = 100
+"""More names would make a heartbeat long; models have a handful."""
+
 
 class HeartbeatSender:
     """Sends a heartbeat every `heartbeat_s` with the worker's state; knows whether the worker is ready and alive.
@@ -185,6 +188,7 @@ class HeartbeatSender:
             retry_s=round(worker_state.circuit.open_s(time.monotonic()), 1),
             ops=ops_of(worker_state.settings.model),
             activity=worker_state.activity.summarize(time.monotonic()),
+            prompts=tuple(engine.prompts) if engine.model and len(engine.prompts) <= MAX_PROMPTS else None,
         )
 
 

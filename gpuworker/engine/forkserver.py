@@ -30,7 +30,7 @@ from gpuworker.ipc import framing
 from gpuworker.ipc.engine_options import EngineOptions
 from gpuworker.ipc.shared_memory import SharedMemoryReader, SharedMemoryWriter
 from gpuworker.model_spec import parse_model
-from shared.process.logs import configure_logging
+from shared.process.logs import configure_logging, log_uncaught_exceptions
 from shared.process.parent_death import die_with_parent
 
 log = structlog.get_logger()
@@ -42,6 +42,7 @@ def main(arguments: list[str]) -> None:
     control = socket.socket(fileno=int(arguments[0]))
     options = EngineOptions(**json.loads(arguments[1]))
     configure_logging("engine", options.log_level, options.log_format)
+    log_uncaught_exceptions()
     setproctitle(f"redbatch forkserver {options.model}")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the worker ends it, after its engine
@@ -98,7 +99,7 @@ def _fork(control: socket.socket, descriptors: list[int], options: EngineOptions
         os.register_at_fork(after_in_child=lambda: _disown(engine_socket))
         serve(engine_socket, options, shared_memory, result_memory)
         status = 0
-    except Exception:
+    except (Exception, SystemExit):  # the latter by a user's class
         log.exception("engine failed")  # the last frame of this process
     finally:
         sys.stderr.flush()

@@ -27,7 +27,7 @@ from gpuworker.ipc.shared_memory import SharedMemoryReader, SharedMemoryWriter
 from gpuworker.model_spec import ModelLoadError, parse_model
 from gpuworker.policy.limits import OVERHEAD_TOKENS, Limits, parse_sizes
 from gpuworker.policy.retries import RetryLimits
-from shared.long_entries import long_tokens
+from shared.long_entries import min_long_tokens
 
 SWITCH_INTERVAL_S = 0.0005
 """Python's default of 5 ms is as long as a batch: a thread that holds the interpreter's lock, for some work on text,
@@ -88,7 +88,7 @@ def _limits(options: EngineOptions, backend: Backend) -> Limits:
         bulk_share=options.bulk_share,
         bulk_age_bound_s=options.bulk_age_bound_ms / 1000,
         bulk_stretch=options.bulk_stretch,
-        long_tokens=long_tokens(max_batch_tokens),
+        min_long_tokens=min_long_tokens(max_batch_tokens),
         preferred_sizes=preferred_sizes,
     )
 
@@ -117,6 +117,7 @@ def _create_pipeline(options: EngineOptions, backend: Backend, outbox: Outbox, t
         backend.max_input_tokens,
         limits.max_tokens,
         backend.packs,
+        backend.prompts,
     )
     error_options = ErrorOptions(
         options.error_messages, RetryLimits(options.max_retries, options.retry_backoff_ms / 1000)
@@ -127,5 +128,4 @@ def _create_pipeline(options: EngineOptions, backend: Backend, outbox: Outbox, t
 def _die(hook: threading.ExceptHookArgs) -> None:
     """Ends the process when a thread fails. Half a pipeline is worse than none: a new engine runs its entries."""
     sys.excepthook(hook.exc_type, hook.exc_value or hook.exc_type(), hook.exc_traceback)
-    sys.stderr.flush()
     os._exit(1)

@@ -132,6 +132,7 @@ class Ready:
     max_input_tokens: int = 0
     max_batch_tokens: int = 0
     packs: bool = False
+    prompts: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)

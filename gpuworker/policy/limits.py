@@ -30,7 +30,7 @@ class Limits(NamedTuple):
         bulk_share: see policy.fair_share.
         bulk_age_bound_s: see policy.fair_share.
         bulk_stretch: see policy.bulk_limit.
-        long_tokens: an entry with at least this many tokens is long: see policy.short_first. None: no entry is.
+        min_long_tokens: an entry with at least this many tokens is long: see policy.short_first. None: no entry is.
         preferred_sizes: sizes of a batch that are preferred, in ascending order. `max_size` is then the last of them.
         max_bulk_tokens: follows from `bulk_stretch` at the moment: the `max_tokens` of a batch that contains bulk.
     """
@@ -47,7 +47,7 @@ class Limits(NamedTuple):
     bulk_share: float = 0.1
     bulk_age_bound_s: float = 5.0
     bulk_stretch: float = 1.1
-    long_tokens: int | None = None
+    min_long_tokens: int | None = None
     preferred_sizes: tuple[int, ...] = ()
     max_bulk_tokens: int | None = None
 

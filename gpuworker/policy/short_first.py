@@ -37,9 +37,11 @@ a long input has waited for OVERLOADED_S."""
 
 def is_long(each: WaitingInput, limits: Limits) -> bool:
     """Returns whether an input is long."""
-    if limits.long_tokens is None:
+    if limits.min_long_tokens is None:
         return False
-    return is_long_entry(max(each.tokens, each.entry_tokens), each.entry_inputs, limits.long_tokens, limits.max_size)
+    return is_long_entry(
+        max(each.tokens, each.entry_tokens), each.entry_inputs, limits.min_long_tokens, limits.max_size
+    )
 
 
 def choose_candidates(waiting: Sequence[WaitingInput], first: list[int], context: CompositionContext) -> Candidates:
@@ -47,7 +49,7 @@ def choose_candidates(waiting: Sequence[WaitingInput], first: list[int], context
     limits, now = context.limits, context.now
     by_age = sorted(first, key=lambda i: waiting[i].since)
     anchor = by_age[0] if _is_overdue(waiting[by_age[0]], limits, now) else None
-    if waiting[by_age[0]].bulk or limits.long_tokens is None:
+    if waiting[by_age[0]].bulk or limits.min_long_tokens is None:
         return Candidates(by_age, anchor)
     long = [i for i in by_age if is_long(waiting[i], limits)]
     if not long or len(long) == len(by_age):
@@ -102,7 +104,7 @@ def _is_overdue(each: WaitingInput, limits: Limits, now: float) -> bool:
 
 def _pays(waiting: Sequence[WaitingInput], first: list[int], limits: Limits, min_batch: int) -> bool:
     """Whether a batch of all these, or what fits into one, takes `min_batch` times the fixed part of a batch."""
-    if limits.costs is None or limits.long_tokens is None:
+    if limits.costs is None or limits.min_long_tokens is None:
         return False
     tokens = sum(waiting[i].tokens for i in first) * min(1.0, limits.max_size / len(first))
-    return min(tokens, LONG_PARTS * limits.long_tokens) >= min_batch * limits.costs.overhead_tokens
+    return min(tokens, LONG_PARTS * limits.min_long_tokens) >= min_batch * limits.costs.overhead_tokens

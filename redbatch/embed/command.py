@@ -48,11 +48,13 @@ def run(options: EmbedOptions) -> int:
             if (code := _embed_all(options, plan, checkpoint)) != 0:
                 return code
             return _finish(options, plan, checkpoint, started)
-    except (OptionsError, UnreadableFileError, UnwritableFileError, ColumnsError, OSError) as error:
+    except (OptionsError, UnreadableFileError, UnwritableFileError, ColumnsError) as error:
         code = report_misuse(str(error))
         for line in getattr(error, "__notes__", ()):
             _print(line)
         return code
+    except OSError as error:
+        return report_misuse(f"{error.filename}: {error.strerror}" if error.filename else str(error))
 
 
 def _embed_all(options: EmbedOptions, plan: Plan, checkpoint: Checkpoint) -> int:

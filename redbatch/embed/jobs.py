@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import io
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple
 
 import httpx
@@ -87,7 +89,8 @@ class JobEmbedder:
             vectors = None if state is None or state.status == "cancelled" else await self._vectors(path)
             if state is not None and vectors is not None:
                 failures = await self._failures(path, state)
-                return Embedded(vectors, failures, state.revisions, state.num_truncated)
+                release = partial(self._delete, path)
+                return Embedded(vectors, failures, state.revisions, state.num_truncated, release)
         raise RequestRefusedError(f"The job was lost {MAX_CREATIONS} times: check that Redis keeps its data.")
 
     async def _create(self, number: int, texts: Sequence[str], idempotency_key: str) -> str:
@@ -155,6 +158,11 @@ class JobEmbedder:
             return None
         vectors: NDArray[np.float32] = np.load(io.BytesIO(answer.content), allow_pickle=False)
         return vectors
+
+    async def _delete(self, path: str) -> None:
+        """Deletes a job: its results would fill the tenant's part of Redis until they expire."""
+        with suppress(RequestRefusedError):  # they expire, too
+            await self._client.request("DELETE", path, allowed=range(400, 600))
 
     async def _failures(self, path: str, state: JobState) -> dict[int, str]:
         """Returns the error of each failed input, by its index."""

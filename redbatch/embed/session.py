@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -23,16 +23,22 @@ ProgressCallback = Callable[[int, int], None]
 """Receives the number of a slice, and the number of its finished rows."""
 
 
+async def release_nothing() -> None:
+    """Does nothing: the gateway keeps nothing of what was embedded."""
+
+
 class Embedded(NamedTuple):
     """The vectors of texts, shape (texts, dim), NaN for failed ones; errors of these by index; model revisions.
 
-    `num_truncated` texts were longer than the model takes, and were truncated.
+    `num_truncated` texts were longer than the model takes, and were truncated. `release` deletes what the gateway keeps
+    of them, once they are saved.
     """
 
     vectors: NDArray[np.float32]
     errors: dict[int, str]
     revisions: frozenset[str] = frozenset()
     num_truncated: int = 0
+    release: Callable[[], Awaitable[None]] = release_nothing
 
 
 class Embedder(Protocol):
@@ -116,7 +122,7 @@ class Session:
             report(number, done + num_faults)
             report = self._on_progress
 
-        vectors, errors, revisions, num_truncated = await self._embedder.embed(number, texts, on_done)
+        vectors, errors, revisions, num_truncated, release = await self._embedder.embed(number, texts, on_done)
         all_rows = np.full((len(rows), vectors.shape[1]), np.nan, dtype="<f4")
         positions = [index for index, row in enumerate(rows) if row.text is not None]
         all_rows[positions] = vectors
@@ -124,4 +130,5 @@ class Session:
         if all_rows.shape[1] and not set(np.flatnonzero(np.isnan(all_rows).any(axis=1)).tolist()) <= set(faults):
             raise RequestRefusedError("A job has returned no vector for a text, and no error for it.")
         self._checkpoint.save(number, all_rows, faults, revisions, num_truncated)
+        await release()
         self._on_progress(number, len(rows))

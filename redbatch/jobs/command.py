@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -41,7 +42,9 @@ def list_jobs(target: QueueTarget, limit: int, *, in_json: bool) -> int:
             place = "All queues" if target.queue is None else f"Queue {target.queue}"
             num_all = sum([await jobs.count(connection, Keys(name)) for name in names])
             num_older = max(0, num_all - limit)
-            make_console().print(view.as_table(place, latest, num_older, time.time() * 1000))
+            by_queue = [await jobs.result_bytes(connection, Keys(name)) for name in sorted(names)]
+            result_bytes = sum(by_queue, Counter())
+            make_console().print(view.as_table(place, latest, num_older, time.time() * 1000, result_bytes))
         return 0
 
     return run_on_queue(target, "jobs", task)

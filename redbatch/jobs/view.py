@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rich.console import Group
@@ -16,6 +17,7 @@ from shared.messages import Failure
 from shared.process.log_text import printable_line
 
 LABEL_WIDTH = 10
+MAX_TENANTS = 3
 
 
 def as_dict(queue: str, job: Job, failures: Sequence[Failure] = ()) -> dict[str, Any]:
@@ -44,10 +46,12 @@ def as_dict(queue: str, job: Job, failures: Sequence[Failure] = ()) -> dict[str,
     return result
 
 
-def as_table(place: str, jobs: Sequence[tuple[str, Job]], num_older: int, now_ms: float) -> Group:
+def as_table(
+    place: str, jobs: Sequence[tuple[str, Job]], num_older: int, now_ms: float, result_bytes: Counter[str]
+) -> Group:
     """Returns a table of jobs and their queues, in this order, in a place that has `num_older` more.
 
-    Ids are complete in 80 columns.
+    Its results, kept and expected, have these bytes by tenant. Ids are complete in 80 columns.
     """
     total = len(jobs) + num_older
     head = Text(f"{printable_line(place)}: {total:,} job{'s' if total != 1 else ''}", style="bold")
@@ -61,7 +65,14 @@ def as_table(place: str, jobs: Sequence[tuple[str, Job]], num_older: int, now_ms
         age = format_duration(max(0.0, now_ms - job.created_ms) / 1000)
         numbers = (f"{job.done:,}", f"{job.failed:,}", f"{job.n:,}", age)
         table.add_row(f"{queue}.{job.job_id}", job.status, *numbers)
-    return Group(head, table, *hint)
+    return Group(head, table, *hint, *_result_lines(result_bytes))
+
+
+def _result_lines(result_bytes: Counter[str]) -> Iterator[Text]:
+    """Yields what results take of Redis, and which tenants have the most of it."""
+    if result_bytes:
+        most = [f"{tenant or 'no tenant'} {size / 1e6:,.2f}" for tenant, size in result_bytes.most_common(MAX_TENANTS)]
+        yield Text(printable_line(f"  results: {result_bytes.total() / 1e6:,.2f} MB; most: {', '.join(most)}"), "dim")
 
 
 def as_text(queue: str, job: Job, failures: Sequence[Failure]) -> Group:

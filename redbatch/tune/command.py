@@ -18,6 +18,7 @@ from redbatch.preconditions import check_file, missing_module
 from redbatch.tune.search_space import Machine, Setting, search_settings
 from redbatch.tune.settings import TuneSettings
 from redbatch.up.local_redis import LocalRedisError
+from redbatch.up.run_file import find_running_ups
 from shared.process.settings import option_of, read_settings
 
 if TYPE_CHECKING:
@@ -60,6 +61,9 @@ def _run(settings: TuneSettings, worker_settings: dict[str, str], worker: Worker
     try:
         with _interrupt_on_signals(), TuneProgress() as progress, Testbed(worker_settings) as testbed:
             runner = LoadRunner(testbed.url, settings, progress)
+            for text in _running_up_warnings():
+                progress.print_line(f"warning: {text}")
+                runner.warnings.add(text)
             progress.set_status(f"loading model {worker.model}")
             worker_start = testbed.start_worker({})
             search = Search(
@@ -80,6 +84,12 @@ def _run(settings: TuneSettings, worker_settings: dict[str, str], worker: Worker
     print_report(report)
     file_exit_code = _write_file(report)
     return exit_code or file_exit_code
+
+
+def _running_up_warnings() -> list[str]:
+    """Returns a warning if clusters of this user run on the machine: their work would count as that of a candidate."""
+    running = ", ".join(each.url for each in find_running_ups())
+    return [f"`redbatch up` runs here too and disturbs the measurement: stop {running} first"] if running else []
 
 
 def _search_settings(

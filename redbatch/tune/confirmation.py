@@ -34,7 +34,7 @@ class RoundMedians:
 
 @dataclass(frozen=True, slots=True)
 class Confirmation:
-    """Outcome of the rounds. `defaults` is None if the defaults exceeded the budget."""
+    """Outcome of the rounds. `defaults` is None if the defaults exceeded the budget in the rounds too."""
 
     winner: RoundMedians | None
     defaults: RoundMedians | None
@@ -48,9 +48,12 @@ class Confirmation:
 
 
 def confirmation_clients(result: TrialResult, max_clients: int) -> list[int]:
-    """Returns the numbers of clients for the rounds: the best, and the next lower in case that exceeds the budget."""
+    """Returns the numbers of clients for the rounds: the best, and the next lower in case that exceeds the budget.
+
+    If every load exceeded it, that with the lowest p95: one disturbed load must not decide against the defaults.
+    """
     if result.best is None:
-        return []
+        return [result.lowest.clients]
     counts = client_counts(max_clients)
     index = counts.index(result.best.clients)
     return counts[max(0, index - 1) : index + 1]

@@ -160,7 +160,7 @@ class Search:
         challengers = find_challengers(self.results, MAX_CHALLENGERS)
         if not challengers:
             return
-        candidates = [each for each in (DEFAULTS, *challengers) if self.results[each].best is not None]
+        candidates = [DEFAULTS, *challengers]
         self._progress.set_remaining(self._confirmation_s(len(candidates)))
         for number in range(self._settings.rounds):
             for candidate in round_order(candidates, number):

@@ -72,7 +72,7 @@ class Cluster:
         self._worker = worker
         self._data_dir = data_dir
         self._max_redis_bytes = max_redis_bytes
-        self._console = ClusterConsole()
+        self._console = ClusterConsole(as_text=gateway.log_format == "text")
         self._redis: SupervisedRedis | None = None
         self._gateways: list[Supervisor] = []
         self._workers: list[Supervisor] = []

@@ -53,11 +53,13 @@ class PipeSafeConsole(PrintableConsole):
 class ClusterConsole:
     """Stdout of a cluster: colors and a spinner on a terminal, otherwise plain lines.
 
-    Without a terminal, the lines of children appear as printed, with control characters escaped as on a terminal.
+    Without a terminal, the lines of children appear as printed, with control characters escaped as on a terminal; with
+    `as_text`, records become readable there too.
     """
 
-    def __init__(self, console: Console | None = None) -> None:
+    def __init__(self, console: Console | None = None, *, as_text: bool = False) -> None:
         self._console = console or PipeSafeConsole(highlight=False)
+        self._as_text = as_text or self._console.is_terminal
         self._colors: dict[str, str] = {}
         self._status: Status | None = None
         self._next_progress_s = 0.0
@@ -66,7 +68,7 @@ class ClusterConsole:
         """Prints a line of a child, prefixed with its name."""
         color = self._colors.setdefault(name, COLORS[len(self._colors) % len(COLORS)])
         prefix = f"{name:<{NAME_WIDTH}} | "
-        if self._console.is_terminal:
+        if self._as_text:
             text = format_log_line(text)
         for line in printable(text).split("\n"):
             self._print(Text.assemble((prefix, color), line))

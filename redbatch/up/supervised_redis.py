@@ -6,11 +6,13 @@ Only this user reaches it: it listens on a socket in a private folder.
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 
 from redbatch.up.data_dir import DataDir
 from redbatch.up.line_reader import LineReader
 from redbatch.up.local_redis import LocalRedis, LocalRedisError
 from redbatch.up.private_folder import remove_abandoned_folders
+from redbatch.up.redis_log import redis_record
 from redbatch.up.restarts import Restart, decide_restart
 from redbatch.up.supervisor import SupervisorCallbacks
 
@@ -63,9 +65,10 @@ class SupervisedRedis:
         await self._lines.finish()
 
     def _take_line(self, text: str) -> None:
+        record = redis_record(text, datetime.now(UTC).isoformat())
         # The warning about overcommit concerns forks, which rewrite kept data; without any, there are none.
-        if self._keeps_data or "overcommit" not in text:
-            self._callbacks.on_line(NAME, text)
+        if record is not None and (self._keeps_data or "overcommit" not in text):
+            self._callbacks.on_line(NAME, record)
 
     async def _start_server(self) -> None:
         """Starts the server, which may take long with kept data. Raises LocalRedisError."""

@@ -2,7 +2,8 @@
 --
 -- KEYS[1]   backlog hash      KEYS[2] dead letters
 -- KEYS[3]   open jobs      KEYS[4] hash of what jobs are owed      KEYS[5] results stream
--- KEYS[6 .. 5+L]  the L lanes; after them the reply keys and the bells, which rows name by their index in KEYS
+-- KEYS[6]   jobs that are kept
+-- KEYS[7 .. 6+L]  the L lanes; after them the reply keys and the bells, which rows name by their index in KEYS
 -- ARGV: CommitArguments
 --   group                consumer group
 --   num_lanes            number of lanes L
@@ -40,11 +41,11 @@
 -- the push too; one XACK for all entries of a lane takes a third of the time of one for each.
 local group, num_lanes, grace_ms, bell_ttl_ms, worker, max_dead_letters, max_dead_body_bytes, job_prefix, max_results,
       revision, num_entries = unpack(ARGV, 1, 11)
-local FIRST_LANE, FIRST_ROW, ROW_SIZE = 6, 12, 15
+local FIRST_LANE, FIRST_ROW, ROW_SIZE = 7, 12, 15
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local jobs = {open = KEYS[3], owed = KEYS[4], results = KEYS[5], prefix = job_prefix, max_results = max_results,
-              revision = revision}
+local jobs = {open = KEYS[3], owed = KEYS[4], results = KEYS[5], kept = KEYS[6], prefix = job_prefix,
+              max_results = max_results, revision = revision}
 local rung, bells = {}, {}
 local results = {}
 

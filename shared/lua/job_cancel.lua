@@ -1,8 +1,8 @@
 -- Job cancel: ends a job whose result is no longer wanted, and removes its entries from the lane. Of a job that has ended,
--- it removes the results.
+-- it removes the results, whose part of the bounds is free at once.
 --
 -- KEYS[1]   backlog hash      KEYS[2] open jobs      KEYS[3] hash of what jobs are owed      KEYS[4] results stream
--- KEYS[5..] lanes, in the order of keys.LANES
+-- KEYS[5]   jobs that are kept      KEYS[6..] lanes, in the order of keys.LANES
 -- ARGV: JobCancelArguments
 --   job_prefix   prefix of the keys of jobs
 --   job_id       id of the job
@@ -13,8 +13,8 @@
 local job_prefix, job_id, group, max_results = unpack(ARGV, 1, 4)
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local jobs = {open = KEYS[2], owed = KEYS[3], results = KEYS[4], prefix = job_prefix, group = group,
-              max_results = max_results, lanes = {unpack(KEYS, 5)}}
+local jobs = {open = KEYS[2], owed = KEYS[3], results = KEYS[4], kept = KEYS[5], prefix = job_prefix, group = group,
+              max_results = max_results, lanes = {unpack(KEYS, 6)}}
 local job_key = job_prefix .. job_id
 local status = redis.call('HGET', job_key, 'status')
 redis.call('ZREM', jobs.open, '')  -- Redis allows this when memory is full, and after it allows the other writes
@@ -26,5 +26,9 @@ if status == 'queued' or status == 'running' then
 elseif status == 'done' or status == 'failed' or status == 'expired' then
   redis.call('UNLINK', job_key .. ':out', job_key .. ':failed')
   redis.call('HSET', job_key, 'status', 'cancelled')
+  local bytes, tenant = unpack(redis.call('HMGET', job_key, 'kept_bytes', 'tenant'))
+  if bytes then
+    release_results(jobs.owed, jobs.kept, kept_member(job_id, bytes, tenant or ''))
+  end
 end
 return status

@@ -76,6 +76,7 @@ redis.call('HSET', job_key, 'status', 'queued', 'owner', owner, 'tenant', tenant
            'per_entry', per_entry, 'op', op, 'max_inline_bytes', max_inline_bytes, 'done', 0, 'failed', failed,
            'created_ms', string.format('%d', now), 'expires_ms', string.format('%d', expires), 'ttl_ms', ttl_ms,
            'bytes', upload.bytes, 'held_inputs', upload.inputs, 'held_bytes', upload.bytes,
+           'held_results', string.format('%.0f', upload.results),
            'entry_deadline_ms', string.format('%d', expires + entry_grace_ms))
 if traceparent ~= '' then
   redis.call('HSET', job_key, 'traceparent', traceparent)

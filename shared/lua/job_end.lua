@@ -1,7 +1,7 @@
 -- Prepended, after job_results.lua and job_reservations.lua, to each script that ends jobs, or stores their results (see job_lanes.lua).
 --
--- `jobs` holds what these functions work on: open, owed and results (keys), prefix (of job keys), max_results (kept in
--- the results stream), and, for `store_reply`, the revision of the model that gave the results.
+-- `jobs` holds what these functions work on: open, owed, kept and results (keys), prefix (of job keys), max_results
+-- (in the results stream), and, for `store_reply`, the revision of the model that gave the results.
 
 -- Ends a job: adds it to the results stream, and lets its keys expire after its ttl_ms.
 local function end_job(jobs, id, status, now)
@@ -9,9 +9,15 @@ local function end_job(jobs, id, status, now)
   redis.call('HSET', key, 'status', status, 'finished_ms', now)
   redis.call('ZREM', jobs.open, id)
   local fields = redis.call('HMGET', key, 'n', 'done', 'failed', 'ttl_ms', 'op', 'owner', 'max_inline_bytes',
-                            'tenant', 'held_inputs', 'held_bytes', 'idempotency')
+                            'tenant', 'held_inputs', 'held_bytes', 'idempotency', 'held_results', 'stored_bytes')
   if fields[9] then  -- a gateway of an earlier version has reserved nothing
-    add_amounts(jobs.owed, fields[8], {jobs = -1, job_inputs = -fields[9], job_bytes = -fields[10]})
+    local held = {jobs = -1, job_inputs = -fields[9], job_bytes = -fields[10], result_bytes = -(fields[12] or 0)}
+    add_amounts(jobs.owed, fields[8], held)
+  end
+  if status ~= 'cancelled' then  -- a cancelled job has no results
+    local bytes = JOB_BYTES + (fields[13] or 0)
+    redis.call('HSET', key, 'kept_bytes', bytes)
+    keep_results(jobs.owed, jobs.kept, id, fields[8] or '', bytes, now + fields[4])
   end
   if jobs.max_results ~= '0' then
     local op = fields[5] or 'embed'
@@ -40,6 +46,7 @@ local function store_reply(jobs, id, entry, position, n, cost, counts, reply, no
   redis.call('HINCRBY', jobs.owed, 'bytes', -redis.call('HSTRLEN', key .. ':in', position))
   redis.call('HDEL', key .. ':in', position)
   redis.call('HSET', key .. ':out', position, reply)
+  redis.call('HINCRBY', key, 'stored_bytes', #reply + REPLY_BYTES)
   redis.call('HINCRBY', jobs.owed, 'inputs', -n)
   redis.call('HINCRBY', jobs.owed, 'entries', -1)
   redis.call('HINCRBY', jobs.owed, 'tokens', -cost)

@@ -15,7 +15,8 @@
 --          {id of the oldest entry of lane 0 or "", ...}, time of the last heartbeat of any worker in ms or 0,
 --          {heartbeat of a live worker, ...}, bytes that Redis uses, bytes that it may use or 0, sum of the weights of
 --          active tenants, and of those of them that have a name (as text), dead letters, open jobs, inputs that these
---          are owed, 1 if Redis failed when it last wrote its append-only file or snapshot, bytes}.
+--          are owed, 1 if Redis failed when it last wrote its append-only file or snapshot, bytes, bytes of results of
+--          jobs}.
 local group, worker_prefix, active_ms = unpack(ARGV, 1, 3)
 if not string.find(redis.call('INFO', 'replication'), 'role:master', 1, true) then
   return redis.error_reply('READONLY this Redis is a replica')
@@ -53,9 +54,11 @@ for i = 1, #tenants, 2 do
 end
 local memory = redis.call('INFO', 'memory')
 local load = redis.call('HMGET', KEYS[3], 'inputs', 'tokens', 'bytes')
+local owed = redis.call('HMGET', KEYS[7], 'inputs', 'result_bytes', 'kept_bytes')
 return {now, epoch, tonumber(load[1] or 0), tonumber(load[2] or 0), entries, pending, oldest,
         tonumber(last[2] or 0), live,
         tonumber(string.match(memory, 'used_memory:(%d+)') or 0), tonumber(string.match(memory, 'maxmemory:(%d+)') or 0),
         string.format('%.3f', weights), string.format('%.3f', named),
-        redis.call('XLEN', KEYS[5]), redis.call('ZCARD', KEYS[6]), tonumber(redis.call('HGET', KEYS[7], 'inputs') or 0),
-        string.find(redis.call('INFO', 'persistence'), '_status:err', 1, true) and 1 or 0, tonumber(load[3] or 0)}
+        redis.call('XLEN', KEYS[5]), redis.call('ZCARD', KEYS[6]), tonumber(owed[1] or 0),
+        string.find(redis.call('INFO', 'persistence'), '_status:err', 1, true) and 1 or 0, tonumber(load[3] or 0),
+        (owed[2] or 0) + (owed[3] or 0)}

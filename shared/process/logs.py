@@ -9,8 +9,11 @@ import contextlib
 import json
 import logging
 import os
+import sys
+import threading
 from collections.abc import Mapping
 from functools import partial
+from types import TracebackType
 from typing import TYPE_CHECKING, Literal
 
 import structlog
@@ -100,6 +103,27 @@ def configure_logging(service: str, level: str, log_format: LogFormat = "auto", 
         cache_logger_on_first_use=False,
     )
     _route_standard_library(common, finish, threshold)
+
+
+def log_uncaught_exceptions() -> None:
+    """Logs exceptions that nothing catches, in the main thread or another, as one record each.
+
+    As Python prints them, their lines would lie between the records of other processes.
+    """
+    sys.excepthook = _log_uncaught
+    threading.excepthook = _log_uncaught_in_thread
+
+
+def _log_uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    if issubclass(kind, KeyboardInterrupt):
+        sys.__excepthook__(kind, error, trace)
+    else:
+        structlog.get_logger().critical("unexpected exception", exc_info=(kind, error, trace))
+
+
+def _log_uncaught_in_thread(hook: threading.ExceptHookArgs) -> None:
+    if not issubclass(hook.exc_type, SystemExit):  # which only ends the thread
+        _log_uncaught(hook.exc_type, hook.exc_value or hook.exc_type(), hook.exc_traceback)
 
 
 def warn_of_variables(variables: Mapping[str, str]) -> None:

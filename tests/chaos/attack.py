@@ -1,13 +1,16 @@
-"""How long other clients wait during an attack on a gateway."""
+"""How long other clients wait during an attack on a gateway, and its memory."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import sys
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+
+import psutil
 
 from tests.integration.gateway.gateway_cluster import GatewayProcess
 from tests.integration.gateway.http_ways import DIRECTLY
@@ -32,6 +35,15 @@ async def probe_livez(gateway: GatewayProcess) -> AsyncIterator[list[float]]:
         output, _ = await process.communicate(b"")  # which ends its input
     assert process.returncode == 0
     latencies_s += json.loads(output)
+
+
+async def peak_mb(process: psutil.Process, seconds: float) -> float:
+    """Returns the largest memory (RSS, MB) that a process has during a number of seconds."""
+    until, peak = time.monotonic() + seconds, 0
+    while time.monotonic() < until:
+        peak = max(peak, process.memory_info().rss)
+        await asyncio.sleep(0.05)
+    return peak / 1e6
 
 
 def p99_of(latencies_s: list[float]) -> float:

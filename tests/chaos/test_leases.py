@@ -272,6 +272,7 @@ async def test_a_lease_survives_redis(own_scenario: Scenario, own_redis: LocalRe
     assert overlap <= TTL_S / 3 + LEASE_MARGIN_S
 
 
+@pytest.mark.long
 async def test_workers_take_turns_batch_by_batch(scenario: Scenario, tmp_path: Path) -> None:
     """Three workers on one GPU never run two batches at once, and get similar numbers of turns."""
     cluster = share_gpu(scenario, tmp_path, "batch")

@@ -6,12 +6,11 @@ import asyncio
 import contextlib
 import json
 import socket
-import time
 
 import psutil
 import pytest
 
-from tests.chaos.attack import p99_of, probe_livez
+from tests.chaos.attack import p99_of, peak_mb, probe_livez
 from tests.chaos.scenario import Scenario, all_correct
 from tests.integration.gateway.gateway_cluster import GatewayProcess
 from tests.waiting import wait_until
@@ -49,15 +48,6 @@ async def wait_until_cached(gateway: GatewayProcess, **headers: str) -> None:
         return gateway.metric("redbatch_cache_hits_total") == before + len(TEXTS)
 
     await wait_until(all_hit, "the texts are cached", timeout_s=30)
-
-
-async def peak_mb(process: psutil.Process, seconds: float) -> float:
-    """Returns the largest memory (RSS, MB) that a process has during a number of seconds."""
-    until, peak = time.monotonic() + seconds, 0
-    while time.monotonic() < until:
-        peak = max(peak, process.memory_info().rss)
-        await asyncio.sleep(0.05)
-    return peak / 1e6
 
 
 @pytest.mark.leaves_anything

@@ -118,6 +118,7 @@ async def test_calls_survive_their_engine(scenario: Scenario, how: signal.Signal
     assert max(bounds, default=hang_s) <= 2 * hang_s
 
 
+@pytest.mark.long
 async def test_a_worker_that_sleeps_past_its_time_changes_nothing(scenario: Scenario) -> None:
     """F3: the commits of a worker that was stopped until others took over its entries are refused."""
     await scenario.start(workers=2)

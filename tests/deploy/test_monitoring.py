@@ -18,7 +18,7 @@ from prometheus_client.metrics import MetricWrapperBase
 import api.metrics
 import gpuworker.metrics
 from api.errors import status_of
-from shared.errors import JobsFullError, TooManyConnectionsError, error_tree
+from shared.errors import JobsFullError, TooManyConnectionsError, TooManyHeadsError, error_tree
 from shared.keys import LANES, RELEASED
 from shared.messages import STATES
 from tests import plain_http
@@ -251,7 +251,7 @@ def test_all_displayed_labels_exist() -> None:
 
 def test_the_codes_of_failed_and_of_shed_requests() -> None:
     """Errors count as failed if they are a 5xx, except those of a bound; shed are the 429 for lack of time or room."""
-    of_bounds = {JobsFullError.code, TooManyConnectionsError.code}
+    of_bounds = {JobsFullError.code, TooManyConnectionsError.code, TooManyHeadsError.code}
     failed = {code for code, status in STATUSES.items() if status >= 500} - of_bounds
     shed = {"overloaded", "queue_full"}
     panels = {panel["title"]: panel["targets"][0]["expr"] for panel in PANELS if panel["type"] == "stat"}

@@ -95,6 +95,7 @@ async def test_jobs_are_listed_shown_cancelled_and_written(cluster: GatewayClust
     await wait_until(lambda: status(gateway, first) == "done", "the job is done")
     table = (await command(cluster, "list")).stdout
     assert "2 jobs" in table
+    assert "results: 0.01 MB; most: no tenant 0.01" in table
     assert first.rpartition(".")[2] in table.replace("\n", "")  # the queue of a test has a long name
     text = (await command(cluster, "show", first)).stdout
     assert "input 1" in text
@@ -340,9 +341,10 @@ async def test_the_example_tries_pending_results_again(cluster: GatewayCluster, 
 @pytest.mark.leaves_anything
 async def test_the_example_says_what_became_of_a_job(cluster: GatewayCluster, tmp_path: Path) -> None:
     """Expired and deleted results and a failed job are acknowledged and named; an unreachable Redis is one line."""
-    gateway, _ = await asyncio.gather(cluster.start_gateway(), cluster.start_worker())
+    gateway = await cluster.start_gateway()
+    failed = create_job(gateway, ["a"], {"prompt_name": "unknown"})  # no worker has reported its prompts yet
     expired, deleted = create_job(gateway, ["a"]), create_job(gateway, ["a"])
-    failed = create_job(gateway, ["a"], {"prompt_name": "unknown"})
+    await cluster.start_worker()
     await wait_until(lambda: status(gateway, expired) == status(gateway, deleted) == "done", "the jobs are done")
     assert (await command(cluster, "cancel", deleted)).exit_code == 0
     await wait_until(lambda: status(gateway, failed) == "failed", "the job has failed")

@@ -73,6 +73,22 @@ async def test_answers_and_errors_of_all_workers_are_added_up(cluster: GatewayCl
     assert len(state["workers"]) == 2
 
 
+async def test_a_request_whose_first_input_is_invalid_counts(cluster: GatewayCluster) -> None:
+    """The gateway answers that input itself; the worker that answers the second counts the request."""
+    gateway = await cluster.start_gateway()
+    await cluster.start_worker()
+    await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
+    body = {"texts": ["", "a"], "on_error": "null"}
+    answer = plain_http.post(f"{gateway.url}/embed", json=body).json()
+    assert ([each is None for each in answer["embeddings"]], answer["errors"][0]["index"]) == ([True, False], 0)
+
+    async def shown() -> bool:
+        requests: int = (await states(cluster))[cluster.queue]["requests"]
+        return requests == 1
+
+    await wait_until(shown, "the request is shown")
+
+
 async def test_a_misspelt_queue_is_an_error(cluster: GatewayCluster) -> None:
     """An unknown queue is an error with the queues there are and the nearest one; a queue without workers is known."""
     gateway = await cluster.start_gateway()

@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
+from redbatch.up.run_file import Announcement, RunFile
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -103,6 +104,24 @@ async def test_an_interruption_shows_the_results_so_far_and_leaves_nothing(
     assert tune.written()["ended_early"]
     await wait_until(lambda: not any(each.is_running() for each in started), "all processes of the search have ended")
     assert list(tune.temporary.iterdir()) == []
+
+
+async def test_a_running_up_is_a_warning(tune: Tune, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A `redbatch up` on the same machine disturbs the loads: the first line says so, and the result repeats it."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tune.folder))
+    announcement = Announcement(RunFile(os.getpid(), "http://127.0.0.1:8123", "redis://127.0.0.1:1/0", "null"))
+    process = await tune.start("--p95-ms", "1000", *SMALL)
+    assert process.stderr is not None
+    warning = (await process.stderr.readline()).decode().strip()
+    assert warning.startswith("warning: `redbatch up` runs here too")
+    assert "http://127.0.0.1:8123" in warning
+    while b"defaults:" not in (line := await process.stderr.readline()):
+        assert line, "the search ended"
+    process.send_signal(signal.SIGINT)
+    assert await tune.end(process) == 130, tune.output
+    assert warning in tune.output
+    assert warning in [f"warning: {each}" for each in tune.written()["warnings"]]
+    announcement.withdraw()
 
 
 @pytest.mark.long

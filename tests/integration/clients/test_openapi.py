@@ -21,7 +21,7 @@ from tests.integration.gateway.gateway_cluster import GatewayProcess
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow]
 
-EXAMPLES = 40
+EXAMPLES = 25
 
 
 @schemathesis.serializer(*NDJSON_TYPES)

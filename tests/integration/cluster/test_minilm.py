@@ -44,7 +44,7 @@ async def test_vectors_over_http_equal_the_library(cluster: GatewayCluster) -> N
 
 @pytest.mark.timeout(180)
 async def test_fewer_dimensions_have_length_1_again_and_prompts_are_empty(cluster: GatewayCluster) -> None:
-    """/embed cuts a vector and normalizes the rest as the model does; this model's prompts change nothing."""
+    """/embed cuts a vector and normalizes the rest as the model does; its prompts change nothing. Jobs know them."""
     gateway, _ = await asyncio.gather(cluster.start_gateway(), cluster.start_worker("minilm"))
 
     def embed(**options: object) -> np.ndarray:
@@ -58,3 +58,5 @@ async def test_fewer_dimensions_have_length_1_again_and_prompts_are_empty(cluste
     assert np.linalg.norm(await asyncio.to_thread(embed, dimensions=64, normalize=False)) != pytest.approx(1, abs=0.1)
     for prompt in ("query", "document"):
         assert np.allclose(await asyncio.to_thread(embed, prompt_name=prompt), whole, atol=1e-6)
+    refused = plain_http.post(f"{gateway.url}/jobs", json={"texts": ["a"], "prompt_name": "question"})
+    assert (refused.status_code, "such prompt; it has document, query." in refused.text) == (400, True)

@@ -1,4 +1,4 @@
-"""The shell blocks of the documents: which there are, and which need something that a test has not."""
+"""The shell and Python blocks of the documents: which there are, and which need something that a test has not."""
 
 from __future__ import annotations
 
@@ -18,30 +18,34 @@ ELSEWHERE = {
     r"^pip install '\.\[gateway\]'": "an environment to install; tests/deploy/test_images.py",
     r"--duration 45s": "two minutes; tests/integration/test_bench.py sends such loads",
     r"bench \S+ --path /predict": "a gateway of this function alone; tests/integration/functions runs the page's load",
+    r"langchain_openai|llama_index": "a separate environment; tests/integration/clients/test_frameworks.py",
+    r"\Aimport secrets, time, msgpack": "a Redis on a port; tests/integration/worker/test_documented_client.py",
+    r"^class |\bSquarer\(": "a worker of each class; tests/integration/functions/test_documentation.py",
     r"@photo\.jpg": "a class that takes photos; tests/integration/functions sends such bodies",
 }
 """What a block that matches the pattern needs. Every other block runs in `test_commands.py`."""
 
-_BLOCK = re.compile(r"^( *)```(?:sh|shell|bash|console)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(r"^( *)```(sh|shell|bash|console|python)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 
 
 class Block(NamedTuple):
-    """A shell block of a document."""
+    """A block of a document; in a shell's language unless `is_python`."""
 
     document: str
     line: int
     code: str
+    is_python: bool = False
 
     def __str__(self) -> str:
         return f"{self.document}:{self.line}"
 
 
 def blocks(document: Path) -> Iterator[Block]:
-    """Yields the shell blocks of a document, in their order."""
+    """Yields the shell and Python blocks of a document, in their order."""
     text = document.read_text(encoding="utf-8")
     for match in _BLOCK.finditer(text):
-        code = re.sub(rf"^{match[1]}", "", match[2], flags=re.MULTILINE)
-        yield Block(document.name, text.count("\n", 0, match.start()) + 1, code)
+        code = re.sub(rf"^{match[1]}", "", match[3], flags=re.MULTILINE)
+        yield Block(document.name, text.count("\n", 0, match.start()) + 1, code, match[2] == "python")
 
 
 def reason_elsewhere(code: str) -> str | None:

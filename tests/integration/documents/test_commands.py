@@ -1,4 +1,4 @@
-"""The shell blocks of README and documents run as written, beside a cluster as `make run` starts it."""
+"""The shell and Python blocks of README and documents run as written, beside a cluster as `make run` starts it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,6 @@ class Place(NamedTuple):
         """Returns the code with the addresses of this place and a model that is here."""
         own = re.search(r"^redbatch up\b", block.code, re.MULTILINE)
         code = block.code.replace("127.0.0.1:8080", f"127.0.0.1:{server_port}" if own else self.api)
-        code = code.replace("unix:///PATH/OF/REDIS.sock", self.redis_url)
         code = code.replace("redis://redis:6379/0", self.redis_url).replace("http://gateway:8080", f"http://{self.api}")
         code = code.replace("--host 0.0.0.0", "--host 127.0.0.1")
         return re.sub(r"(sentence-transformers/)?all-mpnet-base-v2", "null", code)
@@ -45,8 +44,9 @@ class Place(NamedTuple):
     def run(self, block: Block) -> str | None:
         """Runs a block and returns what went wrong, or None."""
         server_port = free_port()
+        code = self.adapted(block, server_port)
         process = subprocess.Popen(
-            ["bash", "-c", f'. "{SHELL}"\n{self.adapted(block, server_port)}'],
+            [sys.executable, "-c", code] if block.is_python else ["bash", "-c", f'. "{SHELL}"\n{code}'],
             cwd=self.folder,
             env=self.environment | {"SERVER_PORT": str(server_port), "ADMIN_PORT": str(free_port())},
             stdin=subprocess.DEVNULL,
@@ -138,6 +138,8 @@ def test_a_block_that_fails_is_reported(tmp_path: Path) -> None:
     """A command in the middle of a block counts; its output is in the report."""
     place = Place(tmp_path, "127.0.0.1:1", "redis://127.0.0.1:1/0", activated() | {"STATE": str(tmp_path / "state")})
     assert place.run(Block("page.md", 1, "echo one\necho two\n")) is None
+    assert place.run(Block("page.md", 1, "print(1)\n", is_python=True)) is None
+    assert place.run(Block("page.md", 1, "print(1)\n[][0]\n", is_python=True)) is not None
     failure = place.run(Block("page.md", 7, "echo one\necho two | grep three\necho four\n"))
     assert failure is not None
     assert failure.startswith("page.md:7: exit code 1:")

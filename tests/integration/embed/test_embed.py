@@ -118,6 +118,7 @@ async def test_a_killed_run_is_resumed(cluster: GatewayCluster, tmp_path: Path) 
     assert len(saved) >= 3
     with redis.Redis.from_url(cluster.redis_url, protocol=2) as client:
         assert client.zcard(cluster.keys.all_jobs) == 15
+        assert client.zcard(cluster.keys.kept) <= 1, "the job of a saved slice is deleted, except at the kill"
 
 
 async def test_an_expired_job_is_a_failure(cluster: GatewayCluster, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -28,6 +29,7 @@ pytestmark = pytest.mark.redis
 Connect = Callable[..., socket.socket]
 GET = b"GET /livez HTTP/1.1\r\nHost: x\r\n"
 SLOW_BODY = b"POST /embed HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n"
+HALF_HEAD = GET + b"a: " + b"x" * 60_000
 MAX_FILES = 400
 HEAD_TIMEOUT_S = 0.5
 
@@ -128,19 +130,65 @@ async def test_a_connection_without_a_head_is_closed(cluster: GatewayCluster, co
     assert gateway.metric('redbatch_closed_connections_total{reason="head_timeout"}') == len(strangers)
 
 
+def answer_of(connection: socket.socket) -> bytes:
+    """Returns what was sent on a connection until the gateway closed its side."""
+    received = b""
+    with contextlib.suppress(ConnectionResetError):
+        while part := connection.recv(65_536):
+            received += part
+    return received
+
+
 async def test_unfinished_heads_have_a_common_bound(cluster: GatewayCluster, connect: Connect) -> None:
-    """Of 30 half heads of 60 KB of a stranger, those that fit into 1 MiB stay open; other clients are served."""
-    gateway = await cluster.start_gateway(max_heads_bytes=2**20, head_timeout_s=60)
-    heads = [connect(gateway, GET + b"a: " + b"x" * 60_000, source="127.0.0.2") for _ in range(30)]
-    num_closed = 30 - 2**20 // 60_040
-    await wait_until(lambda: sum(map(is_closed, heads)) == num_closed, "heads that do not fit are closed")
+    """Of 30 half heads of 60 KB of a stranger, those that fit into 1 MiB stay open, and the others get a 503.
+
+    Other clients are served.
+    """
+    gateway = await cluster.start_gateway(head_timeout_s=60)
+    heads = [connect(gateway, HALF_HEAD, source="127.0.0.2") for _ in range(30)]
+    num_refused = 30 - 2**20 // len(HALF_HEAD)
+    await wait_until(lambda: gateway.errors("too_many_heads") == num_refused, "heads that do not fit are refused")
+    for each in heads[:num_refused]:
+        head, _, body = answer_of(each).partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 503 ")
+        assert b"\r\nretry-after: 1\r\n" in head
+        assert b"send the request again" in body
+    assert not any(map(is_closed, heads[num_refused:]))
     for size in (1_000, 8_000, 60_000):
         client = connect(gateway, GET + b"a: " + b"x" * size)
-        await wait_until(lambda: gateway.metric("redbatch_connections") >= 30 - num_closed, "it is accepted")
+        await wait_until(lambda: gateway.metric("redbatch_connections") >= 30 - num_refused, "it is accepted")
         client.sendall(b"\r\n\r\n")
         assert client.recv(12) == b"HTTP/1.1 200", size
-    assert gateway.metric('redbatch_closed_connections_total{reason="evicted"}') >= num_closed
-    assert gateway.errors("head_too_large") == 0
+    assert gateway.errors("too_many_heads") >= num_refused
+
+
+async def test_half_heads_behind_an_answer_have_that_bound(cluster: GatewayCluster, connect: Connect) -> None:
+    """They came in one read with the request before them; nothing has to come after it."""
+    gateway = await cluster.start_gateway(head_timeout_s=60)
+    heads = [connect(gateway, GET + b"\r\n" + HALF_HEAD) for _ in range(30)]
+    num_refused = 30 - 2**20 // len(HALF_HEAD)
+    await wait_until(lambda: gateway.errors("too_many_heads") == num_refused, "heads that do not fit are refused")
+    for each in heads[:num_refused]:
+        statuses = re.findall(rb"HTTP/1.1 (\d+) ", answer_of(each))
+        assert statuses == [b"200", b"503"]
+
+
+async def test_heads_whose_bodies_are_dropped_have_that_bound(cluster: GatewayCluster, connect: Connect) -> None:
+    """Requests are refused, and their bodies do not come: the oldest connections are closed."""
+    gateway = await cluster.start_gateway()
+    unread = SLOW_BODY.replace(b"application/json", b"text/plain").replace(b"\r\n\r\n", b"\r\na: %b\r\n\r\n")
+    connections = [connect(gateway, unread % (b"x" * 60_000)) for _ in range(30)]
+    for each in connections:
+        assert each.recv(12) == b"HTTP/1.1 415"
+    assert gateway.metric('redbatch_closed_connections_total{reason="evicted"}') >= 30 - 2**20 // 60_000
+
+
+def test_an_answer_comes_before_the_end_for_a_head_over_a_limit(served: GatewayProcess) -> None:
+    """The head comes behind a request: its 431 would seem the answer to that."""
+    request = SLOW_BODY.replace(b"Length: 100", b"Length: 2") + b"{}"
+    answer = exchange_bytes(served.port, request + GET + b"a: b\r\n" * 101)
+    assert re.findall(rb"HTTP/1.1 (\d+) ", answer) == [b"400"]
+    assert b"\r\nconnection: close\r\n" in answer
 
 
 def test_requests_without_end_before_an_answer_are_refused(served: GatewayProcess, connect: Connect) -> None:

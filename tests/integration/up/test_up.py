@@ -29,11 +29,15 @@ from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow]
 ROOT = Path(__file__).parents[3]
+REDIS_VARIABLE = "REDBATCH_REDIS_URL"
 TITLES = ("redbatch gateway", "redbatch worker")
 
 
 async def test_it_serves_and_leaves_nothing(start: Start) -> None:
-    """The printed request works, `ps` shows process titles, Ctrl-C ends with code 0 and leaves no process or folder."""
+    """The printed request works, `ps` shows process titles, Ctrl-C ends with code 0 and leaves no process or folder.
+
+    Redis has nothing to say.
+    """
     up = await start("--gateways", "2", "--workers", "2").wait_until_ready()
     assert await up.embed() == pytest.approx(vector("hello"), abs=1e-6)
     await wait_until(lambda: [len(up.children(title)) for title in TITLES] == [2, 2], "all have their titles")
@@ -42,6 +46,7 @@ async def test_it_serves_and_leaves_nothing(start: Start) -> None:
     assert await up.wait_until_ended() == 0
     assert running(processes) == []
     assert list(up.folder.iterdir()) == []
+    assert "\nredis " not in f"\n{up.output}"
 
 
 async def test_with_auth_it_creates_an_api_key(start: Start) -> None:
@@ -65,23 +70,29 @@ async def test_the_printed_redis_line_shows_the_queue(start: Start) -> None:
         assert client.execute_command(*words[5:]) == 0
 
 
-async def test_redbatch_queue_finds_the_running_up(start: Start) -> None:
-    """Without a URL, `redbatch queue` shows the workers of this user's `up`."""
-    up = await start("--workers", "2").wait_until_ready()
-    environment = {**os.environ, "TMPDIR": str(up.folder)}
-    environment.pop("XDG_RUNTIME_DIR", None)
-
-    async def workers() -> list[str]:
-        command = [sys.executable, "-P", "-m", "redbatch", "queue", "--json"]
-        process = await asyncio.create_subprocess_exec(*command, env=environment, stdout=asyncio.subprocess.PIPE)
-        output, _ = await process.communicate()
-        assert process.returncode == 0
-        return [worker["state"] for worker in json.loads(output)["workers"]]
+async def test_commands_find_the_running_up(start: Start) -> None:
+    """Without a URL, `redbatch queue` shows the workers of this user's `up`, and `redbatch worker` joins these."""
+    up = await start().wait_until_ready()
+    environment = {name: value for name, value in os.environ.items() if name not in ("XDG_RUNTIME_DIR", REDIS_VARIABLE)}
+    environment["TMPDIR"] = str(up.folder)
+    command = [sys.executable, "-P", "-m", "redbatch"]
 
     async def both_ready() -> bool:
-        return await workers() == ["ready", "ready"]
+        process = await asyncio.create_subprocess_exec(
+            *command, "queue", "--json", env=environment, stdout=asyncio.subprocess.PIPE
+        )
+        output, _ = await process.communicate()
+        assert process.returncode == 0
+        return [worker["state"] for worker in json.loads(output)["workers"]] == ["ready", "ready"]
 
-    await wait_until(both_ready, "both workers are shown as ready", timeout_s=START_S)
+    worker = await asyncio.create_subprocess_exec(
+        *command, "worker", "--model", "null", "--admin-port", "0", env=environment
+    )
+    try:
+        await wait_until(both_ready, "both workers are shown as ready", timeout_s=START_S)
+    finally:
+        worker.terminate()
+        await worker.wait()
 
 
 async def test_several_run_side_by_side(start: Start) -> None:
@@ -182,6 +193,29 @@ async def test_a_class_that_cannot_be_made_shows_its_traceback(start: Start, fol
     assert re.search(r"the class cannot be made.*broken\.py.*, line 2, in __init__", "\n".join(lines), re.DOTALL)
     assert last.startswith("redbatch: worker-1 cannot run: the model cannot be served reason=model broken:Model")
     assert "/nowhere/weights" in last
+
+
+@pytest.mark.parametrize(
+    ("code", "trace"),
+    [
+        ("threading.Thread(target=lambda: 1 / 0).start(); time.sleep(60)", r"line 4, in <lambda>.*ZeroDivisionError"),
+        ("threading.Thread(target=sys.exit).start(); time.sleep(60)", r"SystemExit"),
+        ("sys.exit('the weights are gone')", r"line 4, in __init__.*SystemExit: the weights are gone"),
+    ],
+    ids=["thread", "exit-of-a-thread", "exit"],
+)
+async def test_an_unexpected_exception_is_one_record(code: str, trace: str, start: Start, folder: Path) -> None:
+    """A user's class ends the engine while it is made: the traceback does not lie between the records of the log."""
+    (folder / "ends.py").write_text(
+        f"import sys, threading, time\nclass Model:\n    def __init__(self):\n        {code}\n"
+    )
+    up = start("--model", "ends:Model")
+    await wait_until(lambda: "engine died" in up.output, "the engine has died", timeout_s=START_S)
+    up.process.send_signal(signal.SIGINT)
+    await up.wait_until_ended()
+    lines = [line.partition(" | ")[2] for line in up.output.splitlines() if line.startswith("worker-1 ")]
+    traces = [each.get("exception", "") for each in map(json.loads, lines)]
+    assert re.search(trace, "".join(traces), re.DOTALL)
 
 
 async def test_a_port_in_use_is_one_error_line(start: Start) -> None:

@@ -59,7 +59,11 @@ async def test_waiting_single_inputs_fill_large_batches(
 
 @pytest.mark.parametrize(
     ("num_waiting", "wait_ms", "min_largest"),
-    [(MAX + MARGIN, 0, MAX // 2), (2 * MAX + MARGIN, 0, MAX), (MAX, 1, MAX)],
+    [
+        pytest.param(MAX + MARGIN, 0, MAX // 2, marks=pytest.mark.long),
+        pytest.param(2 * MAX + MARGIN, 0, MAX, marks=pytest.mark.long),
+        (MAX, 1, MAX),
+    ],
 )
 async def test_the_largest_batch_has_up_to_ten_thousand_inputs(
     cluster: WorkerCluster,

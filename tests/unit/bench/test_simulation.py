@@ -318,6 +318,7 @@ def test_the_entries_of_a_request_have_at_most_32_inputs_and_are_answered_togeth
     assert sum(batch.size for batch in outcome.batches) == 70
 
 
+@pytest.mark.long
 def test_the_wait_of_a_free_engine_shrinks_as_the_queue_grows() -> None:
     """Adaptive or fixed: a full batch does not wait, and inputs of a backlog have waited already."""
     waits = measure_waits()

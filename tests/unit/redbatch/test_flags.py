@@ -10,7 +10,7 @@ from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 from typer.testing import CliRunner
 
-from redbatch.flags import Panel, settings_of, with_flags
+from redbatch.flags import Panel, SettingsCommand, settings_of, with_flags
 
 
 class Example(BaseSettings):
@@ -21,6 +21,7 @@ class Example(BaseSettings):
     max_size: int = Field(default=64, description="Maximum size.")
     name: Annotated[str, Field()] | None = Field(default=None, description="Name of the example.")
     rate: float = Field(default=0.5, description="Rate of the example.")
+    shared: bool = Field(default=False, description="Whether it is shared.")
 
 
 Calls = list[dict[str, str]]
@@ -37,7 +38,7 @@ def app(calls: Calls) -> typer.Typer:
     """A command with the flags of Example and one more option."""
     app = typer.Typer()
 
-    @app.command()
+    @app.command(cls=SettingsCommand)
     @with_flags(Panel("Example", settings_of(Example)))
     def command(overrides: dict[str, str], extra: Annotated[int, typer.Option()] = 1) -> int:
         """Does nothing."""
@@ -53,6 +54,7 @@ def test_each_field_is_a_setting_in_order() -> None:
         ("--max-size", "REDBATCH_MAX_SIZE", int, "64", "Maximum size."),
         ("--name", "REDBATCH_NAME", str, None, "Name of the example."),
         ("--rate", "REDBATCH_RATE", float, "0.5", "Rate of the example."),
+        ("--shared", "REDBATCH_SHARED", bool, "False", "Whether it is shared."),
     ]
 
 
@@ -61,6 +63,18 @@ def test_defaults_are_not_passed(app: typer.Typer, calls: Calls) -> None:
     result = CliRunner().invoke(app, ["--extra", "2"])
     assert result.exit_code == 3
     assert calls == [{"extra": "2"}]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "value"),
+    [(["--shared"], "true"), (["--shared", "--name", "a"], "true"), (["--shared", "false"], "false"), ([], None)],
+)
+def test_a_flag_of_yes_or_no_needs_no_value(
+    app: typer.Typer, calls: Calls, arguments: list[str], value: str | None
+) -> None:
+    """`--span` alone turns it on, whatever option comes behind it; a value may turn it off."""
+    assert CliRunner().invoke(app, arguments).exit_code == 3
+    assert calls[0].get("shared") == value
 
 
 def test_flag_wins_over_variable(app: typer.Typer, calls: Calls) -> None:

@@ -47,6 +47,7 @@ def test_each_key_is_documented_once() -> None:
         queue.all_jobs,
         queue.owed,
         queue.uploads,
+        queue.kept,
         *queue.cache,
         pool.fence,
         *pool.waiting(["<x>"]),

@@ -76,7 +76,7 @@ class QueueWithWorkers:
     async def run(self, *_args: object) -> list[object]:
         """Returns the result of the script queue_stats."""
         beats = [json.dumps(asdict(each)).encode() for each in self.workers]
-        return [0, b"e", 0, 0, [0, 0], 0, [b"", b""], 0, beats, 0, 0, b"0", b"0", 0, 0, 0, 0, 0]
+        return [0, b"e", 0, 0, [0, 0], 0, [b"", b""], 0, beats, 0, 0, b"0", b"0", 0, 0, 0, 0, 0, 0]
 
 
 async def test_operations_are_known_while_all_workers_report_them() -> None:

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from api.dialects.request import InferenceRequest
-from api.dispatch.splitting import MAX_ENTRY_BYTES, estimate_tokens, split
+from api.dispatch.splitting import MAX_ENTRY_BYTES, estimate_tokens, merge_failures, split
 from shared.codec import decode_body, encode_binary
 from shared.errors import InvalidRequestError
-from shared.messages import BYTES, EMBED, EMBED_ALL, PREDICT, TOKENIZE, Options
+from shared.messages import BYTES, EMBED, EMBED_ALL, PREDICT, TOKENIZE, Failure, Options
 
 texts = st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40), min_size=1, max_size=70)
 
@@ -50,18 +50,32 @@ def test_a_lone_surrogate_is_an_invalid_request() -> None:
 
 
 def test_a_partial_request_has_an_entry_for_each_valid_input() -> None:
-    """The entry has the input's index; each invalid input gets a failure that does not repeat its text."""
+    """Entries count valid inputs only; each invalid input gets a failure that does not repeat its text.
+
+    Merged with these, the replies to the entries have the indices of the inputs again.
+    """
     input_errors = {1: InvalidRequestError("texts[1] is empty.")}
     whole = InferenceRequest(("a", "", "secret \ud800", "b"), 1_000, partial=True, input_errors=input_errors)
     new_entries, failures = split(whole, 32)
     assert [(entry.position, entry.n, decode_body(entry.body).inputs) for entry in new_entries] == [
         (0, 1, ("a",)),
-        (3, 1, ("b",)),
+        (1, 1, ("b",)),
     ]
     assert [(each.position, each.code, each.message) for each in failures] == [
         (1, "invalid_request", "texts[1] is empty."),
         (2, "invalid_request", "An input holds a lone surrogate, which is not a character."),
     ]
+    replies = [Failure("", entry.position, 1, "any", str(entry.position)) for entry in new_entries]
+    merged = merge_failures(replies, failures)
+    assert [each.position for each in merged] == [0, 1, 2, 3]
+    assert [merged[0], merged[3]] == [replies[0], replies[1]._replace(position=3)]
+
+
+def test_an_invalid_first_input_leaves_the_first_entry_at_0() -> None:
+    """Workers count a request by its entry at position 0."""
+    errors = {0: InvalidRequestError("texts[0] is empty.")}
+    new_entries, _ = split(InferenceRequest(("", "a"), 1_000, partial=True, input_errors=errors), 32)
+    assert [entry.position for entry in new_entries] == [0]
 
 
 def test_an_operation_and_its_options_go_with_every_entry() -> None:

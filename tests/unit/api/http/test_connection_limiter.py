@@ -20,7 +20,7 @@ def num_open(*hosts: str) -> list[int]:
         limiter = ConnectionLimiter(SETTINGS.connection_limits(MAX_CONNECTIONS), SETTINGS.trusted_networks)
         transports = [(host, RecordingTransport()) for host in hosts]
         for host, transport in transports:
-            limiter.admit(transport, host)
+            limiter.admit(transport, host, lambda: None)
         opened = [host for host, transport in transports if "aborted" not in transport.calls]
         return [opened.count(host) for host in dict.fromkeys(hosts)]
 

@@ -20,7 +20,22 @@ from api.http.connection_table import (
 from api.settings import GatewaySettings
 from api.settings_groups import ConnectionLimits
 
-LIMITS = ConnectionLimits(max_connections=4, max_per_address=2, max_heads_bytes=20_000, head_timeout_s=10.0)
+LIMITS = ConnectionLimits(
+    max_connections=4,
+    max_per_address=2,
+    max_heads_bytes=20_000,
+    max_unfinished_heads_bytes=15_000,
+    head_timeout_s=10.0,
+)
+MANY = ConnectionLimits(
+    max_connections=100,
+    max_per_address=50,
+    max_heads_bytes=30_000,
+    max_unfinished_heads_bytes=20_000,
+    head_timeout_s=10.0,
+)
+"""Those of tests about heads only."""
+
 STEPS = st.lists(
     st.tuples(
         st.sampled_from(["connect", "connect", "head", "head", "request", "linger", "answer", "close"]),
@@ -38,6 +53,7 @@ class Simulation:
     def __init__(self) -> None:
         self.table: ConnectionTable[int] = ConnectionTable(LIMITS)
         self.open: dict[int, tuple[str, Place[int]]] = {}
+        self.heads: dict[int, int] = {}
         self.waits_since: dict[int, int] = {}
         self.now_s, self.steps = 0.0, 0
 
@@ -61,11 +77,12 @@ class Simulation:
             self.forget(admission.closed)
         if admission.place.is_open:
             self.open[self.steps] = (client, admission.place)
+            self.heads[self.steps] = 0
             self.waits_since[self.steps] = self.steps
 
     def forget(self, key: int) -> None:
         """A connection is not open any more."""
-        del self.open[key]
+        del self.open[key], self.heads[key]
         self.waits_since.pop(key, None)
 
     def step(self, what: str, client: str, which: int, wait_s: float) -> None:
@@ -89,46 +106,60 @@ class Simulation:
             self.table.start_request(place)
             self.waits_since.pop(key, None)
         elif what == "linger" and place.is_busy:
-            self.table.give_way(place)
+            excess = self.table.start_linger(place)
             self.waits_since.setdefault(key, self.steps)
+            self.check_room(excess, {each: self.heads[each] for each in self.open})
         elif what == "answer" and place.is_busy:
-            self.table.update_head(place, 0, self.now_s)
             self.table.end_request(place)
+            self.waits_since.setdefault(key, self.steps)
+            assert self.table.update_head(place, 0, self.now_s) == []
+            self.heads[key] = 0
             if self.steps % 2:
                 self.table.expect_head(place, self.now_s)
-            self.waits_since.setdefault(key, self.steps)
         elif what == "close":
             self.table.remove(place)
             self.table.remove(place)
             self.forget(key)
 
     def grow(self, key: int, place: Place[int]) -> None:
-        """A head grows. If there is no room, others that wait are closed, of the client with the most bytes."""
-        num_bytes = len(str(key)) * 4_000
-        counted = self.counted() | {key: num_bytes if num_bytes > SMALL_HEAD_BYTES else 0}
-        excess = self.table.update_head(place, num_bytes, self.now_s)
-        if sum(counted.values()) <= LIMITS.max_heads_bytes:
-            assert not excess
-        for each in excess:
-            assert sum(counted.values()) > LIMITS.max_heads_bytes
-            if each is place:
-                del counted[key]
-                assert place.head_bytes == 0
-                continue
-            total = Counter[str]()
-            for other in counted.keys() & self.waits_since.keys():
-                name, other_place = self.open[other]
-                total[name] += 0 if other_place.is_spare else counted[other]
-            assert total[self.open[each.owner][0]] == max(total.values()) > 0
-            del counted[each.owner]
-            self.forget(each.owner)
-        assert self.counted() == {other: number for other, number in counted.items() if number}
-        assert sum(counted.values()) <= LIMITS.max_heads_bytes
+        """A head grows, or is complete. If there is no room, heads of others that wait are refused."""
+        self.heads[key] = len(str(key)) * 4_000
+        excess = self.table.update_head(place, self.heads[key], self.now_s, is_complete=False)
+        if place.is_busy:
+            assert excess in ([], [place]), "it takes the room of no other"
+        self.check_room(excess, dict(self.heads))
 
-    def counted(self) -> dict[int, int]:
-        """Returns the bytes of the heads that count, by connection."""
-        heads = {key: place.head_bytes for key, (_, place) in self.open.items()}
-        return {key: number for key, number in heads.items() if number > SMALL_HEAD_BYTES}
+    def check_room(self, excess: list[Place[int]], heads: dict[int, int]) -> None:
+        """Heads were refused, in this order, only while there was no room; each of the client with the most bytes."""
+        for each in excess:
+            assert (
+                self.num_bytes() > LIMITS.max_heads_bytes or self.num_unfinished() > LIMITS.max_unfinished_heads_bytes
+            )
+            key = each.owner
+            assert (each.is_open, each.head_bytes) == (True, 0)
+            if not each.is_busy and key in self.waits_since and not each.is_spare:
+                totals = Counter[str]()
+                for other in self.waits_since:
+                    totals[self.open[other][0]] += self.counted(other, is_unfinished=True)
+                assert totals[self.open[key][0]] == max(totals.values()) > 0
+            self.heads[key] = 0
+        assert self.num_bytes() <= LIMITS.max_heads_bytes
+        assert self.num_unfinished() <= LIMITS.max_unfinished_heads_bytes
+        assert all(self.open[key][1].head_bytes == number for key, number in self.heads.items())
+        assert len(excess) == sum(number != self.heads[key] for key, number in heads.items())
+
+    def counted(self, key: int, *, is_unfinished: bool = False) -> int:
+        """Returns the bytes of a connection's heads, unless they are small, or not of those that are unfinished."""
+        is_counted = self.heads[key] > SMALL_HEAD_BYTES and not (is_unfinished and self.open[key][1].is_spare)
+        return self.heads[key] if is_counted and (key in self.waits_since or not is_unfinished) else 0
+
+    def num_bytes(self) -> int:
+        """Returns the bytes of all heads that count."""
+        return sum(self.counted(key) for key in self.open)
+
+    def num_unfinished(self) -> int:
+        """Returns the bytes of those heads that are unfinished."""
+        return sum(self.counted(key, is_unfinished=True) for key in self.open)
 
 
 @given(STEPS)
@@ -227,43 +258,76 @@ def heads_of(table: ConnectionTable[str], client: str, num_bytes: int, number: i
 
 
 def test_the_client_with_the_most_bytes_of_heads_makes_room() -> None:
-    """Its oldest half head is closed for that of another client; a small one is closed for none, and closes none."""
-    limits = ConnectionLimits(max_connections=100, max_per_address=50, max_heads_bytes=20_000, head_timeout_s=10.0)
-    table: ConnectionTable[str] = ConnectionTable(limits)
+    """Its oldest half head is refused for that of another client; a small one is refused for none, and takes none."""
+    table: ConnectionTable[str] = ConnectionTable(MANY)
     (small,) = heads_of(table, "stranger", SMALL_HEAD_BYTES, 1)
     greedy = heads_of(table, "stranger", 6_000, 3)
     newer = table.admit("newer", "client", 0.0).place
     assert table.update_head(newer, 5_000, 0.0) == greedy[:1]
     assert table.update_head(newer, 8_000, 0.0) == []
     assert table.update_head(newer, 9_000, 0.0) == greedy[1:2]
-    assert [place.is_open for place in (small, *greedy, newer)] == [True, False, False, True, True]
+    assert [place.head_bytes for place in (small, *greedy, newer)] == [SMALL_HEAD_BYTES, 0, 0, 6_000, 9_000]
+    assert all(place.is_open for place in greedy)
+
+
+def test_heads_of_requests_have_more_room() -> None:
+    """A head that has arrived is refused for no half heads, and half heads leave it room."""
+    table: ConnectionTable[str] = ConnectionTable(MANY)
+    heads_of(table, "stranger", 5_000, 4)
+    complete = table.admit("complete", "client", 0.0).place
+    assert table.update_head(complete, 9_000, 0.0, is_complete=True) == []
+    table.start_request(complete)
+    assert table.update_head(complete, 9_500, 0.0) == []
 
 
 def test_a_head_has_no_room_among_those_of_requests() -> None:
-    """Heads count until their requests are answered. Such a connection is not closed, unless it lingers."""
-    limits = ConnectionLimits(max_connections=100, max_per_address=50, max_heads_bytes=20_000, head_timeout_s=10.0)
-    table: ConnectionTable[str] = ConnectionTable(limits)
-    first, second = heads_of(table, "client", 9_000, 2)
-    table.start_request(first)
-    table.start_request(second)
+    """Heads count until their requests are answered. Such a head is not refused, unless its connection lingers."""
+    table: ConnectionTable[str] = ConnectionTable(MANY)
+    places = heads_of(table, "client", 9_000, 2)
+    for place in places:
+        table.start_request(place)
+    (third,) = heads_of(table, "client", 9_000, 1)
+    table.start_request(third)
     newer = table.admit("newer", "other", 0.0).place
     assert table.update_head(newer, 5_000, 0.0) == [newer]
     assert (newer.is_open, newer.head_bytes) == (True, 0)
-    table.give_way(second)
-    assert table.update_head(newer, 5_000, 0.0) == [second]
-    table.update_head(first, 0, 0.0)
-    table.end_request(first)
+    assert table.start_linger(places[1]) == []
+    assert table.update_head(newer, 5_000, 0.0) == [places[1]]
+    for place in (places[0], third):
+        table.update_head(place, 0, 0.0)
+        table.end_request(place)
     assert table.update_head(newer, 20_000, 0.0) == []
 
 
-def test_a_head_behind_a_request_closes_no_other_connection() -> None:
-    """A client that does not wait for an answer is closed itself."""
-    limits = ConnectionLimits(max_connections=100, max_per_address=50, max_heads_bytes=20_000, head_timeout_s=10.0)
-    table: ConnectionTable[str] = ConnectionTable(limits)
+def test_heads_of_lingering_connections_have_the_room_of_unfinished_ones() -> None:
+    """A stranger whose bodies trickle after the refusal keeps no more heads in memory than one with half heads."""
+    table: ConnectionTable[str] = ConnectionTable(MANY)
+    places = [table.admit(f"{number}", "stranger", 0.0).place for number in range(3)]
+    for place in places:
+        assert table.update_head(place, 9_000, 0.0, is_complete=True) == []
+        table.start_request(place)
+    assert [table.start_linger(place) for place in places] == [[], [], places[:1]]
+
+
+def test_a_head_behind_a_request_counts_as_unfinished_after_the_answer() -> None:
+    """Its first part may come with the request, and no further one ever."""
+    table: ConnectionTable[str] = ConnectionTable(MANY)
+    places = [table.admit(f"{number}", "stranger", 0.0).place for number in range(3)]
+    for place in places:
+        table.start_request(place)
+        assert table.update_head(place, 9_000, 0.0) == []
+        table.end_request(place)
+        assert table.update_head(place, 9_000, 0.0) == (places[:1] if place is places[2] else [])
+
+
+def test_a_head_behind_a_request_takes_the_room_of_no_other_connection() -> None:
+    """If there is no room for all heads, a client that does not wait for an answer is refused itself."""
+    table: ConnectionTable[str] = ConnectionTable(MANY)
     heads_of(table, "stranger", 6_000, 3)
     pipelining = table.admit("pipelining", "client", 0.0).place
     table.start_request(pipelining)
-    assert table.update_head(pipelining, 5_000, 0.0) == [pipelining]
+    assert table.update_head(pipelining, 12_000, 0.0) == []
+    assert table.update_head(pipelining, 13_000, 0.0) == [pipelining]
 
 
 def test_a_lingering_connection_gives_way() -> None:
@@ -272,7 +336,7 @@ def test_a_lingering_connection_gives_way() -> None:
     places = [table.admit(f"a{number}", f"client {number}", 0.0).place for number in range(4)]
     for place in places:
         table.start_request(place)
-    table.give_way(places[2])
+    table.start_linger(places[2])
     admission = table.admit("newer", "prober", 0.0)
     assert (admission.closed, admission.place.is_spare) == ("a2", False)
 

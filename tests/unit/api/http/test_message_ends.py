@@ -29,7 +29,19 @@ def calls_after(*parts: bytes, answers: bool) -> tuple[list[int], bool]:
     return [int(each.split()[1]) for each in written], not {"closed", "aborted", "ended"}.isdisjoint(calls)
 
 
-@pytest.mark.parametrize("invalid", [b"\x00\r\n\r\n", b"GET / HTTP/1.1\r\nA : b\r\n\r\n", CHUNKED + b"zz\r\n"])
+@pytest.mark.parametrize(
+    "invalid",
+    [
+        b"\x00\r\n\r\n",
+        b"GET / HTTP/1.1\r\nA : b\r\n\r\n",
+        CHUNKED + b"zz\r\n",
+        b"GET / HTTP/1.1\r\na: " + b"v" * 70_000,
+        b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 200,
+        b"GET /" + b"u" * 10_000,
+        CHUNKED + b"0\r\n" + b"a: b\r\n" * 200,
+    ],
+    ids=["bytes", "field", "chunk", "large head", "fields", "URL", "trailer"],
+)
 async def test_an_answer_that_is_due_comes_before_the_end(invalid: bytes) -> None:
     """After it the connection is closed, without an error that a client would take for the answer."""
     async with ConnectionUnderTest() as connection:

@@ -320,5 +320,5 @@ async def test_a_connection_gives_way_while_its_answer_is_unsent(*, is_sent: boo
             connection.answers.clear()
             connection.transport.send_all()
             await asyncio.sleep(0.01)
-        connection.protocol._limiter.admit(RecordingTransport(), "")
+        connection.protocol._limiter.admit(RecordingTransport(), "", lambda: None)
         assert ("aborted" in connection.transport.calls) != is_sent

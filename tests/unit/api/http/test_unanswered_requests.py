@@ -17,23 +17,24 @@ def make_cycle() -> Any:  # noqa: ANN401 - stands for uvicorn's
 def test_each_request_holds_its_bytes_until_it_is_answered() -> None:
     """In the order of the requests; one that is dropped is the last."""
     requests = UnansweredRequests()
-    for size in (100, 0, 30):
-        requests.add_head(size)
-        requests.add_cycle(make_cycle())
+    cycles = [make_cycle() for _ in range(3)]
+    for cycle, size in zip(cycles, (100, 0, 30), strict=True):
+        requests.add(cycle, size)
     requests.add_body(5)
     assert requests.num_bytes == 135
     requests.remove_first()
     assert requests.num_bytes == 35
+    assert requests.last is cycles[2]
     requests.remove_last()
-    assert requests.num_bytes == 0
+    assert (requests.num_bytes, len(requests)) == (0, 1)
+    assert requests.last is cycles[1]
 
 
 def test_the_running_request_learns_that_its_client_has_left() -> None:
     """Also if others wait behind it."""
     requests, cycles = UnansweredRequests(), [make_cycle() for _ in range(2)]
     for cycle in cycles:
-        requests.add_head(0)
-        requests.add_cycle(cycle)
+        requests.add(cycle, 0)
     requests.disconnect()
     assert [each.disconnected for each in cycles] == [True, False]
     assert cycles[0].message_event.is_set()

@@ -25,6 +25,7 @@ class FakeRequest:
 
     def __init__(self, *pieces: bytes) -> None:
         self._pieces = list(pieces)
+        self.scope: dict[str, object] = {"client": None, "state": {}}
 
     async def receive(self) -> dict[str, object]:
         """Returns the next piece."""
@@ -59,6 +60,18 @@ async def test_a_piece_of_tiny_lines_is_parsed_in_slices() -> None:
     turns = [each for each, _ in chunks]
     assert all(later > earlier for earlier, later in pairwise(turns))
     assert len({id(each) for _, chunk in chunks for each in chunk}) == 1
+
+
+async def test_memory_is_reserved_in_bytes() -> None:
+    """A text takes as much as its characters need, which are more than a byte each in most languages."""
+    settings, budget = GatewaySettings(), MemoryBudget(2**30)
+    state = SimpleNamespace(jobs=settings.jobs, limits=settings.requests, body_budget=budget, parse_lock=FairLock())
+    text = "\u6587" * 40_000
+    request = cast("Any", FakeRequest(f'"{text}"\n'.encode(), b'"a"'))
+    reader, reservation = NdjsonReader(10, 100_000, LIMIT), HeldMemory(budget)
+    lines = creation._read_lines(request, {}, reader, cast("Any", state), reservation)
+    sizes = [(chunk, budget.num_bytes) async for chunk in lines]
+    assert [held >= 80_000 for chunk, held in sizes if chunk == [text]] == [True]
 
 
 @pytest.mark.parametrize("cuts", [(), (1,), (16_384,), (16_383, 16_385, 40_000)])

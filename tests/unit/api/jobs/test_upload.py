@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from api.dispatch.splitting import MAX_ENTRY_BYTES
 from api.jobs import upload as upload_module
-from api.jobs.upload import JobRequest, JobUpload
+from api.jobs.upload import REPLY_BYTES, JobRequest, JobUpload
 from api.settings import GatewaySettings
 from shared.errors import TooLargeError
-from shared.job_uploads import UploadReservation, UploadResult
+from shared.job_uploads import JOB_BYTES, UploadReservation, UploadResult
 from shared.keys import BULK
-from shared.messages import PREDICT
+from shared.messages import EMBED, EMBED_ALL, PREDICT, Options
 from shared.tenants import Limits, Quota
 
 if TYPE_CHECKING:
@@ -84,7 +85,38 @@ async def test_an_upload_above_the_share_of_a_lone_tenant_is_too_large(
             assert portions
 
 
-async def upload_all(job_upload: JobUpload, inputs: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("op", "dimensions", "per_text"),
+    [
+        (EMBED, None, 4 * 384),
+        (EMBED, 100, 400),
+        (EMBED, 500, 4 * 384),
+        (EMBED_ALL, None, 2 * 4 * 384),
+        (PREDICT, None, 0),
+    ],
+)
+async def test_what_results_will_take_is_reserved(
+    portions: Portions, op: str, dimensions: int | None, per_text: int
+) -> None:
+    """A vector for each text, or for each of its two tokens; how large outputs will be is not known."""
+    request = JobRequest("a", BULK, op=op, options=Options(dimensions=dimensions))
+    inputs: list[Any] = [b"1" if op == PREDICT else "a"] * 64
+    await upload_all(JobUpload(cast("Any", FakeStore()), GatewaySettings().jobs, request, 384), inputs)
+    assert portions[-1][0].results == JOB_BYTES + 64 * (REPLY_BYTES + per_text)
+
+
+async def test_results_above_the_share_of_a_lone_tenant_are_too_large(portions: Portions) -> None:
+    """As for the other bounds; the message names the setting."""
+    settings = GatewaySettings().jobs
+    settings = replace(settings, bounds=settings.bounds._replace(result_bytes=100_000))
+    request = JobRequest("a", BULK, limits=Limits(Quota(), 0.0))
+    await upload_all(JobUpload(cast("Any", FakeStore()), settings, request, 384), ["a"] * 32)
+    assert portions
+    with pytest.raises(TooLargeError, match=r"80000 bytes of results.*max_result_ratio"):
+        await upload_all(JobUpload(cast("Any", FakeStore()), settings, request, 384), ["a"] * 64)
+
+
+async def upload_all(job_upload: JobUpload, inputs: list[Any]) -> None:
     """Uploads all inputs."""
     await job_upload.add(inputs)
     await job_upload._flush()

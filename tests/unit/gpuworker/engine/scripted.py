@@ -70,6 +70,7 @@ class ScriptedBackend:
     dtype: str = "float32"
     pooling: str = ""
     max_input_tokens: int = 0
+    prompts: Sequence[str] = ()
     max_batch_tokens: int = 1_000
     packs: bool = False
     runners: int = 1

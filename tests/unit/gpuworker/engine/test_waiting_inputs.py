@@ -14,7 +14,7 @@ from gpuworker.policy.costs import Costs
 from gpuworker.policy.limits import Limits
 
 LIMITS = Limits(4, 1_000, packed=True, costs=Costs(0.01, 0.001))
-LONG_LIMITS = LIMITS._replace(long_tokens=50)
+LONG_LIMITS = LIMITS._replace(min_long_tokens=50)
 NOW, LATER = 100.0, 1_000.0
 
 

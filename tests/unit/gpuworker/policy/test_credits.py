@@ -13,7 +13,7 @@ from gpuworker.policy.batching import plan
 from gpuworker.policy.composition import WaitingInput
 from gpuworker.policy.credits import HORIZON_S, Credit, HeldLoad, compute_credit, default_claim_window, min_held_tokens
 from gpuworker.policy.limits import Limits
-from shared.long_entries import long_tokens
+from shared.long_entries import min_long_tokens
 
 COUNTS = st.integers(0, 10_000)
 
@@ -32,7 +32,7 @@ def claim_all(
             break
         claimed.append(cost)
         tokens += cost
-        counted_tokens += min(cost, limits.long_tokens or cost)
+        counted_tokens += min(cost, limits.min_long_tokens or cost)
     return claimed
 
 
@@ -119,7 +119,7 @@ def test_a_model_with_tokens_holds_two_full_batches(cost: int, batch_tokens: int
 
 def test_short_entries_behind_a_few_long_ones_are_claimed() -> None:
     """A long entry counts as one that is just long: it alone would be more than the horizon of this engine."""
-    limits = Limits(32, 1_024, long_tokens=512)
+    limits = Limits(32, 1_024, min_long_tokens=512)
     claimed = claim_all([16_384, *[8] * 100], limits, 6_000.0)
     assert len(claimed) == 101
 
@@ -129,14 +129,14 @@ def test_a_worker_claims_nothing_while_it_holds_seconds_of_work(
     costs: list[int], tokens_per_s: float, batch_tokens: int
 ) -> None:
     """Even if it is in long entries: when it claims, it holds less than 10 s of work, or than 4 full batches."""
-    limits = Limits(1_000, batch_tokens, long_tokens=long_tokens(batch_tokens))
+    limits = Limits(1_000, batch_tokens, min_long_tokens=min_long_tokens(batch_tokens))
     held = claim_all(costs, limits, tokens_per_s)[:-1]
     assert sum(held) < max(10 * tokens_per_s, 4 * batch_tokens)
 
 
 def test_a_worker_that_is_alone_holds_any_number_of_long_entries() -> None:
     """No other worker could run them, and the short ones behind them would wait: only the window is a bound."""
-    limits = Limits(32, 1_024, long_tokens=1)
+    limits = Limits(32, 1_024, min_long_tokens=1)
     costs = [16_384] * 300
     assert len(claim_all(costs, limits, 6_000.0, is_alone=True)) == default_claim_window(32)
     assert len(claim_all(costs, limits, 6_000.0)) == 4

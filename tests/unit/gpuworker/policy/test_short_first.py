@@ -15,9 +15,9 @@ from gpuworker.policy.composition import WaitingInput
 from gpuworker.policy.costs import Costs
 from gpuworker.policy.limits import Limits
 from gpuworker.policy.short_first import OVERLOADED_S, is_long, long_since_short
-from shared.long_entries import long_tokens
+from shared.long_entries import min_long_tokens
 
-LIMITS = Limits(8, 100, packed=True, costs=Costs(0.001, 0.001), long_tokens=long_tokens(100))
+LIMITS = Limits(8, 100, packed=True, costs=Costs(0.001, 0.001), min_long_tokens=min_long_tokens(100))
 """A batch takes 1 ms and 1 ms for each token."""
 
 LATER = 1e9
@@ -44,7 +44,7 @@ def arrivals(draw: st.DrawFn) -> list[WaitingInput]:
 
 
 limits_strategy = st.builds(
-    lambda max_tokens, **given: Limits(max_tokens=max_tokens, long_tokens=long_tokens(max_tokens), **given),
+    lambda max_tokens, **given: Limits(max_tokens=max_tokens, min_long_tokens=min_long_tokens(max_tokens), **given),
     max_size=st.integers(1, 10),
     max_tokens=st.integers(40, 200),
     age_bound_s=st.sampled_from([0.0, 0.2, 100.0]),
@@ -154,7 +154,7 @@ def test_many_short_texts_of_one_entry_are_long_too() -> None:
     many = [WaitingInput(1, 0.0, LATER, entry_inputs=4, entry_tokens=4)] * 4
     assert all(is_long(each, LIMITS) for each in many)
     assert not any(is_long(each._replace(entry_inputs=3), LIMITS) for each in many)
-    assert not is_long(many[0], LIMITS._replace(long_tokens=None))
+    assert not is_long(many[0], LIMITS._replace(min_long_tokens=None))
 
 
 def test_bulk_keeps_the_order_of_arrival() -> None:

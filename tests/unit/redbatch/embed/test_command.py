@@ -20,7 +20,7 @@ def run(source: Path, *options: str) -> Result:
 @pytest.mark.parametrize(
     ("name", "out", "message"),
     [
-        ("none.txt", "v.npy", "No such file"),
+        ("none.txt", "v.npy", "none.txt: No such file or directory\n"),
         ("a.doc", "v.npy", "must end with one of .txt"),
         ("a.txt", "v.bin", "must end with one of .npy"),
         ("a.csv", "v.npy", "has no column 'text'"),

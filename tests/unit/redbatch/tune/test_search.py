@@ -136,6 +136,21 @@ def test_a_single_lucky_measurement_does_not_beat_the_defaults() -> None:
     assert "REDBATCH_" not in text
 
 
+def test_defaults_over_the_budget_run_again_beside_the_challenger() -> None:
+    """If only their first worker exceeded the budget, they are compared in the rounds, where nothing beats them."""
+
+    def disturbed_at_first(_settings: Mapping[str, str], clients: int) -> Measurement:
+        return measurement(clients, clients, 150 if len(cluster.workers) == 1 else 50)
+
+    cluster = Cluster(disturbed_at_first)
+    report, _ = run_search(cluster)
+    assert report.search.results[DEFAULTS].best is None
+    assert len(report.search.rounds) > 1
+    assert report.confirmation is not None
+    assert report.confirmation.defaults is not None
+    assert report.confirmation.gain is not None
+
+
 def test_a_budget_that_nothing_keeps_is_reported_with_the_lowest_p95() -> None:
     """If nothing keeps the budget, the report has the lowest p95 and the candidate that reached it."""
     report, _ = run_search(Cluster(no_effect), p95_ms=4)

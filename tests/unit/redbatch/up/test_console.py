@@ -44,6 +44,13 @@ def test_without_a_terminal_lines_stay_json_after_the_name() -> None:
     assert output.getvalue() == f"worker-1  | {EVENT}\nworker-1  | [bold]{'x' * 200}\n"
 
 
+def test_in_text_form_records_are_readable_without_a_terminal() -> None:
+    """With `--log-format text`, the records that `up` itself makes of Redis' lines are text too."""
+    output = io.StringIO()
+    ClusterConsole(Console(file=output, width=40, highlight=False), as_text=True).print_child_line("redis", EVENT)
+    assert output.getvalue() == "redis     | 03:04:05 info    ready model=minilm\n"
+
+
 def test_on_a_terminal_lines_are_readable_and_colored() -> None:
     """Lines are readable, and each name has a different color."""
     output = io.StringIO()

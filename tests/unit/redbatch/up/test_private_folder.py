@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
 
 from redbatch.up import private_folder
-from redbatch.up.private_folder import LOCK_FILE, PREFIX, PrivateFolder, remove_abandoned_folders
+from redbatch.up.private_folder import FORMER_AGE_S, LOCK_FILE, PREFIX, PrivateFolder, remove_abandoned_folders
 
 
 @pytest.fixture
@@ -47,6 +49,34 @@ def test_only_abandoned_folders_of_this_user_are_removed(base: Path) -> None:
     assert (link.is_symlink(), used.path.exists()) == (True, True)
     used.remove()
     assert not used.path.exists()
+
+
+def former(base: Path, name: str, age_s: float, *files: str) -> Path:
+    """Creates a folder of a version that locked none, with these files, last changed `age_s` ago."""
+    path = base / f"{PREFIX}{name}"
+    path.mkdir(mode=0o700)
+    for each in files:
+        (path / each).touch()
+    os.utime(path, times=(time.time() - age_s,) * 2)
+    return path
+
+
+def test_old_folders_of_earlier_versions_are_removed(base: Path) -> None:
+    """These have no lock: they stay while they are new, hold a file of another kind, or a server answers."""
+    log_only = former(base, "log", 2 * FORMER_AGE_S, "redis.log")
+    new = former(base, "new", 60, "redis.log")
+    foreign = former(base, "foreign", 2 * FORMER_AGE_S, "redis.log", "appendonly.aof")
+    used, left = base / f"{PREFIX}used", base / f"{PREFIX}left"
+    with socket.socket(socket.AF_UNIX) as server, socket.socket(socket.AF_UNIX) as ended:
+        for each, path in ((server, used), (ended, left)):
+            path.mkdir(mode=0o700)
+            each.bind(str(path / "redis.sock"))
+            os.utime(path, times=(0, 0))
+        server.listen()
+        ended.close()
+        remove_abandoned_folders()
+        assert [each.exists() for each in (log_only, left)] == [False, False]
+        assert [each.exists() for each in (new, foreign, used)] == [True, True, True]
 
 
 def test_a_folder_of_another_user_stays(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:

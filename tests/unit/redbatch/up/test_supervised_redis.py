@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -69,5 +70,5 @@ async def test_the_warning_about_forks_is_for_those_who_keep_data(data: DataDir)
         server = SupervisedRedis(recorder, MAX_BYTES, data_dir)
         await server.start()
         await server.stop()
-        warnings.append(recorder.lines)
+        warnings.append([json.loads(line)["msg"] for line in recorder.lines])
     assert warnings == [["WARNING Memory overcommit must be enabled!"], []]

@@ -86,6 +86,30 @@ def test_values_without_a_json_form_do_not_break_the_line(capfd: pytest.CaptureF
     assert line["value"] == "{1, 2}"
 
 
+UNCAUGHT = """
+import threading
+from shared.process.logs import configure_logging, log_uncaught_exceptions
+configure_logging('worker', 'info')
+log_uncaught_exceptions()
+thread = threading.Thread(target=lambda: 1 / 0)
+thread.start()
+thread.join()
+[][0]
+"""
+
+
+def test_uncaught_exceptions_are_a_record_each() -> None:
+    """In a thread and in the main program, which then ends with exit code 1 and writes nothing else."""
+    ended = subprocess.run([sys.executable, "-P", "-c", UNCAUGHT], capture_output=True, timeout=30, check=False)
+    records = [json.loads(line) for line in ended.stdout.splitlines()]
+    assert [each["exception"].rpartition("\n")[2].partition(":")[0] for each in records] == [
+        "ZeroDivisionError",
+        "IndexError",
+    ]
+    assert {(each["level"], each["msg"]) for each in records} == {("critical", "unexpected exception")}
+    assert (ended.returncode, ended.stderr) == (1, b"")
+
+
 def run_with_terminal(program: str) -> str:
     """Runs a program whose stdout is a terminal, and returns its output."""
     master, terminal = os.openpty()

@@ -1,0 +1,134 @@
+"""Refuses what a connection receives if it is not HTTP, over its limits, or without room beside all other heads."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from api.http.client_connection import ClientConnection
+from api.http.coalescing_transport import CoalescingTransport
+from api.http.connection_limiter import EVICTED, abort_connection
+from api.http.early_error import INVALID_HTTP, early_error, log_invalid
+from api.http.head_refusal import HeadRefusal
+from api.http.parsing_protocol import ParsingProtocol
+from api.http.unanswered_requests import UnansweredRequests
+from shared.errors import RedbatchError, TooManyHeadsError
+
+if TYPE_CHECKING:
+    from api.http.connection_limiter import ConnectionLimiter
+    from api.http.connection_table import Place
+
+FIELD_BYTES = 200
+"""Approximate memory of a header field beside its bytes."""
+
+
+class RefusingProtocol(ParsingProtocol):
+    """Counts the heads of a connection among those of all, and ends it with a refusal, or with the answers due.
+
+    Args:
+        args: uvicorn's.
+        limiter: of the connections of all clients.
+        kwargs: those of ParsingProtocol, and uvicorn's.
+    """
+
+    def __init__(
+        self,
+        *args: Any,  # noqa: ANN401 - uvicorn's
+        limiter: ConnectionLimiter,
+        **kwargs: Any,  # noqa: ANN401 - uvicorn's
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self._limiter = limiter
+        self._unanswered = UnansweredRequests()
+        self._client = ClientConnection()
+        self._refusal: HeadRefusal | None = None
+        self._place: Place[asyncio.Transport]
+        self._transport: CoalescingTransport
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client has closed the connection, or the connection is lost."""
+        self._limiter.remove(self._place)
+        if self._refusal is not None:
+            self._refusal.cancel()
+        super().connection_lost(exc)
+
+    @property
+    def address(self) -> str:
+        """The client's address; "" if it has none."""
+        return self.client[0] if self.client else ""
+
+    @property
+    def num_head_bytes(self) -> int:
+        """Size of the head that has arrived, without its separators; a body may have come with it.
+
+        Behind another request, with what its fields take in memory.
+        """
+        field_bytes = FIELD_BYTES if self._place.is_busy else 0
+        return len(self.url) + sum(len(name) + len(value) + field_bytes for name, value in self.headers)
+
+    def count_heads(self) -> None:
+        """Counts the heads in memory, and what waits behind a request, unless they are as large as before."""
+        num_bytes = self._unanswered.num_bytes + self._behind_bytes + self._head_bytes
+        if num_bytes != self._place.head_bytes and not self.transport.is_closing():
+            self._claim_room(num_bytes)
+
+    def end_request(self) -> None:
+        """A request is answered. The next head, if it has begun, counts as an unfinished one from now on."""
+        self._limiter.table.end_request(self._place)
+        if self._place.head_bytes:
+            self._claim_room(self._unanswered.num_bytes + self._behind_bytes + self._head_bytes)
+
+    def _claim_room(self, num_bytes: int) -> None:
+        if not self._limiter.update_head(self._place, num_bytes):
+            self.end_reading(no_room())
+
+    def free_head(self) -> None:
+        """The heads of other connections need the room of this one's."""
+        if self._unanswered:  # these hold it until the client has read an answer, or has sent its whole body
+            self._transport.flush()
+            abort_connection(self._place.owner, EVICTED)
+        else:
+            self.end_reading(no_room())
+
+    def drop_received(self, num_bytes: int) -> None:
+        """Bytes have arrived after the end."""
+        if self._refusal is not None:
+            self._refusal.drop(num_bytes)
+
+    def end_reading(self, error: RedbatchError | None) -> None:
+        """Refuses what has arrived, with an error, or because it is not HTTP (None); nothing more is read.
+
+        If answers are due to requests before it, these are sent, and then the connection is closed without another one,
+        which the client would take for one of them. What is wrong with a body is the answer to its request.
+        """
+        if self.is_ended or self.transport.is_closing():
+            return
+        self.is_ended = True
+        if self._in_body and self.pipeline:  # its turn never comes
+            self.pipeline.popleft()
+            self._unanswered.remove_last()
+            self._in_body, self.cycle = False, self._unanswered.last
+        is_answer_due = self.cycle.response_started if self._in_body else bool(self._unanswered)
+        self._drop_unfinished_head()
+        if error is None:
+            log_invalid(self.address)
+        refusal = None if error is None else early_error(error, self.address)
+        if is_answer_due:
+            self.shutdown()
+        elif refusal is None:
+            self.send_400_response(INVALID_HTTP)
+        else:
+            self._unanswered.disconnect()  # the refusal is the answer
+            self._client.leave()
+            self._refusal = HeadRefusal(self._transport, refusal)
+
+    def _drop_unfinished_head(self) -> None:
+        self.parser = self.scope = None  # type: ignore[assignment]  # as uvicorn does: they hold parts of the head
+        self.url, self.headers = b"", []
+        self._in_head, self._behind_bytes, self._head_bytes = False, 0, 0
+        self._limiter.update_head(self._place, self._unanswered.num_bytes)
+
+
+def no_room() -> TooManyHeadsError:
+    """Returns the error for a head that must go for those of other connections."""
+    return TooManyHeadsError("The gateway has no room for the heads of more requests: send the request again.")
