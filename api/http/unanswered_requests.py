@@ -22,6 +22,11 @@ class UnansweredRequests:
         self._sizes: deque[int] = deque()
         self._cycles: deque[RequestResponseCycle] = deque()
 
+    @property
+    def running_scope(self) -> Scope | None:
+        """The scope of the request that is being answered; None if there is none."""
+        return self._cycles[0].scope if self._cycles else None  # type: ignore[return-value]  # uvicorn's own type of it
+
     def __len__(self) -> int:
         return len(self._cycles)
 
@@ -29,11 +34,6 @@ class UnansweredRequests:
     def last(self) -> RequestResponseCycle:
         """What answers the last request; there is one."""
         return self._cycles[-1]
-
-    @property
-    def running_scope(self) -> Scope | None:
-        """The scope of the request that is being answered; None if there is none."""
-        return self._cycles[0].scope if self._cycles else None  # type: ignore[return-value]  # uvicorn's own type of it
 
     def add(self, cycle: RequestResponseCycle, num_bytes: int) -> None:
         """The head of a further request has arrived, of a size; `cycle` answers it."""

@@ -24,8 +24,8 @@ class FakeRequest:
     """A request whose body arrives in these pieces."""
 
     def __init__(self, *pieces: bytes) -> None:
-        self.scope: dict[str, object] = {"state": {}}
         self._pieces = list(pieces)
+        self.scope: dict[str, object] = {"client": None, "state": {}}
 
     async def receive(self) -> dict[str, object]:
         """Returns the next piece."""
@@ -68,8 +68,8 @@ async def test_memory_is_reserved_in_bytes() -> None:
     state = SimpleNamespace(jobs=settings.jobs, limits=settings.requests, body_budget=budget, parse_lock=FairLock())
     text = "\u6587" * 40_000
     request = cast("Any", FakeRequest(f'"{text}"\n'.encode(), b'"a"'))
-    reader = NdjsonReader(10, 100_000, LIMIT)
-    lines = creation._read_lines(request, {}, reader, cast("Any", state), HeldMemory(budget))
+    reader, reservation = NdjsonReader(10, 100_000, LIMIT), HeldMemory(budget)
+    lines = creation._read_lines(request, {}, reader, cast("Any", state), reservation)
     sizes = [(chunk, budget.num_bytes) async for chunk in lines]
     assert [held >= 80_000 for chunk, held in sizes if chunk == [text]] == [True]
 
