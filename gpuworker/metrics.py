@@ -77,6 +77,6 @@ LEASE_LEFT = Gauge(
 LEASE_WAIT = Histogram("redbatch_gpu_lease_wait_seconds", "Time to acquire a GPU lease", buckets=SECONDS)
 LEASE_LATE_RENEWALS = Counter(
     "redbatch_gpu_lease_late_renewals",
-    "Renewals of a GPU lease that were not done after half of the time they have before the engine must end",
+    "Renewals of a GPU lease that were not done in half of the time from when they are due until the engine must end",
 )
 LEASES_LOST = Counter("redbatch_gpu_leases_lost", "GPU leases that expired or went to another worker")

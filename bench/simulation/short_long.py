@@ -71,7 +71,9 @@ class Comparison:
         return 1 - self.tokens_short_first / self.tokens_by_arrival
 
 
-def compare_orders(device: str, requests: int = REQUESTS, seeds: tuple[int, ...] = SEEDS) -> Comparison:
+def compare_orders(
+    device: str, requests: int = REQUESTS, seeds: tuple[int, ...] = SEEDS, overload_seeds: tuple[int, ...] = SEEDS
+) -> Comparison:
     """Simulates a device with both orders, and short texts alone."""
     new = Setup(DEVICES[device], PATHS.get(device, RequestPath()), timeout_s=TIMEOUT_S)
     old = replace(new, short_first=False)
@@ -79,7 +81,7 @@ def compare_orders(device: str, requests: int = REQUESTS, seeds: tuple[int, ...]
     runs = {name: [_run(setup, rate, requests, seed) for seed in seeds] for name, setup in (("new", new), ("old", old))}
     alone = [_run(new, rate, requests, seed, alone=True) for seed in seeds]
     overload = {
-        name: sum(_tokens_per_s(setup, OVERLOAD * capacity(device), seed) for seed in seeds)
+        name: sum(_tokens_per_s(setup, OVERLOAD * capacity(device), seed) for seed in overload_seeds)
         for name, setup in (("new", new), ("old", old))
     }
     return Comparison(
@@ -90,8 +92,8 @@ def compare_orders(device: str, requests: int = REQUESTS, seeds: tuple[int, ...]
         _percentiles(runs["new"]),
         _percentiles(runs["old"], is_long=True)[50.0],
         _percentiles(runs["new"], is_long=True)[50.0],
-        overload["old"] / len(seeds),
-        overload["new"] / len(seeds),
+        overload["old"] / len(overload_seeds),
+        overload["new"] / len(overload_seeds),
     )
 
 

@@ -68,7 +68,8 @@ class GpuLease:
         self._pool = PoolKeys(settings.pool)
         self._connection = connection
         self._ttl_s, self._margin_s = settings.ttl_s, settings.margin_s
-        self._late_s = (2 * settings.ttl_s / 3 - settings.margin_s) / 2  # half of what a renewal has when it is due
+        # Two renewals are due before the lease is over. Each has half of its time left when it is late.
+        self._late_s = [(part * settings.ttl_s - settings.margin_s) / 2 for part in (2 / 3, 1 / 3)]
         self._on_extended = on_extended
         self.lease: Lease | None = None
         self.expires_at = 0.0
@@ -114,23 +115,33 @@ class GpuLease:
 
     async def keep_until_lost(self) -> str:
         """Renews the lease until it is lost; returns the reason."""
-        renew_at, is_late = self._renewal_due(), False
-        while True:
-            await asyncio.sleep(max(0.0, min(renew_at, self.expires_at) - time.monotonic()))
-            expires_at = self.expires_at
-            if time.monotonic() >= expires_at:  # also after a pause of this process
-                return "it has expired"
-            try:
-                if not await self._renew():
-                    return "another worker holds it"
-                renew_at, renewed = self._renewal_due(), True
-            except (RedisUnreachableError, TimeoutError):
-                renew_at, renewed = time.monotonic() + RETRY_S, False
-            left_s = expires_at - time.monotonic()
-            if left_s < self._late_s and not is_late:
-                log.warning("gpu lease renewal is late", left_s=round(left_s, 2), slot=self.slot)
-                metrics.LEASE_LATE_RENEWALS.inc()
-            is_late = not renewed and left_s < self._late_s
+        late_timers, renew_at = self._late_timers(), self._renewal_due()
+        try:
+            while True:
+                await asyncio.sleep(max(0.0, min(renew_at, self.expires_at) - time.monotonic()))
+                if time.monotonic() >= self.expires_at:  # also after a pause of this process
+                    return "it has expired"
+                try:
+                    if not await self._renew():
+                        return "another worker holds it"
+                except (RedisUnreachableError, TimeoutError):
+                    renew_at = time.monotonic() + RETRY_S
+                    continue
+                for timer in late_timers:
+                    timer.cancel()
+                late_timers, renew_at = self._late_timers(), self._renewal_due()
+        finally:
+            for timer in late_timers:
+                timer.cancel()
+
+    def _late_timers(self) -> list[asyncio.TimerHandle]:
+        """Starts a timer for each renewal that is due before the lease is over: timers, since a call may hang."""
+        loop, left_s = asyncio.get_running_loop(), self.expires_at - time.monotonic()
+        return [loop.call_later(left_s - late_s, self._count_late_renewal) for late_s in self._late_s]
+
+    def _count_late_renewal(self) -> None:
+        log.warning("gpu lease renewal is late", left_s=round(self._left_s(), 2), slot=self.slot)
+        metrics.LEASE_LATE_RENEWALS.inc()
 
     def _renewal_due(self) -> float:
         return self.expires_at + self._margin_s - 2 * self._ttl_s / 3

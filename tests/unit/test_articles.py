@@ -1,4 +1,4 @@
-"""The page for readers of articles names only settings, routes, commands and metrics that exist."""
+"""The page for readers of articles has their words, and names only settings, routes, commands, metrics that exist."""
 
 from __future__ import annotations
 
@@ -16,6 +16,40 @@ from shared.process.settings import flag_of, variable_of
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "from-the-articles.md").read_text(encoding="utf-8")
 ADMIN_ROUTES = {"GET /health", "GET /livez", "GET /readyz", "GET /metrics"}
+
+TERMS = {
+    1: (
+        "POST /embed|maxBatchSize|maxWaitTime|POST /batch_embed|1 to 128|422|400|503|wrong count|504 after 5 s|"
+        "while the model is not loaded|a channel of two batches|GET /health|MODEL_NAME=all-MiniLM-L6-v2|"
+        "SENTENCE_TRANSFORMERS_HOME|multi-stage|two gateways|gpu=true|replicas: 1|reservations.devices: nvidia|ml-net|"
+        "overlay network|ingress mesh|rolling update|update_config|restart_policy: on-failure|docker stack deploy|"
+        "a log line for each batch|external queue like Redis|restart of a gateway|several workers|under 10 %|over 80 %|"
+        "50 ms to under 5 ms"
+    ),
+    2: (
+        "BatchedService|VectorTransformer|transform|preprocess|postprocess|hooks in the main process|do_one|"
+        "max_batch_size|1 to 10,000|demo: 200|timeout_seconds|default 0.1|max_queue_size|callers wait|pickled|"
+        "results match their requests|Errors|Logs|a stop|880 numbers|90.9 s|0.124 s|734"
+    ),
+    3: (
+        "MiniTriton|MAX_BATCH_SIZE|MAX_WAIT_MS|5 ms|3 ms|500 requests|preferred batch sizes|Triton|priorities|"
+        "parameters that adapt|latency budget|bursty|Try a bursty load|P50|640/s|880/s|1,050/s|the tail"
+    ),
+    4: (
+        "no model in the web process|spawn|fork|watchdog|0.5 s|MAX_BATCH_SIZE|MAX_BATCH_WAIT_MS|NUM_WORKERS|"
+        "QUEUE_SHARDS|preprocessing in the worker|a queue for each worker|priority class|short and long requests|"
+        "REQUEST_TIMEOUT_S|POST /infer|Type: message|an error of a batch|429|504|late results|shared memory|image|"
+        "out of memory|CUDA streams|raise the batch|adaptive wait|circuit breaker|shedding|"
+        "close ingress, flush, stop workers|load balancer|tensor or pipeline parallel"
+    ),
+    5: (
+        "POST /predict|202|request_id|POST /v1/predict|Tyk|rate limits|JetStream|durable stream|file storage|"
+        "pull consumer|acknowledged|one message at a time|redelivery|results published|kept 1 h|RESULTS.<id>|"
+        "downstream|lock key|created atomically|owner check|TTL 60 s|30 or 120 s|pool of GPUs|longer than its TTL|"
+        "heartbeat|advisory|near the TTL|watch|out of memory|docker compose up|TensorFlow|log line|sequence diagram"
+    ),
+}
+"""The words of each article under which its reader looks for something, separated by |."""
 
 
 def here(pattern: str) -> set[str]:
@@ -37,6 +71,15 @@ def test_the_tables_have_a_row_for_each_system() -> None:
     assert len(re.findall(r"^## [1-5]\. ", PAGE, re.MULTILINE)) == 5
     assert PAGE.count("| there | here |") == 5
     assert PAGE.count("**What the article leaves open.**") == 5
+
+
+@pytest.mark.parametrize("system", TERMS)
+def test_the_words_of_each_article_are_in_its_section(system: int) -> None:
+    """A reader finds what an article describes by the article's words, as a browser searches for them."""
+    section = re.split(r"^## (?=[1-5]\. )", PAGE, flags=re.MULTILINE)[system]
+    assert section.startswith(f"{system}. ")
+    text = " ".join(section.split()).lower()
+    assert [term for term in TERMS[system].split("|") if term.lower() not in text] == []
 
 
 def test_each_flag_and_variable_is_a_setting() -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import threading
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +23,15 @@ from tests.waiting import wait_until
 pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(120)]
 
 ROOT = Path(__file__).parents[3]
+DESCRIBE = "tests.integration.functions.function_models:Describe"
 ECHO = "tests.integration.functions.function_models:Echo"
 UNAVAILABLE = "tests.integration.functions.function_models:Unavailable"
 
 
-async def start(cluster: GatewayCluster, **settings: object) -> GatewayProcess:
-    """Starts a gateway and a worker with the echo function; returns when both are ready."""
+async def start(cluster: GatewayCluster, model: str = ECHO, **settings: object) -> GatewayProcess:
+    """Starts a gateway and a worker with a function; returns when both are ready."""
     cluster.environment["PYTHONPATH"] = str(ROOT)
-    gateway, _ = await asyncio.gather(cluster.start_gateway(**settings), cluster.start_worker(ECHO))
+    gateway, _ = await asyncio.gather(cluster.start_gateway(**settings), cluster.start_worker(model))
     await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
     return gateway
 
@@ -48,6 +51,18 @@ async def test_a_job_of_a_function_runs_to_its_end(cluster: GatewayCluster) -> N
     assert client.outputs(client.job_of(client.post({"input": None})) | new_job) == client.outputs(new_job)
     refused = client.get(new_job["result_url"], accept="application/x-npy")
     assert (refused.status_code, error_of(refused)["code"]) == (400, "invalid_request")
+
+
+async def test_binary_inputs_of_a_job_reach_the_class(cluster: GatewayCluster) -> None:
+    """In base64, as a list and as lines, the class gets bytes; malformed base64 fails alone."""
+    client = JobClient(await start(cluster, model=DESCRIBE))
+    values = [{"base64": base64.b64encode(b"a" * 100_000).decode()}, 7, {"base64": ""}, {"base64": "!"}]
+    expected = [["bytes", sha256(b"a" * 100_000).hexdigest()], ["int", 7], ["bytes", sha256(b"").hexdigest()], None]
+    for answer in (client.post({"inputs": values}), client.post_lines([{"input": value} for value in values])):
+        new_job = client.job_of(answer)
+        job = client.wait_until_ended(new_job)
+        assert [(each["index"], each["code"]) for each in job["errors"]] == [(3, "invalid_request")]
+        assert client.outputs(new_job) == expected
 
 
 @pytest.mark.leaves_dead_letters

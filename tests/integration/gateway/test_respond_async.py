@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from tests.waiting import wait_until
 pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(120)]
 
 ROOT = Path(__file__).parents[3]
+DESCRIBE = "tests.integration.functions.function_models:Describe"
 ECHO = "tests.integration.functions.function_models:Echo"
 ASYNC = {"prefer": "wait=5, respond-async"}
 TEXTS = ["one", "two and more"]
@@ -174,6 +176,25 @@ async def test_predict_becomes_a_job(cluster: GatewayCluster) -> None:
         assert [output[0] for output in page_of(client, new_job)["outputs"]] == values
     refused = send(gateway, "/embed", {"text": "a"})
     assert (refused.status_code, "It offers: predict." in refused.text) == (400, True)
+
+
+async def test_a_binary_body_becomes_a_job(cluster: GatewayCluster) -> None:
+    """The bytes of an image, or an array, reach the class as they do without the preference; headers hold options."""
+    cluster.environment["PYTHONPATH"] = str(ROOT)
+    gateway, _ = await asyncio.gather(cluster.start_gateway(), cluster.start_worker(DESCRIBE))
+    await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
+    client, file = JobClient(gateway), io.BytesIO()
+    np.save(file, np.arange(6, dtype=np.int16))
+    for route, media_type, body in (
+        ("/predict", "application/octet-stream", bytes(range(256)) * 4_000),
+        ("/v1/predict", "application/x-npy", file.getvalue()),
+    ):
+        url, headers = gateway.url + route, {"content-type": media_type, "x-timeout-ms": "200000"}
+        answer = plain_http.post(url, content=body, headers=headers)
+        new_job = accepted(plain_http.post(url, content=body, headers=ASYNC | headers))
+        assert page_of(client, new_job)["outputs"] == [answer.json()["output"]]
+        job = client.get(new_job["status_url"]).json()
+        assert job["expires_at"] - job["created_at"] == pytest.approx(200, abs=1)
 
 
 async def test_the_memory_of_a_body_is_free_once_it_is_a_job(cluster: GatewayCluster) -> None:

@@ -296,14 +296,24 @@ def test_a_formula_gives_the_capacity_of_its_model() -> None:
     assert formula.capacity == pytest.approx(64 / 0.194)
 
 
-def test_short_texts_keep_their_latency_beside_long_ones(tmp_path: Path) -> None:
-    """Their p99 is that alone plus about one batch, instead of seconds; the throughput loses less than 3 %."""
-    compared = compare_orders("minilm-cpu", requests=1_500, seeds=(1,))
-    assert compared.short_first[99.0] <= 1.1 * compared.bound_ms
-    assert compared.by_arrival[99.0] > 10 * compared.bound_ms
-    assert compared.long_short_first <= 1.1 * compared.long_by_arrival
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("device", "batch", "by_arrival", "long"), [("minilm-cpu", "84.4", 80, 1.05), ("gpu", "36.8", 6, 2.25)]
+)
+def test_short_texts_keep_their_latency_beside_long_ones(
+    tmp_path: Path, device: str, batch: str, by_arrival: float, long: float
+) -> None:
+    """Their p99 is that alone plus about one batch, instead of many; the throughput loses less than 3 %.
+
+    Requests and seeds are those of docs/measurements.md, so the latencies are its figures: 99.8 and 100.6 % of the
+    bound. The margin lets the GPU exceed it as documented, not by a further batch of short texts (a tenth of it).
+    """
+    compared = compare_orders(device, overload_seeds=(1,))
+    assert compared.short_first[99.0] <= 1.01 * compared.bound_ms
+    assert compared.by_arrival[99.0] > by_arrival * compared.bound_ms
+    assert compared.long_short_first <= long * compared.long_by_arrival
     assert compared.loss <= 0.03
-    assert "| minilm-cpu | 84.4 |" in table([compared])
+    assert f"| {device} | {batch} |" in table([compared])
     plot.draw_orders([compared], tmp_path / "orders.png")
     assert (tmp_path / "orders.png").stat().st_size > 10_000
 
