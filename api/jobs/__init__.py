@@ -7,6 +7,7 @@
 - inputs: a job's input, checked.
 - ndjson: parses inputs in lines of JSON.
 - upload: uploads the inputs of a job to Redis in portions, and creates it.
+- refusals: the errors of uploads and jobs for which there is no room.
 - store: reads the jobs of one queue, and waits for their end.
 - durability: waits until Redis has made its writes durable.
 - results: the results of a job as JSON, or vectors as a .npy file.

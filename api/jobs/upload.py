@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from api.dispatch.admission import quota_error
 from api.dispatch.splitting import cost_of, inputs_per_entry, split_inputs
 from api.jobs.inputs import JobInput
+from api.jobs.refusals import refusal_error
 from api.tenants import max_part
 from shared import job_uploads, jobs
 from shared.codec import encode_body
 from shared.errors import (
     InvalidRequestError,
-    JobsFullError,
     KeyReusedError,
     NotDurableError,
     NothingToRunError,
@@ -28,8 +28,6 @@ from shared.errors import (
     RedisUnreachableError,
     RequestError,
     TooLargeError,
-    TooManyJobsError,
-    TooManyResultsError,
     UnavailableError,
 )
 from shared.job_uploads import ELEMENT_BYTES, JOB_BYTES, UploadReservation
@@ -58,26 +56,8 @@ REPLY_BYTES = 64
 FAILED_INPUT_TOKENS = 1
 """What an input that cannot run costs its tenant: it is read, and its error is stored."""
 
-FULL_RETRY_S = 10.0
 CREATE_ATTEMPTS = 3
 CREATE_PAUSE_S = 0.3
-
-_FREE_RESULTS = (
-    "Delete jobs whose results you have (DELETE /jobs/{id}), or try again when results have expired, job_ttl_s after "
-    "the end of their job."
-)
-_REFUSALS: dict[str, tuple[type[RedbatchError], str]] = {
-    "full": (JobsFullError, "There is no capacity for more jobs: try again later."),
-    "results_full": (JobsFullError, f"Results of jobs fill their part of Redis (max_result_ratio). {_FREE_RESULTS}"),
-    "share": (
-        TooManyJobsError,
-        "This tenant has its share of the jobs, inputs or bytes that may be open: try again when some jobs have ended.",
-    ),
-    "results_share": (
-        TooManyResultsError,
-        f"Results of this tenant's jobs, with those still to come, fill its share of Redis. {_FREE_RESULTS}",
-    ),
-}
 
 
 class JobRequest(NamedTuple):
@@ -190,7 +170,7 @@ class JobUpload:
         if result.status == "lost":
             raise UnavailableError("Redis has lost the inputs uploaded so far: send the job again.")
         if result.status == "full":
-            raise _refusal("full")
+            raise refusal_error("full")
         if result.status == "same":
             await self.discard()
         await self._confirm(result)
@@ -308,7 +288,7 @@ class JobUpload:
         elif result.status == "limited":
             raise self._quota_error(result.wait_ms)
         elif result.status != "ok":
-            raise _refusal(result.status)
+            raise refusal_error(result.status)
 
     def _check_size(self) -> None:
         """Raises TooLargeError: the tenant could not have this much of the room for jobs if it were all free."""
@@ -339,12 +319,6 @@ class JobUpload:
             bounds=self._settings.bounds,
             idempotency=self._idempotency,
         )
-
-
-def _refusal(status: str) -> RedbatchError:
-    """Returns the error for an upload or a creation that has this status."""
-    error_class, message = _REFUSALS[status]
-    return error_class(message, retry_after_s=FULL_RETRY_S)
 
 
 def _error_of(value: JobInput) -> tuple[str, str] | None:
