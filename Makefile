@@ -92,7 +92,7 @@ bench-autoscaling: $(READY) ## Simulate a day with a tenfold peak under the auto
 bench-sweep: $(READY) ## Compare batch sizes and waits with the maximum of a simulated model (five minutes)
 	@exec $(BIN)/python -m bench.sweep $(ARGS)
 
-bench-guard: $(READY) ## Compare the speed with the last release, or ARGS="--against COMMIT", in turns (two minutes)
+bench-guard: $(READY) ## Compare the speed with the last tag v*, or ARGS="--against COMMIT", in turns (two minutes)
 	@exec $(BIN)/python -m bench.guard $(ARGS)
 
 recording: $(READY) ## Record the terminal of the README: a worker and Redis killed under load (half a minute)

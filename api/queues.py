@@ -25,7 +25,7 @@ from shared.errors import (
     NoWorkerError,
     RedisUnreachableError,
 )
-from shared.messages import OPS, Heartbeat
+from shared.messages import OPS, Heartbeat, Options
 from shared.process.tasks import cancel_and_wait
 from shared.producer import MAX_QUEUES
 from shared.settings import canonical_model, queue_slug
@@ -111,9 +111,15 @@ class ServedQueue:
                 "In a job, texts are for embed, and inputs for predict."
             )
 
-    def check_prompt(self, name: str | None) -> None:
-        """Raises InvalidRequestError: the model has no such prompt. Until all workers report theirs, any may do."""
-        reported = [each.prompts for each in self.workers()]
+    def check_options(self, options: Options) -> None:
+        """Raises InvalidRequestError: the model has no such prompt, or fewer dimensions.
+
+        Until all workers report theirs, any may do.
+        """
+        dims = [each.dim for each in self.workers()]
+        if dims and all(dims) and options.dimensions is not None and options.dimensions > max(dims):
+            raise InvalidRequestError(f"dimensions: the vectors of this model have {max(dims)}.")
+        name, reported = options.prompt_name, [each.prompts for each in self.workers()]
         known = {prompt for prompts in reported for prompt in prompts or ()}
         if name is None or not reported or None in reported or name in known:
             return

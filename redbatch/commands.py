@@ -19,7 +19,7 @@ from redbatch.completion import completion
 from redbatch.dead.cli import app as dead_app
 from redbatch.embed.cli import embed
 from redbatch.exit_codes import report_failure, report_misuse
-from redbatch.flags import Panel, Setting, SettingsCommand, settings_of, with_flags
+from redbatch.flags import Panel, Setting, settings_command, settings_of
 from redbatch.jobs.cli import app as jobs_app
 from redbatch.keys.cli import app as keys_app
 from redbatch.leases.cli import leases
@@ -139,8 +139,7 @@ def _up_panels() -> list[Panel]:
     ]
 
 
-@app.command(cls=SettingsCommand, no_args_is_help=False)
-@with_flags(*_up_panels())
+@settings_command(app, *_up_panels(), no_args_is_help=False)
 def up(
     overrides: dict[str, str],
     gateways: Annotated[int, typer.Option(min=1, max=64, help="Number of gateways; they share the port.")] = 1,
@@ -181,11 +180,11 @@ def up(
     return run(ClusterSize(gateways, workers), _with_auth(overrides, no_auth), data_dir, max_redis_bytes)
 
 
-@app.command(cls=SettingsCommand)
-@with_flags(Panel("Settings", GATEWAY))
+@settings_command(app, Panel("Settings", GATEWAY))
 def gateway(
     overrides: dict[str, str],
     no_auth: NoAuth = False,
+    up: UpPort = None,
     listen_fd: Annotated[int | None, typer.Option(hidden=True)] = None,
 ) -> int:
     """Run one gateway, the HTTP API in front of the queue.
@@ -200,12 +199,11 @@ def gateway(
     """
     from redbatch.run_process import run_gateway
 
-    return run_gateway(_with_auth(overrides, no_auth), listen_fd)
+    return run_gateway(_with_auth(overrides, no_auth), up, listen_fd)
 
 
-@app.command(cls=SettingsCommand)
-@with_flags(Panel("Settings", WORKER))
-def worker(overrides: dict[str, str]) -> int:
+@settings_command(app, Panel("Settings", WORKER))
+def worker(overrides: dict[str, str], up: UpPort = None) -> int:
     """Run one worker, which runs the model.
 
     It claims entries from the queue, forms batches, and sends replies. Any
@@ -217,11 +215,10 @@ def worker(overrides: dict[str, str]) -> int:
     """
     from redbatch.run_process import run_worker
 
-    return run_worker(overrides)
+    return run_worker(overrides, up)
 
 
-@app.command(cls=SettingsCommand, help=BENCH_HELP)
-@with_flags(*BENCH_PANELS)
+@settings_command(app, *BENCH_PANELS, help=BENCH_HELP)
 def bench(
     overrides: dict[str, str],
     url: Annotated[
@@ -250,8 +247,7 @@ def bench(
     return run_bench(overrides, url, header or [], check=check)
 
 
-@app.command(cls=SettingsCommand)
-@with_flags(*TUNE_PANELS)
+@settings_command(app, *TUNE_PANELS)
 def tune(
     overrides: dict[str, str],
     p95_ms: Annotated[float, typer.Option(min=0.001, help="Latency budget: the 95th percentile, in ms.")],

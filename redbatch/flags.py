@@ -90,8 +90,12 @@ class SettingsCommand(TyperCommand):
         return super().parse_args(ctx, [each for part in complete for each in part])
 
 
-def with_flags(*panels: Panel) -> Callable[[Callable[..., int]], Callable[..., None]]:
-    """Decorates a command with a flag for each setting.
+def settings_command(
+    app: typer.Typer,
+    *panels: Panel,
+    **options: Any,  # noqa: ANN401 - typer's
+) -> Callable[[Callable[..., int]], Callable[..., None]]:
+    """Decorates a command of an application, which gets a flag for each setting. `options` are those of `app.command`.
 
     The command receives `overrides`: the settings that the user gave, as text (a flag overrides a variable). Pydantic
     parses and validates them, in one place and with one wording. The command returns the exit code.
@@ -115,6 +119,7 @@ def with_flags(*panels: Panel) -> Callable[[Callable[..., int]], Callable[..., N
         parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        app.command(cls=SettingsCommand, **options)(run)
         return run
 
     return decorate

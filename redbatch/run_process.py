@@ -6,34 +6,55 @@ import os
 import socket
 from collections.abc import Mapping
 
-from redbatch.exit_codes import report_misuse
-from redbatch.up.run_file import find_running_ups
+from redbatch.exit_codes import report_failure, report_misuse
+from redbatch.up.run_file import NoUpError, find_running_ups, find_up
 from redbatch.variables import ineffective_variables
+from shared.process.settings import print_error
 
 
-def run_gateway(overrides: Mapping[str, str], listen_fd: int | None) -> int:
-    """Runs a gateway to its end and returns its exit code. `listen_fd` is the descriptor of an inherited listener."""
+def run_gateway(overrides: Mapping[str, str], up: int | None, listen_fd: int | None) -> int:
+    """Runs a gateway to its end and returns its exit code.
+
+    Args:
+        overrides: settings from the command line and the environment.
+        up: the port of a running `redbatch up` whose Redis it uses.
+        listen_fd: the descriptor of an inherited listener.
+    """
     try:
         from api.__main__ import main
     except ModuleNotFoundError as error:
         return _not_installed(error, "gateway")
     listen = None if listen_fd is None else socket.socket(fileno=listen_fd)
-    return main(_with_redis_of_up(overrides), listen, ineffective_variables(os.environ, "gateway"))
+    try:
+        overrides = _with_redis_of_up(overrides, up)
+    except NoUpError as error:
+        return report_failure(str(error))
+    return main(overrides, listen, ineffective_variables(os.environ, "gateway"))
 
 
-def run_worker(overrides: Mapping[str, str]) -> int:
-    """Runs a worker to its end and returns its exit code."""
+def run_worker(overrides: Mapping[str, str], up: int | None) -> int:
+    """Runs a worker to its end and returns its exit code. `up` is as in `run_gateway`."""
     try:
         from gpuworker.__main__ import main
     except ModuleNotFoundError as error:
         return _not_installed(error, "worker")
-    return main(_with_redis_of_up(overrides), ineffective_variables(os.environ, "worker"))
+    try:
+        overrides = _with_redis_of_up(overrides, up)
+    except NoUpError as error:
+        return report_failure(str(error))
+    return main(overrides, ineffective_variables(os.environ, "worker"))
 
 
-def _with_redis_of_up(overrides: Mapping[str, str]) -> Mapping[str, str]:
-    """Returns the settings with the Redis of the only running `redbatch up`, unless they name one."""
-    running = [] if "redis_url" in overrides else find_running_ups()
-    return {**overrides, "redis_url": running[0].redis_url} if len(running) == 1 else overrides
+def _with_redis_of_up(overrides: Mapping[str, str], up: int | None) -> Mapping[str, str]:
+    """Returns the settings with the Redis of a running `redbatch up`, unless they name one, or none runs; says so.
+
+    Raises NoUpError: several run and none was chosen, or none has the port `up`.
+    """
+    if "redis_url" in overrides or (up is None and not find_running_ups()):
+        return overrides
+    running = find_up(up)
+    print_error(f"joins your running `redbatch up` at {running.url}; --redis-url names another Redis")
+    return {**overrides, "redis_url": running.redis_url}
 
 
 def _not_installed(error: ModuleNotFoundError, process: str) -> int:

@@ -11,7 +11,7 @@ RedbatchError
 │   │   ├── ModelNotFoundError    no worker has announced this model
 │   │   └── JobNotFoundError      there is no such job, or it belongs to another client
 │   ├── JobUnfinishedError        the job has no result yet
-│   ├── JobGoneError              the job was cancelled
+│   ├── JobGoneError              the job was cancelled or deleted
 │   ├── KeyReusedError            the idempotency key was used for a different job
 │   ├── MethodNotAllowedError     the route has other methods
 │   ├── UnsupportedMediaTypeError the body is not JSON
@@ -149,7 +149,7 @@ class JobUnfinishedError(RequestError):
 
 
 class JobGoneError(RequestError):
-    """The job was cancelled, so it has no result."""
+    """The job was cancelled or deleted, so it has no result."""
 
     code = "job_gone"
 

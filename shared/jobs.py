@@ -24,8 +24,9 @@ from shared.script_arguments import (
     JobSplitArguments,
 )
 
-Status = Literal["queued", "running", "done", "failed", "cancelled", "expired"]
-FINAL_STATUSES: tuple[Status, ...] = ("done", "failed", "cancelled", "expired")
+Status = Literal["queued", "running", "done", "failed", "cancelled", "expired", "deleted"]
+FINAL_STATUSES: tuple[Status, ...] = ("done", "failed", "cancelled", "expired", "deleted")
+STATUSES_WITHOUT_RESULTS: tuple[Status, ...] = ("cancelled", "deleted")
 
 ENTRY_GRACE_MS = 30_000
 """Entries of a job outlive it by this time: the job expires as a whole, not entry by entry."""

@@ -182,7 +182,7 @@ def new_upload(queue: ServedQueue, state: State, request: JobRequest) -> JobUplo
 
 async def upload_and_create(upload: JobUpload, chunks: AsyncIterator[list[JobInput]], queue: ServedQueue) -> str:
     """Uploads the inputs and creates the job; returns its id. Raises RedbatchError, and removes the upload then."""
-    queue.check_prompt(upload.prompt_name)
+    queue.check_options(upload.options)
     try:
         async for chunk in chunks:
             queue.check_memory()

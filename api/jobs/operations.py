@@ -175,7 +175,7 @@ _RESULT_ERRORS = (
 _DESCRIPTIONS = {
     404: "The job does not exist, or belongs to another tenant",
     409: "The job has not ended",
-    410: "The job was cancelled",
+    410: "The job was cancelled or deleted",
 }
 _JOB_ANSWERS = error_answers({NATIVE: _JOB_ERRORS}, _DESCRIPTIONS)
 

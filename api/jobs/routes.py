@@ -122,8 +122,8 @@ async def cancel(request: Request) -> Response:
 async def result(request: Request) -> Response:
     """Returns the results of a job that has ended."""
     job_store, job, public_id = await _find_job(request)
-    if job.status == "cancelled":
-        raise JobGoneError("This job was cancelled, so it has no result.")
+    if job.status in jobs.STATUSES_WITHOUT_RESULTS:
+        raise JobGoneError(f"This job was {job.status}, so it has no result.")
     if not job.ended:
         raise JobUnfinishedError(
             f"This job is {job.status}: try again when it has ended.", retry_after_s=UNFINISHED_RETRY_S

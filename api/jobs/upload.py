@@ -50,8 +50,8 @@ FLUSH_INTERVAL_S = 30.0
 UNKNOWN_DIM = 1_024
 """Assumed dimension of the vectors while no worker is known."""
 
-REPLY_BYTES = 64
-"""Approximate bytes of a result beside its vector."""
+RESULT_BYTES = 64
+"""Approximate bytes of a result beside its vector; what Redis needs for each reply is ELEMENT_BYTES."""
 
 FAILED_INPUT_TOKENS = 1
 """What an input that cannot run costs its tenant: it is read, and its error is stored."""
@@ -88,7 +88,7 @@ class JobUpload:
     Attributes:
         job_id: 128 random bits.
         lane: index of keys.LANES.
-        prompt_name: of the options.
+        options: of its texts.
         op: the operation on each input; it may be set until the first input is added.
     """
 
@@ -117,7 +117,7 @@ class JobUpload:
         self._is_known = False
         self.job_id = secrets.token_hex(16)
         self.lane = request.lane
-        self.prompt_name = request.options.prompt_name
+        self.options = request.options
         self.op = request.op
 
     async def add(self, inputs: Sequence[JobInput]) -> None:
@@ -163,7 +163,7 @@ class JobUpload:
             message = f"None of the inputs can run. {self._first_error}"
             raise NothingToRunError(message, quoted=self._first_error)
         await self._flush()
-        capacity = JobCapacity(self._vector_bytes + REPLY_BYTES, self._settings.max_memory_ratio)
+        capacity = JobCapacity(self._vector_bytes + RESULT_BYTES, self._settings.max_memory_ratio)
         result = await self._create(self._job_spec(traceparent), capacity)
         if result.status == "different":
             raise KeyReusedError("This Idempotency-Key belongs to another job: send another key.")
@@ -268,7 +268,7 @@ class JobUpload:
         self._portion_bytes += len(body)
         self._bytes += len(body) + ELEMENT_BYTES
         num_vectors = {EMBED: len(inputs), EMBED_ALL: cost}.get(self.op, 0)  # how long outputs will be is not known
-        self._result_bytes += num_vectors * self._vector_bytes + len(inputs) * REPLY_BYTES
+        self._result_bytes += num_vectors * self._vector_bytes + len(inputs) * RESULT_BYTES + ELEMENT_BYTES
 
     async def _flush(self) -> None:
         """Uploads what is new; without anything new, it renews what was uploaded before."""

@@ -93,6 +93,7 @@ def connect(url: str) -> redis.Redis:
 def consume(client: redis.Redis, stream: str, args: argparse.Namespace) -> None:
     """Stores the results of all jobs as they end. Raises an error of REDIS_AWAY only at the start."""
     make_group(client, stream)
+    sys.stdout.write(f"waiting for results: {stream}\n")
     while True:
         try:
             consume_while_possible(client, stream, args)
@@ -200,7 +201,7 @@ def fetch(url: str, fields: Mapping[bytes, bytes], key: str, path: Path) -> bool
 def fate_of(code: str, key: str, owner: str) -> str | None:
     """Returns why there are no results any more, or None: an API key leaves that open if it may be another tenant's."""
     if code == "job_gone":
-        return "then cancelled, which deleted its results"
+        return "then deleted, with its results"
     is_own = not key or key.partition(".")[0] == owner
     return "but its results have expired" if code == "job_not_found" and is_own else None
 

@@ -7,7 +7,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import structlog
 
@@ -30,8 +30,8 @@ TICK_S = 1.0
 STUCK_S = 10.0
 """An event loop that has not ticked for this long counts as dead."""
 
-MAX_PROMPTS = 100
-"""More names would make a heartbeat long; models have a handful."""
+MAX_PROMPT_CHARS = 2_000
+"""Of all names of prompts: more would make a heartbeat long, and models have a handful of short ones."""
 
 
 class HeartbeatSender:
@@ -188,8 +188,13 @@ class HeartbeatSender:
             retry_s=round(worker_state.circuit.open_s(time.monotonic()), 1),
             ops=ops_of(worker_state.settings.model),
             activity=worker_state.activity.summarize(time.monotonic()),
-            prompts=tuple(engine.prompts) if engine.model and len(engine.prompts) <= MAX_PROMPTS else None,
+            prompts=_names_of(engine.prompts) if engine.model else None,
         )
+
+
+def _names_of(prompts: Collection[str]) -> tuple[str, ...] | None:
+    """Returns the names of a model's prompts; None, as while they are unknown, if they are too long together."""
+    return tuple(prompts) if sum(map(len, prompts)) + len(prompts) <= MAX_PROMPT_CHARS else None
 
 
 def _lease_slots(settings: WorkerSettings) -> tuple[str, tuple[str, ...]]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
+import os
 import secrets
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
@@ -49,6 +51,10 @@ class TaskIdentity:
         return cls(digest.hexdigest(), url, source.column, model, slice_rows, fields)
 
 
+class BusyError(Exception):
+    """Another process writes this output."""
+
+
 class Checkpoint:
     """The finished slices of a task, each in two files: vectors and metadata; and the jobs of the others.
 
@@ -64,12 +70,14 @@ class Checkpoint:
         self.folder = out.with_name(f"{out.name}.part")
         self._task = json.dumps(asdict(task), sort_keys=True)
         self._run = ""
+        self._lock: int | None = None
 
     def open(self) -> bool:
         """Creates the folder, or reuses that of the same task; returns whether that has any slices or jobs.
 
-        Raises OtherTaskError.
+        This process has it for itself until it ends. Raises OtherTaskError, BusyError.
         """
+        self._lock_folder()
         task_file = self.folder / "task.json"
         if task_file.is_file():
             content = json.loads(task_file.read_text(encoding="utf-8"))
@@ -78,13 +86,22 @@ class Checkpoint:
                 return self.is_used()
         if self.is_used():
             raise OtherTaskError
-        self.remove()
-        self.folder.mkdir(parents=True)
         self._run = secrets.token_hex(16)
         partial = task_file.with_suffix(".tmp")
         partial.write_text(json.dumps({"task": self._task, "run": self._run}), encoding="utf-8")
         partial.replace(task_file)
         return False
+
+    def _lock_folder(self) -> None:
+        """Raises BusyError: another process has the folder."""
+        if self._lock is not None:
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._lock = os.open(self.folder, os.O_RDONLY)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise BusyError from None
 
     def is_used(self) -> bool:
         """Returns whether the folder has slices or jobs."""
@@ -145,8 +162,15 @@ class Checkpoint:
         return (self.read(number) for number in range(num_slices))
 
     def remove(self) -> None:
-        """Removes the folder."""
+        """Removes the folder, and lets others have it."""
         shutil.rmtree(self.folder, ignore_errors=True)
+        self.close()
+
+    def close(self) -> None:
+        """Lets others have the folder, as the end of this process does."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
     def _metadata(self, number: int) -> dict[str, Any]:
         content: dict[str, Any] = json.loads(self._metadata_path(number).read_text())

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import httpx
 
-from redbatch.embed.checkpoint import Checkpoint, OtherTaskError
+from redbatch.embed.checkpoint import BusyError, Checkpoint, OtherTaskError
 from redbatch.embed.columns import ColumnsError
 from redbatch.embed.gateway_client import GatewayClient, RequestRefusedError
 from redbatch.embed.jobs import JobEmbedder
@@ -82,6 +82,9 @@ def _open(options: EmbedOptions, checkpoint: Checkpoint) -> Iterator[str]:
     """Opens the checkpoint; yields what it says about an earlier run. Raises OptionsError: it is of another task."""
     try:
         resumed = checkpoint.open()
+    except BusyError:
+        out = options.files.out
+        raise OptionsError(f"another `redbatch embed` writes {out}: wait for it, or choose another output") from None
     except OtherTaskError:
         running = list(_describe_running(options, checkpoint))
         if not options.files.force:

@@ -17,6 +17,9 @@ RETRY_STATUSES = (408, 425, 429, 500, 502, 503, 504)
 WRONG_URL_ERRORS = (httpx.ConnectError, httpx.ConnectTimeout, httpx.RemoteProtocolError)
 NOT_FOUND = httpx.codes.NOT_FOUND
 
+RESULTS_FULL = "too_many_results"
+"""Refused until the user deletes results, or until they expire: to wait in silence would be no help."""
+
 ADVICE = {
     "invalid_api_key": "Give a valid API key with --key or REDBATCH_API_KEY; `redbatch keys create` makes one.",
     "forbidden": "This command needs an API key of scope jobs or embed: `redbatch keys create --scope embed`.",
@@ -100,7 +103,8 @@ class GatewayClient:
         if answer.is_success or answer.status_code in allowed or error_of(answer)[0] in allowed:
             return answer
         retry_after_s = float(answer.headers.get("retry-after", 0))
-        is_quota = answer.status_code == httpx.codes.TOO_MANY_REQUESTS and retry_after_s <= MAX_QUOTA_WAIT_S
+        is_overloaded = answer.status_code == httpx.codes.TOO_MANY_REQUESTS and retry_after_s <= MAX_QUOTA_WAIT_S
+        is_quota = is_overloaded and error_of(answer)[0] != RESULTS_FULL
         is_permanent = answer.status_code not in RETRY_STATUSES
         return _Failure(self.refusal(answer), retry_after_s, is_permanent, is_quota)
 

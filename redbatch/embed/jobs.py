@@ -86,7 +86,7 @@ class JobEmbedder:
             except _NothingToRunError as error:
                 return Embedded(np.empty((len(texts), 0), dtype="<f4"), dict.fromkeys(range(len(texts)), str(error)))
             state = await self._wait_until_ended(path, on_done)
-            vectors = None if state is None or state.status == "cancelled" else await self._vectors(path)
+            vectors = None if state is None or state.status in ("cancelled", "deleted") else await self._vectors(path)
             if state is not None and vectors is not None:
                 failures = await self._failures(path, state)
                 release = partial(self._delete, path)

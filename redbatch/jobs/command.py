@@ -69,8 +69,8 @@ def cancel_job(target: QueueTarget, public_id: str) -> int:
 
     async def task(connection: RedisConnection, keys: Keys, job: Job) -> int:
         status = await jobs.cancel(connection, keys, job.job_id)
-        if status == "cancelled":
-            return report_failure(f"{public_id} is already cancelled")
+        if status in jobs.STATUSES_WITHOUT_RESULTS:
+            return report_failure(f"{public_id} is already {status}")
         if status in jobs.FINAL_STATUSES:
             print_line(f"{public_id}: its results are deleted; it was {status}")
             return 0
@@ -93,14 +93,17 @@ def write_results(target: QueueTarget, public_id: str, out: Path, *, force: bool
         return report_misuse(f"{out} exists: choose another output, or replace it with --force")
 
     async def task(connection: RedisConnection, keys: Keys, job: Job) -> int:
-        if not job.ended or job.status == "cancelled":
+        if not job.ended or job.status in jobs.STATUSES_WITHOUT_RESULTS:
             return report_failure(f"{public_id} is {job.status}: it has no result")
         partial = out.with_name(f"{out.name}.part")
+        if (out.suffix == ".npy") != (job.op == EMBED):
+            form = "a .npy file" if job.op == EMBED else "JSON lines"
+            return report_failure(
+                f"{public_id}: its results are {form}: name another file than {out.suffix or out.name}"
+            )
         if job.op == EMBED:
             written, dim = await _write_vectors(connection, keys, job, partial)
             kind = f"vectors of {dim} numbers"
-        elif out.suffix == ".npy":
-            return report_failure(f"{public_id}: the results of {job.op} are JSON lines: name another file than .npy")
         else:
             written = await _write_lines(connection, keys, job, partial)
             kind = "results as JSON lines"

@@ -25,7 +25,7 @@ if status == 'queued' or status == 'running' then
   write_counts(KEYS[1], 1)
 elseif status == 'done' or status == 'failed' or status == 'expired' then
   redis.call('UNLINK', job_key .. ':out', job_key .. ':failed')
-  redis.call('HSET', job_key, 'status', 'cancelled')
+  redis.call('HSET', job_key, 'status', 'deleted')
   local bytes, tenant = unpack(redis.call('HMGET', job_key, 'kept_bytes', 'tenant'))
   if bytes then
     release_results(jobs.owed, jobs.kept, kept_member(job_id, bytes, tenant or ''))

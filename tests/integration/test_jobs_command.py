@@ -102,6 +102,7 @@ async def test_jobs_are_listed_shown_cancelled_and_written(cluster: GatewayClust
     assert "invalid_request: The text is empty." in text
     record = json.loads((await command(cluster, "show", first.rpartition(".")[2], "--json")).stdout)
     assert (record["done"], record["failed"], record["errors"][0]["index"]) == (2, 1, 1)
+    assert (await command(cluster, "results", first, "-o", str(tmp_path / "v.jsonl"))).exit_code == 1
     result = await command(cluster, "results", first, "-o", str(tmp_path / "v.npy"))
     assert "2 of 3 vectors of 384 numbers" in result.stdout
     vectors = np.load(tmp_path / "v.npy")
@@ -357,7 +358,7 @@ async def test_the_example_says_what_became_of_a_job(cluster: GatewayCluster, tm
         await wait_until(lambda: num_pending(cluster) == 0, "both entries are acknowledged")
         lines = dict(line.split(": ", 1) for line in log.read_text().splitlines())
         assert lines[expired.rpartition(".")[2]] == "done, but its results have expired"
-        assert lines[deleted.rpartition(".")[2]] == "done, then cancelled, which deleted its results"
+        assert lines[deleted.rpartition(".")[2]] == "done, then deleted, with its results"
     words = [sys.executable, str(EXAMPLE), "--redis-url", "redis://127.0.0.1:1/0", "--into", str(tmp_path)]
     result = await asyncio.to_thread(subprocess.run, words, check=False, capture_output=True, text=True)
     assert (result.returncode, result.stderr.count("\n"), "--redis-url" in result.stderr) == (1, 1, True)
@@ -405,4 +406,9 @@ async def test_the_example_waits_for_redis(tmp_path: Path) -> None:
             consumer.kill()
             consumer.wait()
     lines = log.read_text().splitlines()
-    assert [line.partition(":")[0] for line in lines] == ["waiting for Redis", "Redis is back", "0" * 32]
+    assert [line.partition(":")[0] for line in lines] == [
+        "waiting for results",
+        "waiting for Redis",
+        "Redis is back",
+        "0" * 32,
+    ]

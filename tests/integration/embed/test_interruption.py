@@ -96,7 +96,21 @@ async def test_the_next_run_names_the_jobs_of_a_killed_one(
     assert same.returncode == 0, same.stderr
     assert "Resuming an earlier run" in same.stderr
     assert cancel_line(same.stderr) == cancel_line(other.stderr)
-    assert statuses(cluster) == ["cancelled"] * 2, "results that are saved were deleted, and no other job was created"
+    assert statuses(cluster) == ["deleted"] * 2, "results that are saved were deleted, and no other job was created"
+    assert np.isfinite(np.load(out)).all()
+
+
+async def test_an_output_has_one_writer(cluster: GatewayCluster, source: Path, tmp_path: Path) -> None:
+    """The same command beside the first one is refused, and the first one ends as it would alone."""
+    gateway, _ = await asyncio.gather(cluster.start_gateway(), cluster.start_worker(SLOW, max_batch_size=8))
+    out = tmp_path / "v.npy"
+    first = subprocess.Popen(command(gateway, source, out, *OPTIONS), stderr=subprocess.DEVNULL)
+    parts = out.with_name(f"{out.name}.part")
+    await wait_until(lambda: any(parts.glob("*.job")), "a job is created", timeout_s=60)
+    second = await embed(gateway, source, out, *OPTIONS)
+    assert second.returncode == 2
+    assert f"another `redbatch embed` writes {out}" in second.stderr
+    assert await asyncio.to_thread(first.wait, 60) == 0
     assert np.isfinite(np.load(out)).all()
 
 
@@ -111,4 +125,4 @@ async def test_a_discarded_run_names_its_jobs(cluster: GatewayCluster, source: P
     assert "is discarded" in forced.stderr
     words = ["bash", "-c", cancel_line(forced.stderr)]
     await asyncio.to_thread(subprocess.run, words, check=True, capture_output=True)
-    assert set(statuses(cluster)) <= {"cancelled", "done"}
+    assert set(statuses(cluster)) <= {"cancelled", "deleted", "done"}

@@ -85,7 +85,7 @@ async def test_a_deleted_job_frees_its_memory_at_once(isolated_cluster: GatewayC
     new_job = client.job_of(client.post({"texts": ["a", "", "b"]}))
     assert client.wait_until_ended(new_job)["status"] == "done"
     assert len(job_keys(isolated_cluster)) == 3
-    assert client.delete(new_job["status_url"]).json()["status"] == "cancelled"
+    assert client.delete(new_job["status_url"]).json()["status"] == "deleted"
     assert len(job_keys(isolated_cluster)) == 1
     gone = client.get(new_job["result_url"])
     assert (gone.status_code, error_of(gone)["code"]) == (410, "job_gone")

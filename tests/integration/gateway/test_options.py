@@ -63,6 +63,11 @@ def test_an_option_that_the_model_refuses_is_an_error(served: GatewayProcess) ->
         refused = post(served, route, {"texts": TEXTS, "prompt_name": "document"})
         assert (refused.status_code, "prompt_name" in error_of(refused)["message"]) == (400, True)
     client = JobClient(served)
+    too_many = post(served, "/jobs", {"texts": TEXTS, "dimensions": 10_000})
+    assert (too_many.status_code, error_of(too_many)["message"]) == (
+        400,
+        "dimensions: the vectors of this model have 384.",
+    )
     fields = {"prompt_name": "document"}
     for refused in (client.post({"texts": TEXTS, **fields}), client.post_lines(TEXTS, query=fields)):
         assert refused.status_code == 400

@@ -379,7 +379,7 @@ async def test_a_cancel_deletes_the_results_of_an_ended_job(
     await answer(worker, await claim(worker), fail=True)
     assert await jobs.cancel(job_client.connection, job_client.keys, job_id) == "failed"
     job = await job_client.job(job_id)
-    assert (job.status, job.failed) == ("cancelled", 4)
+    assert (job.status, job.failed) == ("deleted", 4)
     key = job_client.keys.job(job_id)
     assert [each async for each in raw.scan_iter(match=f"{key}*")] == [key.encode()]
     assert 0 < await raw.pttl(key) <= job.ttl_ms

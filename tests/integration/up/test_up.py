@@ -104,6 +104,8 @@ async def test_several_run_side_by_side(start: Start) -> None:
     code, _, errors = await run_command(first, "queue", "--json")
     assert code == 1
     assert f"--up {port} (second, http://127.0.0.1:{port})" in errors
+    code, _, worker_errors = await run_command(first, "worker", "--model", "null")
+    assert (code, worker_errors) == (1, errors)
     for words, expected in (
         (("queue", "--json"), '"queue": "second"'),
         (("keys", "list", "--json"), '"name": "redbatch up"'),

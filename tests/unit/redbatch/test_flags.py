@@ -10,7 +10,7 @@ from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 from typer.testing import CliRunner
 
-from redbatch.flags import Panel, SettingsCommand, settings_of, with_flags
+from redbatch.flags import Panel, settings_command, settings_of
 
 
 class Example(BaseSettings):
@@ -38,8 +38,7 @@ def app(calls: Calls) -> typer.Typer:
     """A command with the flags of Example and one more option."""
     app = typer.Typer()
 
-    @app.command(cls=SettingsCommand)
-    @with_flags(Panel("Example", settings_of(Example)))
+    @settings_command(app, Panel("Example", settings_of(Example)))
     def command(overrides: dict[str, str], extra: Annotated[int, typer.Option()] = 1) -> int:
         """Does nothing."""
         calls.append({**overrides, "extra": str(extra)})

@@ -12,6 +12,7 @@ import pytest
 
 import shared
 from shared import scripts
+from shared.job_uploads import ELEMENT_BYTES, JOB_BYTES
 from shared.script_arguments import ROWS
 from shared.scripts import Script
 
@@ -128,6 +129,13 @@ def test_python_and_lua_name_the_same_fields(name: str) -> None:
     expected = [(row.__name__, list(getattr(row, "_fields", ()))) for row in ROWS.get(name, ())]
     assert [row for row in declared if row[0]] == expected
     assert all(len(fields) <= MAX_UNNAMED for row, fields in declared if not row)
+
+
+def test_python_and_lua_count_alike() -> None:
+    """What Redis needs beside the content of a reply and a job: gateways reserve it, and scripts count it."""
+    counted = re.search(r"local JOB_BYTES, REPLY_BYTES = (\d+), (\d+)", FILES["job_reservations"])
+    assert counted is not None
+    assert [int(each) for each in counted.groups()] == [JOB_BYTES, ELEMENT_BYTES]
 
 
 @pytest.mark.parametrize("name", sorted(FILES))

@@ -9,10 +9,10 @@ import pytest
 
 from api.dispatch.splitting import MAX_ENTRY_BYTES
 from api.jobs import upload as upload_module
-from api.jobs.upload import REPLY_BYTES, JobRequest, JobUpload
+from api.jobs.upload import RESULT_BYTES, JobRequest, JobUpload
 from api.settings import GatewaySettings
 from shared.errors import TooLargeError
-from shared.job_uploads import JOB_BYTES, UploadReservation, UploadResult
+from shared.job_uploads import ELEMENT_BYTES, JOB_BYTES, UploadReservation, UploadResult
 from shared.keys import BULK
 from shared.messages import EMBED, EMBED_ALL, PREDICT, Options
 from shared.tenants import Limits, Quota
@@ -102,7 +102,8 @@ async def test_what_results_will_take_is_reserved(
     request = JobRequest("a", BULK, op=op, options=Options(dimensions=dimensions))
     inputs: list[Any] = [b"1" if op == PREDICT else "a"] * 64
     await upload_all(JobUpload(cast("Any", FakeStore()), GatewaySettings().jobs, request, 384), inputs)
-    assert portions[-1][0].results == JOB_BYTES + 64 * (REPLY_BYTES + per_text)
+    num_entries = sum(len(entries) for _, entries in portions)
+    assert portions[-1][0].results == JOB_BYTES + 64 * (RESULT_BYTES + per_text) + num_entries * ELEMENT_BYTES
 
 
 async def test_results_above_the_share_of_a_lone_tenant_are_too_large(portions: Portions) -> None:

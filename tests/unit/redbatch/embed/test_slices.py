@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from redbatch.embed.checkpoint import Checkpoint, OtherTaskError, TaskIdentity
+from redbatch.embed.checkpoint import BusyError, Checkpoint, OtherTaskError, TaskIdentity
 from redbatch.embed.readers import TXT, InputFile, InputRow
 from redbatch.embed.session import MAX_SLICE_CHARS, slices_of
 
@@ -33,10 +33,14 @@ def test_a_folder_belongs_to_one_task(tmp_path: Path) -> None:
     assert not first.open()
     key = first.idempotency_key(0)
     first.record_job(0, "http://gateway/jobs/a")
+    with pytest.raises(BusyError):
+        Checkpoint(out, identity(source)).open()
+    first.close()
     again = Checkpoint(out, identity(source))
     assert again.open()
     assert again.idempotency_key(0) == key
     assert again.jobs() == ["http://gateway/jobs/a"]
+    again.close()
     with pytest.raises(OtherTaskError):
         Checkpoint(out, identity(source, prompt_name="query")).open()
     again.save(0, np.zeros((1, 2), dtype="<f4"), {})
