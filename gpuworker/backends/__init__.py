@@ -21,5 +21,5 @@
 - simulated: the models `null` and `simulated`.
 - tokenizer: a model's tokenizer.
 - transfer: copies batches to the device, and vectors back.
-- whole_texts: the inputs of a model that has no tokenizer of its own.
+- whole_texts: the inputs of a model whose texts are not tokenized before they run.
 """

@@ -17,6 +17,7 @@ from gpuworker.model_spec import parse_model
 from shared.codec import encode_ids
 from shared.messages import DEFAULT_OPTIONS, Options
 from tests.unit.gpuworker.backends.options import OPTIONS
+from tests.unit.gpuworker.backends.test_architectures import ARCHITECTURES, build
 
 pytestmark = pytest.mark.model
 
@@ -29,7 +30,7 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     """A static model with seeded weights, which normalizes; with a default prompt, or none."""
     torch.manual_seed(3)
     words = SentenceTransformer(parse_model("minilm").path).tokenizer.backend_tokenizer
-    modules = [StaticEmbedding(words, embedding_dim=32), Normalize()]
+    modules: list[torch.nn.Module] = [StaticEmbedding(words, embedding_dim=32), Normalize()]
     path = tmp_path_factory.mktemp("static")
     SentenceTransformer(modules=modules, prompts=PROMPTS, default_prompt_name=request.param).save(str(path))
     return path
@@ -61,7 +62,7 @@ def test_a_prompt_is_that_of_encode(backend: SentenceBackend, model: SentenceTra
 
 
 def test_a_batch_may_have_several_prompts(backend: SentenceBackend, model: SentenceTransformer) -> None:
-    """Each text of it has the vector of its own prompt."""
+    """Each text of it has the vector with its prompt."""
     names = ["query", None, "title"]
     expected = np.stack([model.encode(TEXTS, prompt_name=name) for name in names], axis=1).reshape(-1, 32)
     assert np.abs(vectors(backend, *names) - expected).max() <= 1e-5
@@ -89,17 +90,19 @@ def test_a_model_without_a_maximum_length_cuts_nothing(backend: SentenceBackend,
     assert [*read] == [*backend.tokenize(TEXTS)]
 
 
-def test_a_model_that_cuts_texts_itself_does_so_at_the_right_only(
-    model: SentenceTransformer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """`encode` has no other way: the error says what it does."""
-    monkeypatch.setattr(StaticEmbedding, "max_seq_length", 256)  # as models of words and of images have it
-    model.save(str(tmp_path))
-    backend = SentenceBackend(parse_model(str(tmp_path)), OPTIONS)
-    assert len(backend.tokenize(["a"])) == 1
+def test_a_transformer_whose_pooling_leaves_out_the_prompt_runs_through_encode(tmp_path: Path) -> None:
+    """Its prompts are those of `encode`, which cuts long texts at the right only: the error says so."""
+    model = SentenceTransformer(str(build(ARCHITECTURES["BERT"], tmp_path)), prompts=PROMPTS)
+    model[1].include_prompt = False  # type: ignore[assignment]
+    model.save(str(tmp_path / "own"))
+    model = SentenceTransformer(str(tmp_path / "own"))
+    backend = SentenceBackend(parse_model(str(tmp_path / "own")), OPTIONS)
+    found = vectors(backend, "query")
+    assert np.abs(found - model.encode(TEXTS, prompt_name="query")).max() <= 1e-5
+    assert np.abs(found - model.encode([PROMPTS["query"] + text for text in TEXTS])).max() > 1e-3
     for truncate in ("left", "no"):
         with pytest.raises(InputRefusedError, match="cuts long texts itself, at the right"):
-            backend.tokenize(["a"], Options(truncate=truncate))  # type: ignore[arg-type]
+            backend.tokenize(["a"], Options(truncate=truncate))
 
 
 def test_token_ids_are_refused(backend: SentenceBackend) -> None:
