@@ -34,7 +34,7 @@ from api.settings import GatewaySettings
 from shared.connection import QueueConnections
 from shared.errors import DeadlineExceededError, TooLargeError
 from shared.keys import INTERACTIVE
-from shared.messages import EMBED, READY, Failure, NewEntry, Reply, Vectors
+from shared.messages import EMBED, LOADING, READY, Failure, NewEntry, Reply, Vectors
 from shared.process.tasks import cancel_and_wait
 from shared.producer import MAX_BULK_SHARE, QueueBound
 
@@ -246,8 +246,9 @@ class Dispatcher:
             request.expire(redis_unreachable_error(down_s, random.random()))  # noqa: S311 - spreads clients
         elif cluster.failing:
             request.expire(model_failing_error(cluster, random.random()))  # noqa: S311 - as above
-        elif all(each.state != READY for each in self.monitor.workers()):
-            request.expire(DeadlineExceededError("No answer in time: no worker is ready. Try again when one is."))
+        elif (states := {each.state for each in self.monitor.workers()}).isdisjoint({READY}):
+            reason = "a worker is loading the model" if LOADING in states else "no worker is ready"
+            request.expire(DeadlineExceededError(f"No answer in time: {reason}. Try again when one is ready."))
         else:
             request.expire(
                 DeadlineExceededError("No answer in time: allow more time, send less at once, or add workers.")

@@ -14,10 +14,12 @@
 - packing: batches without padding.
 - prepacked_linear: linear layers whose weights are laid out once.
 - revision: the revision of a model.
+- prompts: the prompts of a model.
 - runtimes: ONNX Runtime and OpenVINO.
 - sentence: sentence-transformers models.
 - sentence_runner: collates and runs the batches of such a model.
 - simulated: the models `null` and `simulated`.
-- tokenizer: a model's tokenizer and prompts.
+- tokenizer: a model's tokenizer.
 - transfer: copies batches to the device, and vectors back.
+- whole_texts: the inputs of a model whose texts are not tokenized before they run.
 """

@@ -8,7 +8,6 @@ Any other model gets whole texts, and `encode` itself does the work.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import sentence_transformers
@@ -19,9 +18,11 @@ from joblib import cpu_count
 from gpuworker.backends import buckets, model_loading, precision
 from gpuworker.backends.acceleration import accelerate
 from gpuworker.backends.base import TEXT_OPS, InputRefusedError, Token
+from gpuworker.backends.prompts import Prompts
 from gpuworker.backends.revision import revision_of
 from gpuworker.backends.sentence_runner import SentenceRunner
 from gpuworker.backends.tokenizer import ModelTokenizer, TokenizedInput
+from gpuworker.backends.whole_texts import WholeText, WholeTexts
 from gpuworker.model_spec import Model, ModelLoadError, one_line
 from shared.messages import DEFAULT_OPTIONS, EMBED, Input, Options
 
@@ -41,27 +42,8 @@ MAX_RUNNERS = 8
 CUDA_RUNNERS = 2
 """One submits the next batch while the other waits for its vectors."""
 
-CHARS_PER_TOKEN = 4
-
 RUNS_TO_REPLAY = 3
 """Of a shape, the first run is an ordinary one, the second records a CUDA graph, and the third replays it."""
-
-
-@dataclass(frozen=True, slots=True)
-class UntokenizedInput:
-    """An input as text, whose number of tokens is an estimate."""
-
-    text: str
-
-    @property
-    def tokens(self) -> int:
-        """Its approximate length: English text has about four characters a token."""
-        return max(1, len(self.text) // CHARS_PER_TOKEN)
-
-    @property
-    def truncated(self) -> bool:
-        """False: `encode` cuts a text without saying so."""
-        return False
 
 
 class SentenceBackend:
@@ -91,6 +73,7 @@ class SentenceBackend:
         self.max_batch_tokens = CPU_BATCH_TOKENS if on_cpu else GPU_BATCH_TOKENS
         fast_tokenizer = model_loading.fast_tokenizer_of(loaded)
         self._tokenizer = None if fast_tokenizer is None else ModelTokenizer(fast_tokenizer, loaded)
+        self._whole_texts = WholeTexts(loaded)
         self.normalizes = model_loading.normalizes(loaded)
         self._describe(loaded, model, dtype, options.backend)
         cores = options.cores or cpu_count()
@@ -115,7 +98,7 @@ class SentenceBackend:
         self.dtype = str(dtype).removeprefix("torch.")
         self.pooling = model_loading.pooling_of(loaded)
         self.max_input_tokens = 0 if self._tokenizer is None else self._tokenizer.max_tokens or 0
-        self.prompts: Sequence[str] = () if self._tokenizer is None else self._tokenizer.prompts
+        self.prompts = Prompts(loaded).names
 
     def _num_runners(self, options: EngineOptions, cores: int) -> int:
         if self._tokenizer is None:
@@ -151,7 +134,7 @@ class SentenceBackend:
 
     def tokenize(
         self, inputs: Sequence[Input], options: Options = DEFAULT_OPTIONS
-    ) -> Sequence[TokenizedInput | UntokenizedInput]:
+    ) -> Sequence[TokenizedInput | WholeText]:
         """Returns token ids with the model's special tokens, cut to its maximum length.
 
         Raises:
@@ -159,14 +142,7 @@ class SentenceBackend:
         """
         if self._tokenizer is not None:
             return self._tokenizer.tokenize(inputs, options)
-        raw = self.normalizes and options.normalize is False
-        if raw or (options.prompt_name, options.truncate) != (None, "right"):
-            raise InputRefusedError(
-                "This model takes texts as they are: without prompt_name, truncate, or normalize=false."
-            )
-        if any(isinstance(each, bytes) for each in inputs):
-            raise InputRefusedError("This model takes texts, no token ids.")
-        return [UntokenizedInput(each) for each in inputs if isinstance(each, str)]
+        return self._whole_texts.read(inputs, options)
 
     def collate(self, inputs: Sequence[Any]) -> Any:  # noqa: ANN401 - tensors by name, or texts
         """Returns padded tensors on the device, or the texts."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from sentence_transformers import SentenceTransformer
 
 from gpuworker.backends import buckets, packing
 from gpuworker.backends.base import InputRefusedError
@@ -14,10 +16,9 @@ from gpuworker.backends.transfer import create_transfer
 from shared.messages import EMBED, EMBED_ALL
 
 if TYPE_CHECKING:
-    from sentence_transformers import SentenceTransformer
-
     from gpuworker.backends.base import Vector
     from gpuworker.backends.tokenizer import ModelTokenizer
+    from gpuworker.backends.whole_texts import WholeText
 
 
 class SentenceRunner:
@@ -59,17 +60,23 @@ class SentenceRunner:
         self._normalizes = normalizes
         self._bucket_tokens = bucket_tokens
 
-    def encode(self, texts: Sequence[str]) -> Vector:
-        """Returns what the model's `encode` returns for these texts, as float32."""
-        vectors: Vector = self.model.encode(
-            list(texts), batch_size=len(texts), show_progress_bar=False, convert_to_numpy=True
+    def encode(self, texts: Sequence[str], prompt: str | None = None, *, raw: bool = False) -> Vector:
+        """Returns what the model's `encode` returns for these texts, as float32; `raw` without its normalization."""
+        model = self._unnormalized if raw and self._normalizes else self.model
+        vectors: Vector = model.encode(
+            list(texts), prompt=prompt, batch_size=len(texts), show_progress_bar=False, convert_to_numpy=True
         )
         return vectors.astype("float32", copy=False)
+
+    @cached_property
+    def _unnormalized(self) -> SentenceTransformer:
+        """The model without its last step; it shares the weights."""
+        return SentenceTransformer(modules=list(self.model)[:-1], device=self.device)
 
     def collate(self, inputs: Sequence[Any]) -> Any:  # noqa: ANN401 - tensors by name, or texts
         """Returns padded or packed tensors on the device; the texts where there is no tokenizer."""
         if self.tokenizer is None:
-            return [each.text for each in inputs]
+            return inputs
         sequences = [each.ids for each in inputs]
         features = self._pack(sequences) if self.packs else self._pad(self.tokenizer, sequences)
         if "token_type_ids" in self.tokenizer.input_names:
@@ -106,11 +113,21 @@ class SentenceRunner:
             return self._run_each_token(batch, exclusive=exclusive)
         if self.tokenizer is None:
             self._use_threads(exclusive=exclusive)
-            return self.encode(batch)
+            return self._encode_whole(batch, raw=raw)
         steps = list(self.model)[:-1] if raw and self._normalizes else [self.model]
         vectors = self._compute(batch, steps, "sentence_embedding", exclusive=exclusive)
         places = batch.get("places")
         return vectors if places is None else vectors[places]
+
+    def _encode_whole(self, batch: Sequence[WholeText], *, raw: bool) -> Vector:
+        """Returns the vectors of texts. `encode` takes one prompt for all, which some models leave out of the mean."""
+        places: dict[str, list[int]] = {}
+        for place, each in enumerate(batch):
+            places.setdefault(each.prompt, []).append(place)
+        vectors = [self.encode([batch[i].text for i in own], prompt, raw=raw) for prompt, own in places.items()]
+        if len(vectors) == 1:
+            return vectors[0]
+        return np.concatenate(vectors)[np.argsort([i for own in places.values() for i in own])]
 
     def _run_each_token(self, batch: Any, *, exclusive: bool) -> list[Vector]:  # noqa: ANN401 - what `collate` returns
         """Returns the transformer's output for each token, special tokens included."""

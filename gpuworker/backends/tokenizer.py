@@ -9,6 +9,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from gpuworker.backends.base import InputRefusedError, OneInputError, Token
+from gpuworker.backends.prompts import Prompts
 from shared.codec import decode_ids
 from shared.messages import DEFAULT_OPTIONS, Input, Options
 
@@ -59,9 +60,7 @@ class ModelTokenizer:
         whole.no_truncation()
         self._by_cut: dict[str, Tokenizer] = {"right": right, "left": left, "no": whole}
         self._vocabulary = _vocabulary_size(model) or right.get_vocab_size(with_added_tokens=True)
-        self._prompts: dict[str, str] = {name: prompt or "" for name, prompt in model.prompts.items()}
-        self.prompts: Sequence[str] = sorted(self._prompts)
-        self._default_prompt = self._prompts.get(model.default_prompt_name or "", "")
+        self._prompts = Prompts(model)
 
     def tokenize(self, inputs: Sequence[Input], options: Options = DEFAULT_OPTIONS) -> list[TokenizedInput]:
         """Returns the tokens of each input. Token ids include special tokens: they are only cut.
@@ -70,7 +69,7 @@ class ModelTokenizer:
             InputRefusedError: there is no such prompt or token, or a prompt is named for token ids.
             OneInputError: an input is too long and must not be cut.
         """
-        prompt = self._prompt(options.prompt_name)
+        prompt = self._prompts.find(options.prompt_name)
         tokenizer = self._by_cut[options.truncate]
         texts = [prompt + each for each in inputs if isinstance(each, str)]
         encoded = iter(tokenizer.encode_batch_fast(texts))
@@ -95,7 +94,7 @@ class ModelTokenizer:
         Raises:
             InputRefusedError: there is no such prompt, or an input is no text.
         """
-        prompt = self._prompt(options.prompt_name)
+        prompt = self._prompts.find(options.prompt_name)
         texts = [prompt + each for each in inputs if isinstance(each, str)]
         if len(texts) < len(inputs):
             raise InputRefusedError("Send texts to see their tokens.")
@@ -113,14 +112,6 @@ class ModelTokenizer:
             raise InputRefusedError("Send token ids to see their text.")
         texts: list[str] = self._by_cut["no"].decode_batch(ids, skip_special_tokens=not options.special_tokens)
         return texts
-
-    def _prompt(self, name: str | None) -> str:
-        if name is None:
-            return self._default_prompt
-        if name not in self._prompts:
-            known = ", ".join(self.prompts) or "none"
-            raise InputRefusedError(f"prompt_name: this model has no such prompt; it has {known}.")
-        return self._prompts[name]
 
     def _tokenized_text(self, encoded: Encoding) -> TokenizedInput:
         ids = encoded.ids

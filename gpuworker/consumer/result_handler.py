@@ -52,7 +52,7 @@ class ResultHandler:
 
     def _answer_completed(self, completed: BatchCompleted, payload: bytes) -> int:
         cost = at = 0
-        ran_ms, size = completed.run_s * 1000, completed.size
+        ran_ms = completed.run_s * 1000
         for done in completed.results:
             data, at = payload[at : at + done.size], at + done.size
             in_flight_entry = self._worker_state.in_flight.get(done.key)
@@ -66,7 +66,7 @@ class ResultHandler:
             submitted = self._worker_state.clock.to_monotonic(int(entry.ref.entry_id.split(b"-")[0]))
             queued = max(0.0, done.started_at - submitted)
             metrics.QUEUE_WAIT.observe(queued)
-            timing = Timing(queued * 1000, ran_ms, size, done.tokenize_s * 1000)
+            timing = Timing(queued * 1000, ran_ms, done.batch_size, done.tokenize_s * 1000)
             self._committer.answer(in_flight_entry, self._build_reply(entry, done, data, timing))
         return cost
 

@@ -118,6 +118,7 @@ class BatchRunner:
             starting = [key for key, task in tasks.items() if not task.num_running]
             for task in tasks.values():
                 task.num_running += 1
+                task.batch_size = max(task.batch_size, result.size)
                 task.started_at = task.started_at or now
             if not schedule.suspect_runs:
                 result.has_backlog, result.is_full = (

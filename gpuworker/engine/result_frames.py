@@ -96,5 +96,6 @@ def _encode_entry(task: EntryTask) -> tuple[EntryResult, bytes]:
         task.tokenized_at,
         started_at,
         task.truncated,
+        task.batch_size,
     )
     return result, payload

@@ -32,6 +32,7 @@ class EntryTask:
         values: of each input, what the tokenizer returned for it, as JSON; for TOKENIZER_OPS only.
         num_pending: inputs without an output.
         num_running: batches with inputs of it that run now.
+        batch_size: number of texts in the largest batch with inputs of it.
         started_at: when its first batch, or its operation of TOKENIZER_OPS, began (monotonic clock).
         num_retries: how often it was tokenized again after a passing exception.
         closed: whether it has ended here: with a result, a failure, or because the worker dropped it.
@@ -54,6 +55,7 @@ class EntryTask:
     values: list[bytes] | None = None
     num_pending: int = 0
     num_running: int = 0
+    batch_size: int = 0
     started_at: float | None = None
     num_retries: int = 0
     closed: bool = False

@@ -28,12 +28,15 @@ from gpuworker.ipc.messages import (
     StartEngine,
 )
 from gpuworker.ipc.shared_memory import MIN_SHARED_BYTES, WorkerMemory
+from shared.process.backoff import Backoff
+from shared.process.log_text import MODEL_LOADS
 from shared.process.tasks import cancel_and_wait
 
 log = structlog.get_logger()
 
 RESTART_PAUSE_S = 1.0
-PROGRESS_INTERVAL_S = 5.0
+FIRST_PROGRESS_S = 5.0
+MAX_PROGRESS_S = 30.0
 STOP_TIMEOUT_S = 2.0
 
 
@@ -182,12 +185,12 @@ class EngineProcess:
             protocol.close()
 
     async def _log_loading(self) -> None:
-        """Logs every PROGRESS_INTERVAL_S that the model still loads."""
-        began = time.monotonic()
+        """Logs now and then that the model still loads, ever more rarely: it may take minutes."""
+        began, pause = time.monotonic(), Backoff(FIRST_PROGRESS_S, MAX_PROGRESS_S)
         while not self.ready:
-            await asyncio.sleep(PROGRESS_INTERVAL_S)
+            await pause.wait()
             if not self.ready:
-                log.info("the model loads", model=self._options.model, after_s=round(time.monotonic() - began))
+                log.info(MODEL_LOADS, model=self._options.model, after_s=round(time.monotonic() - began))
 
     def _close_shared_memory(self) -> None:
         shared_memory, self._shared_memory = self._shared_memory, None

@@ -48,7 +48,8 @@ class EntryResult(NamedTuple):
     The payload holds vectors of `dim` float32 numbers; if `dim` is 0, a msgpack list of JSON values. `counts` has the
     number of vectors of each input, and is empty unless an input may have several. `tokens` has the number of tokens of
     each input. The tokenizer call that read the inputs took `tokenize_s` and ended at `tokenized_at`; the first batch
-    of the entry began at `started_at`. `truncated` has the indices of the inputs that were cut.
+    of the entry began at `started_at`. `truncated` has the indices of the inputs that were cut; `batch_size` is the
+    number of texts in the largest of its batches.
     """
 
     key: str
@@ -60,6 +61,7 @@ class EntryResult(NamedTuple):
     tokenized_at: float
     started_at: float
     truncated: Sequence[int] = ()
+    batch_size: int = 0
 
 
 class EntryFailure(NamedTuple):

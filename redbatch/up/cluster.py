@@ -32,6 +32,7 @@ from redbatch.urls import http_url, mask_password, redis_cli_line
 from shared.api_keys import add, find, new_key
 from shared.connection import QueueConnections
 from shared.keys import Keys
+from shared.process.log_text import MODEL_LOADS
 from shared.process.tasks import cancel_and_wait
 from shared.settings import QueueSettings
 
@@ -134,7 +135,12 @@ class Cluster:
         return key_with_secret
 
     def on_line(self, name: str, text: str) -> None:
-        """Prints a line of output of a child, and notes the admin port that it names."""
+        """Prints a line of output of a child, and notes the admin port that it names.
+
+        Until the cluster is ready, it says itself that the model loads.
+        """
+        if MODEL_LOADS in text and not self._ready:
+            return
         if (found := ADMIN_PORT.search(text)) is not None:
             self._admin_ports[name] = int(found[1])
         self._console.print_child_line(name, text)

@@ -62,6 +62,7 @@ class ClusterConsole:
         self._as_text = as_text or self._console.is_terminal
         self._colors: dict[str, str] = {}
         self._status: Status | None = None
+        self._step = ""
         self._next_progress_s = 0.0
 
     def print_child_line(self, name: str, text: str) -> None:
@@ -78,10 +79,10 @@ class ClusterConsole:
         self.print_child_line("up", text)
 
     def show_progress(self, text: str, elapsed_s: float) -> None:
-        """Shows the current step of the start: in the spinner, or as a line every PLAIN_PROGRESS_S."""
+        """Shows the step of the start: in the spinner, or as a line for each step and every PLAIN_PROGRESS_S."""
         if not self._console.is_terminal:
-            if elapsed_s >= self._next_progress_s:
-                self._next_progress_s = elapsed_s + PLAIN_PROGRESS_S
+            if text != self._step or elapsed_s >= self._next_progress_s:
+                self._step, self._next_progress_s = text, elapsed_s + PLAIN_PROGRESS_S
                 self.print_line(f"{text} ({elapsed_s:.0f} s)")
             return
         message = f"{text} ({elapsed_s:.0f} s)"

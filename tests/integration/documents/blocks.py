@@ -28,6 +28,10 @@ ELSEWHERE = {
 _BLOCK = re.compile(r"^( *)```(sh|shell|bash|console|python)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 
 
+_PYTHON_FILE = re.compile(r"^```python\n(# (\w+\.py)\n.*?)^```$", re.MULTILINE | re.DOTALL)
+"""A Python block that begins with the name of its file."""
+
+
 class Block(NamedTuple):
     """A block of a document; in a shell's language unless `is_python`."""
 
@@ -46,6 +50,12 @@ def blocks(document: Path) -> Iterator[Block]:
     for match in _BLOCK.finditer(text):
         code = re.sub(rf"^{match[1]}", "", match[3], flags=re.MULTILINE)
         yield Block(document.name, text.count("\n", 0, match.start()) + 1, code, match[2] == "python")
+
+
+def python_files(document: Path) -> list[tuple[str, str]]:
+    """Returns name and code of each Python file that a document shows."""
+    text = document.read_text(encoding="utf-8") if document.is_file() else ""
+    return [(match[2], match[1]) for match in _PYTHON_FILE.finditer(text)]
 
 
 def reason_elsewhere(code: str) -> str | None:

@@ -54,6 +54,7 @@ redbatch() {
 # Starts a server in the background and waits until it is ready. A gateway or worker uses the Redis of the cluster.
 serve() {
     local log=$STATE/$1.log
+    : >"$log"  # an earlier block's says that it is ready
     if [ "$1" = up ]; then
         TMPDIR=$STATE/temporary REDBATCH_PORT=$SERVER_PORT command redbatch "$@" >"$log" 2>&1 &
     else

@@ -15,14 +15,15 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
+from gpuworker.model_spec import parse_model
 from redbatch.up.local_redis import free_port
 from tests import plain_http
-from tests.integration.documents.blocks import DOCUMENTS, ELSEWHERE, ROOT, Block, blocks, reason_elsewhere
+from tests.integration.documents.blocks import DOCUMENTS, ELSEWHERE, ROOT, Block, blocks, python_files, reason_elsewhere
 from tests.processes import Processes, Program
 from tests.waiting import wait_until
 
 SHELL = Path(__file__).with_name("shell.sh")
-BLOCK_S = 60.0
+BLOCK_S = 120.0
 
 
 class Place(NamedTuple):
@@ -72,10 +73,13 @@ def activated() -> dict[str, str]:
 
 
 def prepare(folder: Path) -> None:
-    """Makes the files that the documents assume: a checkout's, and an array."""
+    """Makes the files that the documents assume: a checkout's, a model, an array, and the page's own Python files."""
     shutil.copytree(ROOT / "docs" / "examples", folder / "docs" / "examples")
     shutil.copy(ROOT / "docs" / "examples" / "squares.py", folder)
+    (folder / "my-model").symlink_to(parse_model("minilm").path)
     np.save(folder / "array.npy", np.ones(3, np.float32))
+    for name, code in python_files(ROOT / "docs" / f"{folder.name}.md"):
+        (folder / name).write_text(code, encoding="utf-8")
 
 
 def is_ready(program: Program) -> bool:
@@ -111,7 +115,7 @@ async def serve_squares(processes: Processes, place: Place) -> None:
 @pytest.mark.redis
 @pytest.mark.slow
 @pytest.mark.model
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 async def test_the_commands_of_the_documents_run(tmp_path: Path) -> None:
     """Each block runs without an error, except those that need what `ELSEWHERE` lists.
 

@@ -12,7 +12,7 @@ import redis.asyncio
 
 from shared import consumer
 from shared.connection import QueueConnections
-from shared.messages import LOADING, Heartbeat
+from shared.messages import LOADING, STANDBY, Heartbeat
 from tests import plain_http
 from tests.integration.gateway.gateway_cluster import GatewayCluster, error_of
 from tests.waiting import wait_until
@@ -41,15 +41,20 @@ async def test_an_unanswered_request_ends_at_its_deadline(
     await wait_until(is_empty, "the entry is removed")
 
 
-async def test_a_request_to_a_model_that_still_loads_says_so(cluster: GatewayCluster, queue: QueueConnections) -> None:
-    """Until the deadline it waits for the worker; the 504 then says that none is ready."""
+@pytest.mark.parametrize(
+    ("state", "reason"), [(LOADING, "a worker is loading the model"), (STANDBY, "no worker is ready")]
+)
+async def test_a_request_to_a_model_that_still_loads_says_so(
+    cluster: GatewayCluster, queue: QueueConnections, state: str, reason: str
+) -> None:
+    """Until the deadline it waits for the worker; the 504 then says what the worker does."""
     gateway = await cluster.start_gateway()
-    beat = Heartbeat("ghost", "host", 1, "cpu", "null", 384, LOADING, 0.0, 0, 0, 0)
+    beat = Heartbeat("ghost", "host", 1, "cpu", "null", 384, state, 0.0, 0, 0, 0)
     await consumer.heartbeat(queue.connection("ghost"), queue.keys, beat, 60_000)
     await wait_until(lambda: plain_http.get(f"{gateway.url}/v1/models").json()["data"], "the worker is seen")
     answer = await asyncio.to_thread(gateway.embed, {"text": "a", "timeout_ms": 100})
     assert (answer.status_code, error_of(answer)["code"]) == (504, "deadline_exceeded")
-    assert "no worker is ready" in error_of(answer)["message"]
+    assert reason in error_of(answer)["message"]
 
 
 async def test_a_slow_model_does_not_delay_the_deadline(cluster: GatewayCluster) -> None:

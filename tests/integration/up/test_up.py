@@ -220,6 +220,18 @@ async def test_an_unexpected_exception_is_one_record(code: str, trace: str, star
     assert re.search(trace, "".join(traces), re.DOTALL)
 
 
+async def test_a_model_that_loads_long_is_reported_once(start: Start, folder: Path) -> None:
+    """`up` prints the step and its seconds: the worker's own line would say the same once more."""
+    (folder / "slow.py").write_text(
+        "import time\nclass Model:\n    def __init__(self): time.sleep(6.5)\n    def transform(self, x): return x\n"
+    )
+    up = start("--model", "slow:Model")
+    await up.wait_until_ready()
+    assert "loading model slow:Model (" in up.output
+    assert "engine ready" in up.output
+    assert "the model loads" not in up.output
+
+
 async def test_a_port_in_use_is_one_error_line(start: Start) -> None:
     """A port in use ends `up` with exit code 1 and one line that names --port, before any process is started."""
     with socket.create_server(("127.0.0.1", 0)) as other:

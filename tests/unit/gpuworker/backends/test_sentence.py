@@ -14,8 +14,9 @@ from transformers import ModernBertConfig, ModernBertModel
 
 from gpuworker.backends.base import InputRefusedError
 from gpuworker.backends.precision import cast_weights, dtype_of
-from gpuworker.backends.sentence import SentenceBackend, UntokenizedInput
+from gpuworker.backends.sentence import SentenceBackend
 from gpuworker.backends.tokenizer import TokenizedInput
+from gpuworker.backends.whole_texts import WholeText
 from gpuworker.model_spec import ModelLoadError, parse_model
 from shared.codec import encode_ids
 from shared.messages import DEFAULT_OPTIONS, EMBED_ALL
@@ -32,7 +33,7 @@ def test_a_model_without_a_transformer_gets_whole_texts(tmp_path: Path) -> None:
     SentenceTransformer(modules=[StaticEmbedding(words, embedding_dim=32)]).save(str(tmp_path))
     backend = SentenceBackend(parse_model(str(tmp_path)), OPTIONS)
     inputs = backend.tokenize(TEXTS)
-    assert all(isinstance(each, UntokenizedInput) and each.tokens >= 1 for each in inputs)
+    assert all(isinstance(each, WholeText) and each.tokens >= 1 for each in inputs)
     expected = SentenceTransformer(str(tmp_path)).encode(TEXTS)
     assert backend.dim == 32
     with pytest.raises(InputRefusedError, match="no vectors of tokens"):

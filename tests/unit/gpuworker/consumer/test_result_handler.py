@@ -16,6 +16,7 @@ from gpuworker.ipc.messages import BatchCompleted, EntryResult
 from shared.messages import Entry, Ref, Reply, Vectors
 
 SIZE = 3
+LARGEST = 7
 
 
 class FakeCommitter:
@@ -62,6 +63,7 @@ class FakeEngine:
                     tokenize_s=0.0,
                     tokenized_at=0.0,
                     started_at=ended - seconds,
+                    batch_size=LARGEST,
                 )
             )
         completed = BatchCompleted(
@@ -137,9 +139,9 @@ def test_an_entry_counts_with_its_last_batch_even_if_nothing_waits_then() -> Non
     assert engine.ran(15.0, 1.0, entries=0, behind=True) == rate, "no entry is complete yet"
 
 
-def test_an_answer_has_the_timing_of_its_last_batch() -> None:
-    """How long the batch took, in ms, and how many texts were in it."""
+def test_an_answer_has_the_time_of_its_last_batch_and_the_size_of_its_largest() -> None:
+    """How long the last one took, in ms, and how many texts were in the largest."""
     engine = FakeEngine()
     engine.ran(10.0, 0.5, entries=2, behind=False)
     timings = [cast("Vectors", each).timing for each in engine.committer.replies]
-    assert [(each.inference_ms, each.batch_size) for each in timings] == [(500.0, SIZE)] * 2
+    assert [(each.inference_ms, each.batch_size) for each in timings] == [(500.0, LARGEST)] * 2

@@ -151,7 +151,7 @@ def test_the_vectors_of_a_batch_follow_its_frame_in_order() -> None:
     one.outputs[:], two.outputs[:] = list(vectors), [short]
     one.tokens, one.tokenize_s, one.tokenized_at, one.started_at = [4, 3], 0.125, 0.5, 1.0
     two.tokens, two.tokenize_s, two.tokenized_at, two.started_at = [2], 0.25, 1.5, 2.0
-    one.truncated = [1]
+    one.truncated, one.batch_size = [1], 3
     ran = BatchResult(
         3, 5, 30, 36, 0.5, 0.25, 0.125, completed=[one, two], failures=[EntryFailure("c", "input_failed", "It failed.")]
     )
@@ -167,7 +167,7 @@ def test_the_vectors_of_a_batch_follow_its_frame_in_order() -> None:
         gap_s=0.25,
         busy_s=0.125,
         results=(
-            EntryResult("a", 32, 4, (), (4, 3), 0.125, 0.5, 1.0, (1,)),
+            EntryResult("a", 32, 4, (), (4, 3), 0.125, 0.5, 1.0, (1,), 3),
             EntryResult("b", 12, 3, (), (2,), 0.25, 1.5, 2.0),
         ),
         failures=(EntryFailure("c", "input_failed", "It failed."),),

@@ -414,6 +414,17 @@ async def test_a_result_has_the_size_tokens_and_padding_of_its_batch(create_harn
     assert result.run_s >= 0
 
 
+async def test_an_entry_has_the_size_of_its_largest_batch(create_harness: CreateHarness) -> None:
+    """And not that of its last one, which is often small."""
+    harness = create_harness(Limits(max_size=3, max_tokens=1_000), held=True)
+    await busy(harness)
+    harness.add(entry_task("a", "1", "2", "3", "4"))
+    harness.backend.may_run.set()
+    await wait_until_answered(harness, 2)
+    assert [len(batch) for batch in harness.backend.batches] == [1, 3, 1]
+    assert harness.completed["a"].batch_size == 3
+
+
 async def test_two_runners_run_two_batches_at_once(create_harness: CreateHarness) -> None:
     """On a CPU each has separate cores; inputs go to a free runner, and the rest waits for either."""
     harness = create_harness(Limits(max_size=2, max_tokens=1_000), held=True, runners=2, prepares_ahead=False)

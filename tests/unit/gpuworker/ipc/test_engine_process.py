@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
 import uvloop
+from structlog.testing import capture_logs
 
 from gpuworker.ipc.engine_process import EngineProcess
 from gpuworker.ipc.frame_protocol import FrameProtocol
@@ -31,3 +34,19 @@ def test_a_message_to_an_engine_that_has_just_died_is_dropped() -> None:
         assert protocol.ended.done()
 
     uvloop.run(send_repeatedly())
+
+
+async def test_a_model_that_loads_long_is_reported_ever_more_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After 5 s, then after pauses that double, up to 30 s; no line comes after it is ready."""
+    engine = EngineProcess(SimpleNamespace(model="large"), cast("Any", None), print, print, print)  # type: ignore[arg-type]
+    pauses: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        engine.ready = len(pauses) == 6
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    with capture_logs() as lines:
+        await engine._log_loading()
+    assert pauses == [5, 10, 20, 30, 30, 30]
+    assert [(line["event"], line["model"]) for line in lines] == [("the model loads", "large")] * 5

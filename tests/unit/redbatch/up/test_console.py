@@ -63,12 +63,13 @@ def test_on_a_terminal_lines_are_readable_and_colored() -> None:
 
 
 def test_progress_without_a_terminal_is_a_line_every_ten_seconds() -> None:
-    """Without a terminal, progress is a line at once and then one every ten seconds, not a spinner."""
+    """Without a terminal, progress is a line for each step at once and then one every ten seconds, not a spinner."""
     console, output = plain_console()
-    for elapsed_s in (0.1, 5.0, 10.5, 12.0):
+    console.show_progress("starting the gateway", 0.1)
+    for elapsed_s in (3.0, 5.0, 13.5, 14.0):
         console.show_progress("loading model minilm", elapsed_s)
-    lines = output.getvalue().splitlines()
-    assert [line.split("| ")[1] for line in lines] == ["loading model minilm (0 s)", "loading model minilm (10 s)"]
+    lines = [line.split("| ")[1] for line in output.getvalue().splitlines()]
+    assert lines == ["starting the gateway (0 s)", "loading model minilm (3 s)", "loading model minilm (14 s)"]
 
 
 def test_facts_can_be_copied() -> None:
