@@ -117,7 +117,9 @@ class Checkpoint:
 
     def record_job(self, number: int, url: str) -> None:
         """Stores the URL of the job that a slice waits for, before the slice is saved."""
-        self._job_path(number).write_text(url, encoding="utf-8")
+        partial = self._job_path(number).with_suffix(".job.tmp")
+        partial.write_text(url, encoding="utf-8")
+        partial.replace(self._job_path(number))  # a run that is killed meanwhile leaves no part of it
 
     def has_job(self, number: int) -> bool:
         """Returns whether a slice has a job, of this run or an earlier one."""

@@ -17,7 +17,7 @@ HEAD_END = b"\r\n\r\n"
 _LINE_ENDS = b"\r\n"
 _PLAIN_PATH = re.compile(rb"(/[a-zA-Z0-9_.=?&-]+)+|/")
 _TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
-_REQUEST_LINE = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+) +([!-~]+) HTTP/1\.([01])")
+_REQUEST_LINE = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+) +([!-~]+) +HTTP/1\.([01])")
 _FIELD = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*([\t -~\x80-\xff]*)")
 _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})(?:;%b(?:=(?:%b|\"[ !#-\\[\]-~]*\"))?)*" % (_TOKEN, _TOKEN))
 _LENGTH = re.compile(rb"[0-9]+")

@@ -15,7 +15,7 @@ CHUNKED = POST + b"Transfer-Encoding: chunked\r\n\r\n"
 STREAMS = {
     b"": (0, End.CLEAN),
     b"\r\n\r\n" + GET + b"\r\n": (1, End.CLEAN),
-    GET.replace(b" ", b"  ", 1) + b"\r\n": (1, End.CLEAN),
+    GET.replace(b" ", b"  ") + b"\r\n": (1, End.CLEAN),
     GET + b"\r\n" + POST + b"Content-Length: 2\r\n\r\nab": (2, End.CLEAN),
     POST + b"Content-Length: 3\r\n\r\nab": (0, End.PARTIAL),
     GET + b"Connection: a, close\r\n\r\n" + GET + b"\r\n": (1, End.CLOSED),

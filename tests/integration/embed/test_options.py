@@ -34,7 +34,7 @@ def errors_of(out: Path) -> list[dict[str, object]]:
 
 
 async def test_dimensions_normalize_and_prompt_reach_the_model(cluster: GatewayCluster, tmp_path: Path) -> None:
-    """Vectors have the requested length and norm; a prompt that the model lacks is an error of each text."""
+    """Vectors have the requested length and norm; a prompt that the model lacks is refused before any text is sent."""
     gateway, _ = await asyncio.gather(cluster.start_gateway(), cluster.start_worker())
     source, out = tmp_path / "a.txt", tmp_path / "v.npy"
     source.write_text("a\nb\n")
@@ -48,9 +48,8 @@ async def test_dimensions_normalize_and_prompt_reach_the_model(cluster: GatewayC
     check_rows(np.load(out), ["a", "b"])
     done = await embed(gateway, source, tmp_path / "p.npy", "--prompt-name", "query")
     assert done.returncode == 1
-    assert "none of 2 texts has a vector" in done.stderr
-    assert all("no prompts" in str(each["error"]) for each in errors_of(tmp_path / "p.npy"))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt", "p.npy.errors.jsonl", "v.npy"]
+    assert "prompt_name: this model has no such prompt; it has none." in done.stderr
+    assert not (tmp_path / "p.npy").exists()
 
 
 async def test_truncation_is_the_requested_one(cluster: GatewayCluster, tmp_path: Path) -> None:

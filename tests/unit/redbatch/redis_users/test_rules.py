@@ -22,6 +22,7 @@ USER_SCRIPTS: dict[str, list[Script]] = {
         *(
             scripts.SUBMIT,
             scripts.CANCEL,
+            scripts.COLLECT,
             scripts.CHARGE,
             scripts.RECONCILE,
             scripts.QUEUE_STATS,
