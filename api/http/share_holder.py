@@ -24,6 +24,7 @@ def share_holder_of(scope: Scope) -> ShareHolder:
 def holder_of_address(address: str) -> ShareHolder:
     """Returns the client that an address stands for; a proxy may pass on what is none."""
     try:
-        return ShareHolder(address_group(address))
+        group = address_group(address)
     except ValueError:
-        return ShareHolder(address)
+        group = address
+    return ShareHolder(f"address {group}")
