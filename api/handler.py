@@ -20,7 +20,7 @@ from api.dialects.job_options import JobOptions, parse_job_options
 from api.dialects.operations import JSON
 from api.dialects.request import PREFER_HEADER, TRUNCATED_HEADER
 from api.dispatch.admission import memory_full_error
-from api.http.body import LARGE_BODY_BYTES, BodyLimits, BodyUnreadError, read_body
+from api.http.body import BodyLimits, BodyUnreadError, read_body
 from api.http.client_connection import CLIENT, ClientConnection, client_address
 from api.http.error_responses import answer_errors
 from api.http.protocol import QUEUE
@@ -28,7 +28,7 @@ from api.http.request_id import request_id_of
 from api.http.request_log import TENANT
 from api.http.share_holder import share_holder_of
 from api.jobs.acceptance import respond_async
-from api.memory_budget import HeldMemory, size_of_inputs
+from api.memory_budget import SMALL_BYTES, HeldMemory, size_of_inputs
 from api.tenants import ANONYMOUS
 from shared.errors import RedbatchError, UnavailableError
 from shared.process.tasks import yield_as_long
@@ -183,7 +183,7 @@ async def _read_request(exchange: Exchange, client: ClientConnection, tenant: Te
         dialect.binary_types,
     )
     pieces, exchange.body_memory = await read_body(exchange.request, exchange.headers, limits)
-    if sum(map(len, pieces)) < LARGE_BODY_BYTES:
+    if sum(map(len, pieces)) <= SMALL_BYTES:
         return _parse(exchange, pieces)
     async with state.parse_lock.turn(share_holder_of(exchange.request.scope)), yield_as_long():
         client.check()

@@ -14,7 +14,11 @@ from api.tenants import ANONYMOUS, Tenant, find_refusal
 from shared.messages import Failure, Input, Reply, Vectors
 
 SMALL_BYTES, RESERVED_PARTS = 64 * 2**10, 8
-"""One part of this many is for requests that hold up to SMALL_BYTES: large ones do not take all memory from these."""
+"""One part of this many is for requests that hold up to SMALL_BYTES: large ones do not take all memory from these.
+
+To join and parse a larger body may take tens of milliseconds. Such bodies are parsed one at a time; after each, other
+work gets as much time as the parsing took.
+"""
 
 TENANT_SHARE = 0.8
 """The part of the memory that a single tenant of weight 1 may hold: see `find_refusal`."""

@@ -26,11 +26,6 @@ if TYPE_CHECKING:
 
 
 BUDGET_RETRY_S = 1.0
-LARGE_BODY_BYTES = 64 * 1024
-"""To join and parse larger bodies may take tens of milliseconds.
-
-They are parsed one at a time; after each, other work gets as much time as the parsing took.
-"""
 
 
 class BodyUnreadError(Exception):

@@ -22,14 +22,14 @@ from api.dialects.request import MODEL_HEADER, PRIORITY_HEADER
 from api.dialects.text_options import TextOptions, function_option_error
 from api.dispatch.admission import memory_full_error
 from api.dispatch.size_limits import UNKNOWN_DIM, input_limit
-from api.http.body import LARGE_BODY_BYTES, BodyLimits, BodyUnreadError, read_body, too_many_bodies_error
+from api.http.body import BodyLimits, BodyUnreadError, read_body, too_many_bodies_error
 from api.http.protocol import QUEUE
 from api.http.share_holder import share_holder_of
 from api.jobs.inputs import JobInput, check_text, check_value
 from api.jobs.ndjson import NdjsonReader
 from api.jobs.schema import NDJSON_TYPES, JobBody, check_no_query, check_no_timeout, parse_job_body, parse_query
 from api.jobs.upload import JobRequest, JobUpload
-from api.memory_budget import INPUT_COPIES, HeldMemory, size_of_inputs
+from api.memory_budget import INPUT_COPIES, SMALL_BYTES, HeldMemory, size_of_inputs
 from api.tenants import find_refusal
 from shared.errors import (
     BodyTimeoutError,
@@ -315,7 +315,7 @@ async def _read_pieces(request: Request, headers: Mapping[str, str], state: Stat
 async def _parse(reader: NdjsonReader, piece: bytes | None, request: Request, state: State) -> list[JobInput]:
     """Returns the inputs of the lines that a piece completes; None completes the last line."""
     parse = reader.end if piece is None else partial(reader.feed, piece)
-    if reader.rest_bytes < LARGE_BODY_BYTES or (piece is not None and b"\n" not in piece):
+    if reader.rest_bytes <= SMALL_BYTES or (piece is not None and b"\n" not in piece):
         return parse()
     async with state.parse_lock.turn(share_holder_of(request.scope)), yield_as_long():
         return parse()
