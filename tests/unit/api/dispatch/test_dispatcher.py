@@ -10,6 +10,7 @@ from api.dialects.request import InferenceRequest
 from api.dispatch.dispatcher import Dispatcher
 from api.memory_budget import HeldMemory, MemoryBudget
 from api.settings import GatewaySettings
+from api.tenants import ShareHolder
 from shared import consumer
 from shared.connection import QueueConnections
 from shared.errors import DeadlineExceededError
@@ -30,7 +31,7 @@ async def test_vectors_of_unknown_size_count_as_large(
     dispatcher = Dispatcher(GatewaySettings(redis_url=redis_url), queue.keys.queue)
     await dispatcher.start()
     budget, request = MemoryBudget(2**30), InferenceRequest(("a",) * NUM_TEXTS, 500)
-    memory = [HeldMemory(budget) for _ in range(2)]
+    memory = [HeldMemory(budget, ShareHolder("a")) for _ in range(2)]
     try:
         calls = asyncio.gather(*(dispatcher.answer(request, "", each) for each in memory), return_exceptions=True)
         await asyncio.sleep(0)
