@@ -85,7 +85,7 @@ class HeldMemory:
         budget, (name, weight) = self._budget, self._holder
         after, total = self._num_bytes + by, budget.num_bytes + by
         held, free = budget.of_holders.get(name, 0) + by, budget.max_bytes - total
-        # the usual case costs no call: with this much free, nobody is refused
+        # the usual case costs no call: with this much free, neither rule refuses
         is_scarce = total > free or total > weight * free
         if is_scarce and total > after and self._is_refused(after, held, total):
             return False
