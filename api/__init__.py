@@ -4,12 +4,12 @@
 - dialects: the wire formats of clients.
 - dispatch: the way of a request through the queue.
 - errors: statuses, headers and bodies of errors.
-- fair_lock: a lock that tenants get in turns.
+- fair_lock: a lock that tenants or addresses get in turns.
 - handler: handles one request, from its body to its answer.
 - http: connections, bodies, API keys, and errors as responses.
 - jobs: requests that are answered later.
 - memory_bounds: the memory that a gateway takes at most.
-- memory_budget: bounds the bytes that requests hold, in all and of each tenant.
+- memory_budget: bounds the bytes that requests hold, in all and of each tenant or address.
 - metrics: Prometheus metrics.
 - pages: pages for people.
 - queues: the queues that the gateway serves.

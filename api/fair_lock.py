@@ -19,8 +19,8 @@ class FairLock:
 
     def __init__(self) -> None:
         self._is_locked = False
-        self._waiting: dict[ShareHolder, deque[asyncio.Future[None]]] = {}
-        """Those that wait, by holder; the holder whose turn is next comes first."""
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+        """Those that wait, by the name of the holder; the holder whose turn is next comes first."""
 
     @asynccontextmanager
     async def turn(self, holder: ShareHolder) -> AsyncIterator[None]:
@@ -36,7 +36,7 @@ class FairLock:
             self._is_locked = True
             return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(holder, deque()).append(future)
+        self._waiting.setdefault(holder.name, deque()).append(future)
         try:
             await future
         except asyncio.CancelledError:
@@ -47,13 +47,13 @@ class FairLock:
     def _release(self) -> None:
         """Passes the lock on. A task that was cancelled takes no turn."""
         while self._waiting:
-            holder = next(iter(self._waiting))
-            futures = self._waiting.pop(holder)
+            name = next(iter(self._waiting))
+            futures = self._waiting.pop(name)
             while futures:
                 future = futures.popleft()
                 if not future.done():
                     if futures:
-                        self._waiting[holder] = futures  # behind the others
+                        self._waiting[name] = futures  # behind the others
                     future.set_result(None)
                     return
         self._is_locked = False

@@ -20,15 +20,15 @@ from api.dialects.job_options import JobOptions, parse_job_options
 from api.dialects.operations import JSON
 from api.dialects.request import PREFER_HEADER, TRUNCATED_HEADER
 from api.dispatch.admission import memory_full_error
-from api.http.body import LARGE_BODY_BYTES, BodyLimits, BodyUnreadError, read_body
+from api.http.body import BodyLimits, BodyUnreadError, read_body
 from api.http.client_connection import CLIENT, ClientConnection, client_address
 from api.http.error_responses import answer_errors
 from api.http.protocol import QUEUE
 from api.http.request_id import request_id_of
 from api.http.request_log import TENANT
-from api.http.share_holder import share_holder_of
+from api.http.share_holder import share_holder
 from api.jobs.acceptance import respond_async
-from api.memory_budget import HeldMemory, size_of_inputs
+from api.memory_budget import SMALL_BYTES, HeldMemory, size_of_inputs
 from api.tenants import ANONYMOUS
 from shared.errors import RedbatchError, UnavailableError
 from shared.process.tasks import yield_as_long
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from api.dialects.request import InferenceRequest, InferenceResult
     from api.state import State
-    from api.tenants import Tenant
+    from api.tenants import ShareHolder
     from shared.api_keys import Scope as KeyScope
 
 ACCEPTED = 202
@@ -124,17 +124,19 @@ async def _answer(exchange: Exchange) -> Response:
     client: ClientConnection = scope["state"][CLIENT]
     try:
         scope_of_key: KeyScope = "jobs" if exchange.prefers_async else "embed"
-        tenant = await state.authenticate(exchange.headers, client_address(scope), scope_of_key)
+        address = client_address(scope)
+        tenant = await state.authenticate(exchange.headers, address, scope_of_key)
     except RedbatchError as error:
         raise BodyUnreadError(error) from None
     scope["state"][TENANT] = tenant
+    holder = share_holder(tenant, address)
     try:
-        request = await _read_request(exchange, client, tenant)
+        request = await _read_request(exchange, client, holder)
         if tenant is not ANONYMOUS:
             request = request._replace(tenant=tenant)
         if exchange.job_options is not None:
             options, request_id = exchange.job_options, exchange.request_id
-            with _hold(state, request):
+            with _hold(state, holder, request):
                 return await respond_async(exchange.request, state, exchange.headers, request, options, request_id)
     finally:  # the inputs of a job are in memory until they are uploaded
         if exchange.body_memory is not None:
@@ -143,7 +145,7 @@ async def _answer(exchange: Exchange) -> Response:
     scope["state"][QUEUE] = queue.name
     if request.model is None:  # while it waits, another model may join, and then no model is the default
         request = request._replace(model=queue.name)
-    with _hold(state, request) as memory:
+    with _hold(state, holder, request) as memory:
         client.watch()
         try:
             client.check()
@@ -153,9 +155,9 @@ async def _answer(exchange: Exchange) -> Response:
         return _encode(exchange, request, result)
 
 
-def _hold(state: State, request: InferenceRequest) -> HeldMemory:
+def _hold(state: State, holder: ShareHolder, request: InferenceRequest) -> HeldMemory:
     """Reserves the memory of the inputs, until the end of a `with` block. Raises OverloadedError: there is none."""
-    memory = HeldMemory(state.in_flight_budget, request.tenant)
+    memory = HeldMemory(state.in_flight_budget, holder)
     if not memory.grow(size_of_inputs(request.inputs)):
         raise memory_full_error(random.random())  # noqa: S311 - spreads clients
     return memory
@@ -170,7 +172,7 @@ def _encode(exchange: Exchange, request: InferenceRequest, result: InferenceResu
     return Response(exchange.dialect.encode_result(request, result), 200, headers, JSON)
 
 
-async def _read_request(exchange: Exchange, client: ClientConnection, tenant: Tenant) -> InferenceRequest:
+async def _read_request(exchange: Exchange, client: ClientConnection, holder: ShareHolder) -> InferenceRequest:
     """Returns the request in the body; the caller releases `body_memory`. Raises BodyUnreadError, or RequestError."""
     state = exchange.state
     dialect = exchange.dialect
@@ -178,14 +180,14 @@ async def _read_request(exchange: Exchange, client: ClientConnection, tenant: Te
         dialect.max_bytes(state.limits),
         state.limits.body_timeout_s,
         state.body_budget,
-        tenant,
+        holder,
         dialect.body_setting,
         dialect.binary_types,
     )
     pieces, exchange.body_memory = await read_body(exchange.request, exchange.headers, limits)
-    if sum(map(len, pieces)) < LARGE_BODY_BYTES:
+    if exchange.body_memory is None or sum(map(len, pieces)) <= SMALL_BYTES:
         return _parse(exchange, pieces)
-    async with state.parse_lock.turn(share_holder_of(exchange.request.scope)), yield_as_long():
+    async with state.parse_lock.turn(holder), yield_as_long():
         client.check()
         return _parse(exchange, pieces)
 

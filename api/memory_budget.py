@@ -1,4 +1,4 @@
-"""Bounds the bytes that requests hold, in all and of each tenant. Pure.
+"""Bounds the bytes that requests hold, in all and of each tenant or address. Pure.
 
 A gateway has two such budgets: of bodies that are received, and of inputs and results of the requests in flight.
 """
@@ -6,18 +6,21 @@ A gateway has two such budgets: of bodies that are received, and of inputs and r
 from __future__ import annotations
 
 import sys
-from collections import Counter
 from collections.abc import Sequence
 from typing import Self
 
-from api.tenants import ANONYMOUS, Tenant, find_refusal
+from api.tenants import ShareHolder, find_refusal
 from shared.messages import Failure, Input, Reply, Vectors
 
 SMALL_BYTES, RESERVED_PARTS = 64 * 2**10, 8
-"""One part of this many is for requests that hold up to SMALL_BYTES: large ones do not take all memory from these."""
+"""One part of this many is for requests that hold up to SMALL_BYTES: large ones do not take all memory from these.
 
-TENANT_SHARE = 0.8
-"""The part of the memory that a single tenant of weight 1 may hold: see `find_refusal`."""
+To join and parse a larger body may take tens of milliseconds. Such bodies are parsed one at a time; after each, other
+work gets as much time as the parsing took.
+"""
+
+HOLDER_SHARE = 0.8
+"""The part of the memory that a single holder of weight 1 may hold: see `find_refusal`."""
 
 INPUT_COPIES = 2
 """Each input is in memory as the client sent it, and in its entry until it is answered."""
@@ -31,13 +34,13 @@ class MemoryBudget:
 
     Attributes:
         num_bytes: that are held now.
-        of_tenants: the same, by tenant, of those that have a name.
+        of_holders: the same, by the name of the holder.
     """
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
         self.num_bytes = 0
-        self.of_tenants: Counter[str] = Counter()
+        self.of_holders: dict[str, int] = {}
 
 
 class HeldMemory:
@@ -45,13 +48,13 @@ class HeldMemory:
 
     Args:
         budget: of the gateway.
-        tenant: of the request. Several divide the budget by weight; clients without a name have no share.
+        holder: whose share it is. Several divide the budget by weight.
     """
 
-    __slots__ = ("_budget", "_num_bytes", "_tenant")
+    __slots__ = ("_budget", "_holder", "_num_bytes")
 
-    def __init__(self, budget: MemoryBudget, tenant: Tenant = ANONYMOUS) -> None:
-        self._budget, self._tenant = budget, tenant
+    def __init__(self, budget: MemoryBudget, holder: ShareHolder) -> None:
+        self._budget, self._holder = budget, holder
         self._num_bytes = 0
 
     def __enter__(self) -> Self:
@@ -59,12 +62,11 @@ class HeldMemory:
 
     def release(self, *_: object) -> None:
         """Releases all bytes."""
-        self._budget.num_bytes -= self._num_bytes
-        if self._tenant is not ANONYMOUS:
-            of_tenants, name = self._budget.of_tenants, self._tenant.name
-            of_tenants[name] -= self._num_bytes
-            if not of_tenants[name]:
-                del of_tenants[name]
+        budget, name = self._budget, self._holder.name
+        budget.num_bytes -= self._num_bytes
+        left = budget.of_holders.pop(name, 0) - self._num_bytes
+        if left:
+            budget.of_holders[name] = left
         self._num_bytes = 0
 
     __exit__ = release
@@ -80,29 +82,26 @@ class HeldMemory:
         A request that is the only one gets all that it needs: otherwise one larger than the budget would never be
         answered, and other bounds hold for a single one.
         """
-        after, max_bytes = self._num_bytes + by, self._budget.max_bytes
-        others = self._budget.num_bytes - self._num_bytes
-        if after > SMALL_BYTES:
-            max_bytes -= max_bytes // RESERVED_PARTS
-        if others and (others + after > max_bytes or self._exceeds_share(by)):
+        budget, (name, weight) = self._budget, self._holder
+        after, total = self._num_bytes + by, budget.num_bytes + by
+        held, free = budget.of_holders.get(name, 0) + by, budget.max_bytes - total
+        # the usual case costs no call: with this much free, neither rule refuses
+        is_scarce = total > free or total > weight * free
+        if is_scarce and total > after and self._is_refused(after, held, total):
             return False
-        self._num_bytes += by
-        self._budget.num_bytes += by
-        if self._tenant is not ANONYMOUS:
-            self._budget.of_tenants[self._tenant.name] += by
+        self._num_bytes, budget.num_bytes, budget.of_holders[name] = after, total, held
         return True
 
-    def _exceeds_share(self, by: int) -> bool:
-        budget, tenant = self._budget, self._tenant
-        if tenant is ANONYMOUS:
-            return False
-        held, total = budget.of_tenants[tenant.name] + by, budget.num_bytes + by
-        return find_refusal(held, total, budget.max_bytes, tenant.quota.weight, TENANT_SHARE) is not None
+    def _is_refused(self, after: int, held: int, total: int) -> bool:
+        max_bytes = self._budget.max_bytes
+        if after > SMALL_BYTES and total > max_bytes - max_bytes // RESERVED_PARTS:
+            return True
+        return find_refusal(held, total, max_bytes, self._holder.weight, HOLDER_SHARE) is not None
 
 
 def unbounded() -> HeldMemory:
     """Returns the memory of a request that counts against no budget."""
-    return HeldMemory(MemoryBudget(sys.maxsize))
+    return HeldMemory(MemoryBudget(sys.maxsize), ShareHolder(""))
 
 
 def size_of_inputs(inputs: Sequence[Input]) -> int:

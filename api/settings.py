@@ -79,8 +79,8 @@ class GatewaySettings(ConnectionSettings):
         default=256 * 2**20,
         ge=1,
         description="Maximum total size of all bodies that are received at a time, without those up to 64 KiB that "
-        "arrive in one piece; above it: 429. Those over 64 KiB may have seven eighths of it, and those of one tenant "
-        "four fifths.",
+        "arrive in one piece; above it: 429. Those over 64 KiB may have seven eighths of it, and those of one tenant, "
+        "or without API keys of one address, four fifths.",
     )
     body_timeout_s: float = Field(
         default=30.0, gt=0, le=3600, description="Maximum time for a request's body to arrive."

@@ -43,7 +43,10 @@ ANONYMOUS = Tenant()
 
 
 class ShareHolder(NamedTuple):
-    """Who shares what a gateway has only once: a tenant, or a client's address; names of the two never clash."""
+    """Who shares what a gateway has only once: a tenant, or a client's address, which the name begins with.
+
+    Its name alone says who it is: the keys of one tenant may have several weights.
+    """
 
     name: str
     weight: float = 1.0

@@ -26,7 +26,7 @@ from api.dispatch.inflight import MAX_VALUES_BYTES, InFlight
 from api.dispatch.monitor import Monitor, MonitorCallbacks
 from api.dispatch.reconciler import Reconciler
 from api.dispatch.replies import Replies
-from api.dispatch.size_limits import check_input_sizes, check_output_size
+from api.dispatch.size_limits import BYTES_PER_NUMBER, UNKNOWN_DIM, check_input_sizes, check_output_size
 from api.dispatch.splitting import merge_failures, split
 from api.dispatch.submitter import PendingSubmit, SubmitCallbacks, Submitter
 from api.memory_budget import HeldMemory
@@ -188,10 +188,11 @@ class Dispatcher:
         """
         if request.op != EMBED:
             return MAX_VALUES_BYTES
-        size = len(request.inputs) * self.monitor.vector_bytes
+        vector_bytes = self.monitor.vector_bytes
+        size = len(request.inputs) * (vector_bytes or UNKNOWN_DIM * BYTES_PER_NUMBER)
         if memory is not None and not memory.grow(size):
             raise memory_full_error(random.random())  # noqa: S311 - spreads clients
-        return size
+        return size if vector_bytes else MAX_VALUES_BYTES
 
     def _check_fits(self, new_entries: Sequence[NewEntry], lane: int) -> None:
         """Raises TooLargeError if even an empty queue would reject the request, so that a retry would never help."""

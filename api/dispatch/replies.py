@@ -74,6 +74,8 @@ class Replies:
         self._reserved: dict[str, RedisConnection] = {}
         self._large: set[str] = set()
         """Requests whose results may take more than MAX_SMALL_BYTES."""
+        self._large_with_waiter = ""
+        """The one of these that has a waiter, until this has stopped to listen; "" for none."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._deferred: list[InFlight] = []
         self._deferred_added = asyncio.Event()
@@ -87,10 +89,10 @@ class Replies:
             max_bytes: of its results. Of large ones, only one request at a time has a waiter, as each takes memory.
         """
         if max_bytes > MAX_SMALL_BYTES:
-            is_only = not self._large
             self._large.add(request.request_id)
-            if not is_only:
+            if self._large_with_waiter:
                 return
+            self._large_with_waiter = request.request_id if self._free_waiters else ""
         if self._free_waiters:
             request.uses_bell = False
             self._reserved[request.request_id] = self._free_waiters.pop()
@@ -101,7 +103,12 @@ class Replies:
             self._large.discard(request.request_id)
         connection = self._reserved.pop(request.request_id, None)
         if connection is not None:
-            self._free_waiters.append(connection)
+            self._free(request, connection)
+
+    def _free(self, request: InFlight, connection: RedisConnection) -> None:
+        self._free_waiters.append(connection)
+        if request.request_id == self._large_with_waiter:
+            self._large_with_waiter = ""
 
     def wait_for(self, request: InFlight, keys: Keys) -> None:
         """Starts to wait for the replies to a request that is now in the stream; the bell needs no notice of it."""
@@ -146,7 +153,7 @@ class Replies:
                 if data is not None:
                     self.deliver(data)
         finally:
-            self._free_waiters.append(connection)
+            self._free(request, connection)
 
     async def run_bell(self, keys: Keys, gateway: str) -> None:
         """Listens to the bell until cancelled."""

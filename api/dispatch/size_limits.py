@@ -13,6 +13,9 @@ from shared.messages import DECODE, EMBED_ALL, PREDICT, TOKENIZE, Heartbeat, Inp
 
 BYTES_PER_NUMBER = 4
 
+UNKNOWN_DIM = 1_024
+"""Assumed dimension of the vectors while no worker is known."""
+
 MAX_OUTPUT_BYTES = 32 * 2**20
 """Maximum size of token vectors.
 

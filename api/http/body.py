@@ -11,7 +11,7 @@ from starlette.requests import ClientDisconnect
 from api.dialects.headers import media_type_of
 from api.http.protocol import BODY_COMPLETE
 from api.memory_budget import SMALL_BYTES, HeldMemory, MemoryBudget
-from api.tenants import Tenant
+from api.tenants import ShareHolder
 from shared.errors import (
     BodyTimeoutError,
     BodyTooLargeError,
@@ -26,11 +26,6 @@ if TYPE_CHECKING:
 
 
 BUDGET_RETRY_S = 1.0
-LARGE_BODY_BYTES = 64 * 1024
-"""To join and parse larger bodies may take tens of milliseconds.
-
-They are parsed one at a time; after each, other work gets as much time as the parsing took.
-"""
 
 
 class BodyUnreadError(Exception):
@@ -42,7 +37,7 @@ class BodyUnreadError(Exception):
 
 
 class BodyLimits(NamedTuple):
-    """The limits of one body: its size, the time for it to arrive, and the budget in which its tenant has a share.
+    """The limits of one body: its size, the time for it to arrive, and the budget of which its holder has a share.
 
     `setting` names the setting of its size. `other_types` are the media types that it may have beside JSON.
     """
@@ -50,7 +45,7 @@ class BodyLimits(NamedTuple):
     max_bytes: int
     timeout_s: float
     budget: MemoryBudget
-    tenant: Tenant
+    holder: ShareHolder
     setting: str
     other_types: frozenset[str] = frozenset()
 
@@ -74,7 +69,7 @@ async def read_body(
         raise _too_large(limits)
     if request.scope["state"].get(BODY_COMPLETE):  # the usual case: a timer would cost more than all the rest here
         return await _read_complete(request, limits)
-    memory = HeldMemory(limits.budget, limits.tenant)
+    memory = HeldMemory(limits.budget, limits.holder)
     try:
         async with asyncio.timeout(limits.timeout_s):
             return await _read(request, limits, memory), memory
@@ -100,7 +95,7 @@ async def _read_complete(request: Request, limits: BodyLimits) -> tuple[list[byt
     _check_size(len(piece), limits)
     if len(piece) <= SMALL_BYTES:
         return [piece], None
-    memory = HeldMemory(limits.budget, limits.tenant)
+    memory = HeldMemory(limits.budget, limits.holder)
     _grow(memory, len(piece))
     return [piece], memory
 
@@ -137,7 +132,7 @@ def _check_size(size: int, limits: BodyLimits) -> None:
 
 
 def too_many_bodies_error() -> TooManyBodiesError:
-    """Returns the error for a body for which this gateway has no memory left, or none for its tenant."""
+    """Returns the error for a body for which this gateway has no memory left, or none for its holder."""
     return TooManyBodiesError(
         "Too many bodies are being received: try again soon, or raise the setting max_bodies_bytes of the gateway.",
         retry_after_s=BUDGET_RETRY_S,

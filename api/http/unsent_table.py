@@ -30,7 +30,10 @@ class _Unsent(Generic[T]):
 
 
 class _Share(Generic[T]):
-    """The unsent bytes of one client, and its connections that have any, in the order of the table."""
+    """The unsent bytes of one client, and its connections that have any, in the order of the table.
+
+    Its weight is that of its first connection: several keys of one tenant may have several.
+    """
 
     __slots__ = ("connections", "holder", "num_bytes")
 
@@ -54,7 +57,7 @@ class UnsentTable(Generic[T]):
     def __init__(self, limits: UnsentLimits) -> None:
         self._limits = limits
         self._unsent: dict[T, _Unsent[T]] = {}
-        self._shares: dict[ShareHolder, _Share[T]] = {}
+        self._shares: dict[str, _Share[T]] = {}
         self.num_bytes = 0
 
     def __len__(self) -> int:
@@ -76,7 +79,7 @@ class UnsentTable(Generic[T]):
         """
         unsent = self._unsent.get(connection)
         if unsent is None:
-            share = self._shares.setdefault(holder, _Share(holder))
+            share = self._shares.setdefault(holder.name, _Share(holder))
             share.connections[connection] = None
             unsent = self._unsent[connection] = _Unsent(share, 0, num_left, now_s)
         unsent.num_bytes += num_bytes
@@ -106,7 +109,7 @@ class UnsentTable(Generic[T]):
         unsent.share.num_bytes -= unsent.num_bytes
         del unsent.share.connections[connection]
         if not unsent.share.connections:
-            del self._shares[unsent.share.holder]
+            del self._shares[unsent.share.holder.name]
 
     def take_excess(self) -> list[T]:
         """Removes the connections to close until the others are within the maximum of all, and returns them.

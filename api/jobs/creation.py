@@ -21,15 +21,15 @@ from api.dialects.parsing import too_many_inputs_error
 from api.dialects.request import MODEL_HEADER, PRIORITY_HEADER
 from api.dialects.text_options import TextOptions, function_option_error
 from api.dispatch.admission import memory_full_error
-from api.dispatch.size_limits import input_limit
-from api.http.body import LARGE_BODY_BYTES, BodyLimits, BodyUnreadError, read_body, too_many_bodies_error
+from api.dispatch.size_limits import UNKNOWN_DIM, input_limit
+from api.http.body import BodyLimits, BodyUnreadError, read_body, too_many_bodies_error
 from api.http.protocol import QUEUE
 from api.http.share_holder import share_holder_of
 from api.jobs.inputs import JobInput, check_text, check_value
 from api.jobs.ndjson import NdjsonReader
 from api.jobs.schema import NDJSON_TYPES, JobBody, check_no_query, check_no_timeout, parse_job_body, parse_query
-from api.jobs.upload import UNKNOWN_DIM, JobRequest, JobUpload
-from api.memory_budget import INPUT_COPIES, HeldMemory, size_of_inputs
+from api.jobs.upload import JobRequest, JobUpload
+from api.memory_budget import INPUT_COPIES, SMALL_BYTES, HeldMemory, size_of_inputs
 from api.tenants import find_refusal
 from shared.errors import (
     BodyTimeoutError,
@@ -90,9 +90,9 @@ async def create_job(request: Request, state: State, tenant: Tenant) -> tuple[Se
         raise BodyUnreadError(error) from None
     if is_lines:
         return await _create_from_lines(request, state, headers, tenant, idempotency_key)
-    body, size = await _parse_body(request, state, headers, tenant)
+    body, size = await _parse_body(request, state, headers)
     values = body.values()
-    with HeldMemory(state.in_flight_budget, tenant) as memory:
+    with HeldMemory(state.in_flight_budget, share_holder_of(request.scope)) as memory:
         if not memory.grow(max(size_of_inputs(values), INPUT_COPIES * size)):
             raise memory_full_error(random.random())  # noqa: S311 - spreads clients
         return await _create_from_body(request, state, headers, tenant, idempotency_key, body)
@@ -135,7 +135,7 @@ async def _create_from_lines(
     request: Request, state: State, headers: Mapping[str, str], tenant: Tenant, idempotency_key: str
 ) -> tuple[ServedQueue, str]:
     state.uploads[tenant.name] += 1
-    held = HeldMemory(state.body_budget, tenant)
+    held = HeldMemory(state.body_budget, share_holder_of(request.scope))
     try:
         lane, fields = parse_lane(headers.get(PRIORITY_HEADER), BULK), parse_query(request.query_params)
         queue = find_queue(request, state, headers.get(MODEL_HEADER))
@@ -209,22 +209,21 @@ def find_queue(request: Request, state: State, model: str | None) -> ServedQueue
     return queue
 
 
-async def _parse_body(
-    request: Request, state: State, headers: Mapping[str, str], tenant: Tenant
-) -> tuple[JobBody, int]:
+async def _parse_body(request: Request, state: State, headers: Mapping[str, str]) -> tuple[JobBody, int]:
     """Returns a body, and its size in bytes."""
+    holder = share_holder_of(request.scope)
     limits = BodyLimits(
         state.limits.max_v1_body_bytes,
         state.limits.body_timeout_s,
         state.body_budget,
-        tenant,
+        holder,
         "max_v1_body_bytes",
         frozenset(NDJSON_TYPES[:1]),
     )
     pieces, memory = await read_body(request, headers, limits)
     size = sum(map(len, pieces))
     try:
-        async with state.parse_lock.turn(share_holder_of(request.scope)), yield_as_long():
+        async with state.parse_lock.turn(holder), yield_as_long():
             return parse_job_body(b"".join(pieces)), size
     finally:
         if memory is not None:
@@ -315,7 +314,7 @@ async def _read_pieces(request: Request, headers: Mapping[str, str], state: Stat
 async def _parse(reader: NdjsonReader, piece: bytes | None, request: Request, state: State) -> list[JobInput]:
     """Returns the inputs of the lines that a piece completes; None completes the last line."""
     parse = reader.end if piece is None else partial(reader.feed, piece)
-    if reader.rest_bytes < LARGE_BODY_BYTES or (piece is not None and b"\n" not in piece):
+    if reader.rest_bytes <= SMALL_BYTES or (piece is not None and b"\n" not in piece):
         return parse()
     async with state.parse_lock.turn(share_holder_of(request.scope)), yield_as_long():
         return parse()

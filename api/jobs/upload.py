@@ -13,6 +13,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from api.dispatch.admission import quota_error
+from api.dispatch.size_limits import UNKNOWN_DIM
 from api.dispatch.splitting import cost_of, inputs_per_entry, split_inputs
 from api.jobs.inputs import JobInput
 from api.jobs.refusals import refusal_error
@@ -46,9 +47,6 @@ FLUSH_ENTRIES = 256
 
 FLUSH_INTERVAL_S = 30.0
 """Flush interval of slow uploads; shorter than job_uploads.UPLOAD_TTL_MS, after which Redis drops a partial job."""
-
-UNKNOWN_DIM = 1_024
-"""Assumed dimension of the vectors while no worker is known."""
 
 RESULT_BYTES = 64
 """Approximate bytes of a result beside its vector; what Redis needs for each reply is ELEMENT_BYTES."""

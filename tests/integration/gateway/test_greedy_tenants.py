@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import socket
 import time
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,9 +23,9 @@ from tests.waiting import wait_until
 pytestmark = [pytest.mark.redis, pytest.mark.leaves_anything, pytest.mark.timeout(90)]
 
 
-async def start(cluster: GatewayCluster, **settings: object) -> GatewayProcess:
-    """Starts a gateway that requires keys, and a worker."""
-    gateway, _ = await asyncio.gather(cluster.start_gateway(auth="on", **settings), cluster.start_worker())
+async def start(cluster: GatewayCluster, auth: str = "on", **settings: object) -> GatewayProcess:
+    """Starts a gateway, which requires keys by default, and a worker."""
+    gateway, _ = await asyncio.gather(cluster.start_gateway(auth=auth, **settings), cluster.start_worker())
     await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
     return gateway
 
@@ -318,6 +319,19 @@ async def test_requests_in_flight_share_the_memory_of_a_gateway(cluster: Gateway
     assert gateway.embed(body | {"timeout_ms": 100}).status_code == 504
 
 
+async def test_requests_of_an_address_leave_memory_to_others(cluster: GatewayCluster, fake_heartbeat: None) -> None:
+    """Without keys, an address has four fifths of max_in_flight_bytes, whatever tenants it names."""
+    gateway = await cluster.start_gateway(max_in_flight_bytes=2**20)
+    body = {"text": "a" * 30_000, "timeout_ms": 3_000}
+    transport = httpx.AsyncHTTPTransport(local_address="127.0.0.2")
+    async with httpx.AsyncClient(transport=transport, trust_env=False, timeout=30) as client:
+        calls = [client.post(f"{gateway.url}/embed", json=body, headers={"x-tenant": f"name-{n}"}) for n in range(16)]
+        greedy = asyncio.gather(*calls)
+        await wait_until(lambda: gateway.metric("redbatch_requests_in_flight") == 13, "the address has its share")
+        assert gateway.embed(body | {"timeout_ms": 100}, x_tenant="name-0").status_code == 504, "another has room"
+        assert Counter(each.status_code for each in await greedy) == {504: 13, 429: 3}
+
+
 async def status_of(sent: bytes, writer: asyncio.StreamWriter, reader: asyncio.StreamReader) -> int:
     """Sends a request; returns the status of the answer, 0 if none has come within a second."""
     writer.write(sent)
@@ -327,20 +341,28 @@ async def status_of(sent: bytes, writer: asyncio.StreamWriter, reader: asyncio.S
     return 0
 
 
-async def test_bodies_of_a_tenant_leave_memory_to_others(isolated_cluster: GatewayCluster, new_key: NewKey) -> None:
-    """A tenant whose unfinished bodies take its share of max_bodies_bytes gets a 429; another's large body is read."""
-    gateway = await start(isolated_cluster, max_bodies_bytes=2**20)
+@pytest.mark.parametrize("auth", ["on", "off"])
+async def test_bodies_of_a_client_leave_memory_to_others(
+    isolated_cluster: GatewayCluster, new_key: NewKey, auth: str
+) -> None:
+    """A client whose unfinished bodies take its share of max_bodies_bytes gets a 429; another's large body is read.
+
+    A client is a tenant with keys. Without keys it is an address, whatever tenants it names.
+    """
+    gateway = await start(isolated_cluster, auth, max_bodies_bytes=2**20)
     greedy, other = await new_key(), await new_key()
-    head = f"POST /embed HTTP/1.1\r\nhost: a\r\nx-api-key: {greedy}\r\ncontent-type: application/json\r\n"
-    unfinished = head.encode() + b"content-length: 200000\r\n\r\n" + b" " * 150_000
     writers, statuses = [], []
     try:
-        for _ in range(7):
-            reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
+        for number in range(7):
+            field = f"x-api-key: {greedy}" if auth == "on" else f"x-tenant: name-{number}"
+            head = f"POST /embed HTTP/1.1\r\nhost: a\r\n{field}\r\ncontent-type: application/json\r\n"
+            unfinished = head.encode() + b"content-length: 200000\r\n\r\n" + b" " * 150_000
+            reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port, local_addr=("127.0.0.2", 0))
             writers.append(writer)
             statuses.append(await status_of(unfinished, writer, reader))
         assert statuses == [0] * 5 + [429] * 2, "838,860 bytes are four fifths"
-        assert has_vectors(gateway.embed({"texts": ["a" * 50_000] * 2}, x_api_key=other), ["a" * 50_000] * 2)
+        headers = {"x_api_key": other} if auth == "on" else {"x_tenant": "name-0"}
+        assert has_vectors(gateway.embed({"texts": ["a" * 50_000] * 2}, **headers), ["a" * 50_000] * 2)
     finally:
         for each in writers:
             each.close()

@@ -46,6 +46,22 @@ def test_holders_take_turns(waiting: list[str], cancelled: set[int]) -> None:
             assert name not in turns[number + 1 : number + rest.index(other)], "another one waits for its turn"
 
 
+async def test_the_weight_of_a_holder_gives_it_no_second_turn() -> None:
+    """Keys of one tenant may have several weights; it waits once, however many there are."""
+    lock, turns = FairLock(), list[str]()
+
+    async def take(holder: ShareHolder) -> None:
+        async with lock.turn(holder):
+            turns.append(holder.name)
+
+    waiting = [ShareHolder("a", weight) for weight in (1.0, 2.0, 3.0)] + [ShareHolder("b")]
+    async with lock.turn(ShareHolder("first")):
+        tasks = [asyncio.create_task(take(each)) for each in waiting]
+        await asyncio.sleep(0)
+    await asyncio.wait_for(asyncio.gather(*tasks), 5)
+    assert turns == ["a", "b", "a", "a"]
+
+
 @pytest.mark.parametrize("steps", range(4))
 async def test_a_task_that_is_cancelled_at_its_turn_passes_it_on(steps: int) -> None:
     """However far the lock has come to it."""

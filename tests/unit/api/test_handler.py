@@ -11,12 +11,13 @@ import pytest
 from api.dialects.native import Native
 from api.dialects.request import InferenceRequest
 from api.handler import serve
-from api.http.body import LARGE_BODY_BYTES
 from api.http.client_connection import CLIENT, ClientConnection
 from api.http.protocol import BODY_COMPLETE
 from api.http.request_log import limited_log
+from api.memory_budget import SMALL_BYTES
 from api.settings import GatewaySettings
 from api.state import State
+from api.tenants import ShareHolder
 from shared.errors import DeadlineExceededError
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ async def test_a_refused_request_leaves_no_reference_cycle(body: bytes, status: 
 
 async def test_large_bodies_are_parsed_in_turns_of_clients() -> None:
     """The body of another client waits for two of the twenty that were there before it."""
-    state, body, answered = make_state(), b'{"text": "a"%b}' % (b" " * LARGE_BODY_BYTES), list[str]()
+    state, body, answered = make_state(), b'{"text": "a"%b}' % (b" " * SMALL_BYTES), list[str]()
 
     async def send(address: str) -> None:
         assert await send_request(body, address, state) == 504
@@ -89,3 +90,14 @@ async def test_large_bodies_are_parsed_in_turns_of_clients() -> None:
     await asyncio.gather(*(send(address) for address in ["10.0.0.1"] * 20 + ["10.0.0.2"]))
     assert answered.index("10.0.0.2") <= 2
     assert len(answered) == 21
+
+
+@pytest.mark.parametrize(("size", "waits"), [(SMALL_BYTES, False), (SMALL_BYTES + 1, True)])
+async def test_a_small_body_waits_for_no_turn(size: int, *, waits: bool) -> None:
+    """A body that holds no memory, as it is parsed at once, is one that needs no turn."""
+    state = make_state()
+    async with state.parse_lock.turn(ShareHolder("other")):
+        task = asyncio.create_task(send_request(b'{"text": "a"}'.ljust(size), state=state))
+        await asyncio.wait([task], timeout=0.2 if waits else 10)
+        assert task.done() != waits
+    assert await task == 504

@@ -13,21 +13,20 @@ from hypothesis import strategies as st
 from api.dialects.request import InferenceRequest
 from api.dispatch.inflight import InFlight
 from api.memory_budget import RESERVED_PARTS, SMALL_BYTES, HeldMemory, MemoryBudget, size_of_inputs, size_of_reply
-from api.tenants import ANONYMOUS, Tenant
+from api.tenants import ShareHolder
 from shared.errors import OverloadedError
 from shared.messages import PREDICT, Failure, NewEntry, Values, Vectors
-from shared.tenants import Quota
 
 ID = "0" * 32
 UNIT = SMALL_BYTES // 2
-GREEDY, HEAVY = Tenant("greedy"), Tenant("heavy", Quota(weight=3))
-TENANTS = (GREEDY, GREEDY, GREEDY, HEAVY, HEAVY, ANONYMOUS, ANONYMOUS)
+GREEDY, HEAVY, LIGHT = ShareHolder("greedy"), ShareHolder("heavy", 9), ShareHolder("light", 0.1)
+HOLDERS = (GREEDY, GREEDY, GREEDY, HEAVY, HEAVY, LIGHT, LIGHT)
 """Of each request of the simulation."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """A request of those in `TENANTS` asks for a number of units, in addition to its own or in their place."""
+    """A request of those in `HOLDERS` asks for a number of units, in addition to its own or in their place."""
 
     request: int
     units: int
@@ -39,8 +38,8 @@ class Simulation:
 
     def __init__(self, max_bytes: int) -> None:
         self.budget = MemoryBudget(max_bytes)
-        self.requests = [HeldMemory(self.budget, each) for each in TENANTS]
-        self.held = [0] * len(TENANTS)
+        self.requests = [HeldMemory(self.budget, each) for each in HOLDERS]
+        self.held = [0] * len(HOLDERS)
 
     def step(self, step: Step) -> None:
         """One request asks; what it gets is what the rule says, and what is refused changes nothing."""
@@ -54,33 +53,32 @@ class Simulation:
         if is_due:
             self.held[number] = after
         assert self.budget.num_bytes == sum(self.held)
-        assert self.budget.of_tenants == Counter({name: held for name, held in self.of_tenants().items() if held})
+        assert Counter(self.budget.of_holders) == self.of_holders()
 
     def fits(self, number: int, after: int) -> bool:
-        """Whether a request may hold this much: it is alone, or there is room for all and for its tenant."""
+        """Whether a request may hold this much: it is alone, or there is room for all and for its holder."""
         others = sum(self.held) - self.held[number]
         room = self.budget.max_bytes - (self.budget.max_bytes // RESERVED_PARTS if after > SMALL_BYTES else 0)
-        tenant = TENANTS[number]
+        holder = HOLDERS[number]
         free = self.budget.max_bytes - others - after
-        of_tenant = self.of_tenants().get(tenant.name, 0) - self.held[number] + after
-        has_share = tenant is ANONYMOUS or of_tenant <= 1 or of_tenant <= 4.000001 * tenant.quota.weight * free
+        of_holder = self.of_holders()[holder.name] - self.held[number] + after
+        has_share = of_holder <= 1 or of_holder <= 4.000001 * holder.weight * free
         return others == 0 or (others + after <= room and has_share)
 
-    def of_tenants(self) -> dict[str, int]:
-        """Returns what the named tenants hold."""
-        found = dict.fromkeys([each.name for each in TENANTS if each.name], 0)
-        for each, held in zip(TENANTS, self.held, strict=True):
-            if each.name:
-                found[each.name] += held
+    def of_holders(self) -> Counter[str]:
+        """Returns what each holder holds."""
+        found: Counter[str] = Counter()
+        for each, held in zip(HOLDERS, self.held, strict=True):
+            found[each.name] += held
         return found
 
 
 @given(
     max_bytes=st.integers(0, 100),
-    steps=st.lists(st.builds(Step, st.integers(0, len(TENANTS) - 1), st.integers(0, 60), st.booleans())),
+    steps=st.lists(st.builds(Step, st.integers(0, len(HOLDERS) - 1), st.integers(0, 60), st.booleans())),
 )
 def test_the_rule_holds_for_all_requests(max_bytes: int, steps: list[Step]) -> None:
-    """Several requests never hold more than the maximum, nor a tenant more than its share; in the end all is free.
+    """Several requests never hold more than the maximum, nor a holder more than its share; in the end all is free.
 
     The unit is half a small request, so that large ones have seven eighths of the maximum.
     """
@@ -90,23 +88,23 @@ def test_the_rule_holds_for_all_requests(max_bytes: int, steps: list[Step]) -> N
         assert sum(map(bool, simulation.held)) <= 1 or sum(simulation.held) <= simulation.budget.max_bytes
     for each in simulation.requests:
         each.release()
-    assert (simulation.budget.num_bytes, simulation.budget.of_tenants) == (0, {})
+    assert (simulation.budget.num_bytes, simulation.budget.of_holders) == (0, {})
 
 
 @given(wanted=st.lists(st.integers(1, 40), min_size=1), weight=st.floats(0.1, 10))
 def test_whatever_a_tenant_takes_another_gets_a_small_request(wanted: list[int], weight: float) -> None:
     """A tenant of several requests, none of which is larger than its share, never holds all memory."""
-    budget, greedy = MemoryBudget(160 * UNIT), Tenant("greedy", Quota(weight=weight))
+    budget, greedy = MemoryBudget(160 * UNIT), ShareHolder("greedy", weight)
     for units in wanted:
         HeldMemory(budget, greedy).grow(units * UNIT)
-    assert HeldMemory(budget, Tenant("other")).grow(budget.max_bytes // 100)
+    assert HeldMemory(budget, ShareHolder("other")).grow(budget.max_bytes // 100)
 
 
 async def test_a_reply_beyond_the_maximum_fails_its_request_alone() -> None:
     """The others keep what they have, and get their answers."""
     budget = MemoryBudget(100)
     entries = [NewEntry(0, 1, 10, b""), NewEntry(1, 1, 10, b"")]
-    with HeldMemory(budget) as first, HeldMemory(budget) as second:
+    with HeldMemory(budget, GREEDY) as first, HeldMemory(budget, HEAVY) as second:
         request = InferenceRequest(("a",), 10, op=PREDICT)
         one, other = (InFlight(ID, entries, 0.0, request, each) for each in (first, second))
         assert one.accept(Values(ID, 0, 1, (b" " * 40,)))
@@ -121,13 +119,12 @@ async def test_a_reply_beyond_the_maximum_fails_its_request_alone() -> None:
 
 def test_a_tenant_leaves_a_part_to_others() -> None:
     """Requests of one tenant have four fifths of the memory at most; another one's is accepted then."""
-    budget, greedy, other = MemoryBudget(800_000), Tenant("greedy"), Tenant("other")
+    budget, greedy, other = MemoryBudget(800_000), ShareHolder("greedy"), ShareHolder("other")
     with contextlib.ExitStack() as stack:
         held = [stack.enter_context(HeldMemory(budget, greedy)) for _ in range(8)]
         assert [each.grow(100_000) for each in held] == [True] * 6 + [False] * 2
         assert stack.enter_context(HeldMemory(budget, other)).grow(65_000)
-        assert stack.enter_context(HeldMemory(budget)).grow(1), "clients without a name have no share"
-    assert (budget.num_bytes, budget.of_tenants) == (0, {})
+    assert (budget.num_bytes, budget.of_holders) == (0, {})
 
 
 def test_sizes_are_those_in_memory() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -9,6 +10,8 @@ import pytest
 from api.dialects.request import InferenceRequest
 from api.dispatch.inflight import InFlight
 from api.dispatch.replies import MAX_SMALL_BYTES, Replies
+from shared import producer
+from shared.connection import QueueConnections
 from shared.messages import NewEntry
 
 WAITERS = 3
@@ -27,7 +30,8 @@ def replies() -> Replies:
 
 def make_request(number: int) -> InFlight:
     """Returns a request."""
-    return InFlight(f"{number:032}", [NewEntry(0, 1, 10, b"")], 0.0, InferenceRequest(("a",), 10))
+    deadline = asyncio.get_running_loop().time() + 60
+    return InFlight(f"{number:032}", [NewEntry(0, 1, 10, b"")], deadline, InferenceRequest(("a",), 10))
 
 
 async def test_one_request_with_large_results_has_a_waiter(replies: Replies) -> None:
@@ -40,10 +44,30 @@ async def test_one_request_with_large_results_has_a_waiter(replies: Replies) -> 
     assert [each.uses_bell for each in large + small] == [False, True, True, False, False, True]
 
 
-async def test_the_next_large_request_has_a_waiter_once_all_others_have_ended(replies: Replies) -> None:
-    """As long as one is in flight, its waiter may bring a large reply."""
-    for number in range(10):
-        request = make_request(number)
+async def test_the_next_large_request_has_a_waiter_once_the_one_that_had_it_has_ended(replies: Replies) -> None:
+    """Whether others are in flight does not matter: these are announced."""
+    requests = [make_request(number) for number in range(10)]
+    for number, request in enumerate(requests):  # two are in flight at each time
         replies.reserve(request, MAX_SMALL_BYTES + 1)
-        assert not request.uses_bell
-        replies.release(request)
+        if number:
+            replies.release(requests[number - 1])
+    assert [each.uses_bell for each in requests] == [False, True] * 5
+
+
+@pytest.mark.redis
+async def test_a_large_request_has_no_waiter_while_another_one_listens(queue: QueueConnections) -> None:
+    """One whose client has left listens until it is woken: until then its large reply may arrive."""
+    waiter, control = queue.connection("reply"), queue.connection("collect")
+    replies = Replies([waiter, queue.connection("other")], control, control, {}, no_reconcile)
+    left, early, late = (make_request(number) for number in range(3))
+    replies.reserve(left, MAX_SMALL_BYTES + 1)
+    replies.wait_for(left, queue.keys)
+    [task] = replies._tasks
+    await asyncio.sleep(0)  # it listens
+    left.close()
+    replies.release(left)
+    replies.reserve(early, MAX_SMALL_BYTES + 1)
+    await producer.cancel(control, queue.keys, [], [left.request_id])
+    await asyncio.wait_for(task, 10)
+    replies.reserve(late, MAX_SMALL_BYTES + 1)
+    assert [each.uses_bell for each in (left, early, late)] == [False, True, False]

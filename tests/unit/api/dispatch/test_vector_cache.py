@@ -12,6 +12,7 @@ from api.dialects.request import InferenceRequest, InferenceResult
 from api.dialects.vectors import rows_of
 from api.dispatch.vector_cache import CachingDispatcher, VectorCache
 from api.memory_budget import HeldMemory, MemoryBudget
+from api.tenants import ShareHolder
 from shared.cache import CachedVector
 from shared.errors import OverloadedError
 from shared.messages import Vectors
@@ -101,11 +102,11 @@ async def test_cached_vectors_count_as_memory() -> None:
     """Without memory for them, the request is refused, and nothing is computed for it."""
     dispatcher, budget = SteadyDispatcher(), MemoryBudget(7)
     cached = CachingDispatcher(cast("Any", dispatcher), cast("VectorCache", CutCache()))
-    with HeldMemory(budget) as other, HeldMemory(budget) as memory:
+    with HeldMemory(budget, ShareHolder("b")) as other, HeldMemory(budget, ShareHolder("a")) as memory:
         assert other.grow(4)
         with pytest.raises(OverloadedError, match="max_in_flight_bytes"):
             await cached.answer(InferenceRequest(("a", "b"), 1_000), "", memory)
         assert dispatcher.requests == []
-        budget.max_bytes = 8
+        budget.max_bytes = 9
         await cached.answer(InferenceRequest(("a", "b"), 1_000), "", memory)
         assert budget.num_bytes == 8

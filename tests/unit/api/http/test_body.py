@@ -1,4 +1,4 @@
-"""Reading a body: its pieces, and the memory that they hold in all and of their tenant's share."""
+"""Reading a body: its pieces, and the memory that they hold in all and of their holder's share."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from api.http.body import BodyLimits, BodyUnreadError, read_body
 from api.http.protocol import BODY_COMPLETE
 from api.memory_budget import SMALL_BYTES, HeldMemory, MemoryBudget
-from api.tenants import Tenant
+from api.tenants import ShareHolder
 from shared.errors import TooManyBodiesError
 
 HEADERS = {"content-type": "application/json"}
@@ -28,9 +28,9 @@ class ArrivingRequest:
         return {"type": "http.request", "body": self._pieces.pop(0), "more_body": bool(self._pieces)}
 
 
-async def read(budget: MemoryBudget, *pieces: bytes, tenant: str = "", max_bytes: int = MAX_BYTES) -> HeldMemory | None:
+async def read(budget: MemoryBudget, *pieces: bytes, holder: str = "", max_bytes: int = MAX_BYTES) -> HeldMemory | None:
     """Reads a body, whose pieces must be those that arrived; returns the memory that it holds."""
-    limits = BodyLimits(max_bytes, 10.0, budget, Tenant(tenant) if tenant else Tenant(), "max_body_bytes")
+    limits = BodyLimits(max_bytes, 10.0, budget, ShareHolder(holder), "max_body_bytes")
     found, memory = await read_body(cast("Any", ArrivingRequest(*pieces)), HEADERS, limits)
     assert found == list(pieces)
     return memory
@@ -77,12 +77,12 @@ async def test_a_body_over_its_limit_holds_nothing() -> None:
     assert budget.num_bytes == 0
 
 
-async def test_a_tenant_leaves_memory_to_the_bodies_of_others() -> None:
-    """Bodies of one tenant have four fifths of the memory at most; another one's large body is read then."""
+async def test_a_holder_leaves_memory_to_the_bodies_of_others() -> None:
+    """Bodies of one holder have four fifths of the memory at most; another one's large body is read then."""
     budget = MemoryBudget(MAX_BYTES)
     body = b"x" * (SMALL_BYTES + 1)
     for _ in range(6):
-        await read(budget, body, tenant="greedy")
+        await read(budget, body, holder="greedy")
     with pytest.raises(BodyUnreadError):
-        await read(budget, body, body, tenant="greedy")
-    await read(budget, body, tenant="other")
+        await read(budget, body, body, holder="greedy")
+    await read(budget, body, holder="other")

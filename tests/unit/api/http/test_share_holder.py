@@ -8,7 +8,7 @@ import pytest
 
 from api.http.request_log import TENANT
 from api.http.share_holder import share_holder_of
-from api.tenants import ShareHolder, Tenant
+from api.tenants import Tenant
 from shared.tenants import Quota
 
 
@@ -25,6 +25,12 @@ def test_a_request_with_an_api_key_counts_for_its_tenant() -> None:
     assert share_holder_of(scope("10.0.0.1", tenant)).name != share_holder_of(scope("10.0.0.1")).name
 
 
+def test_no_address_is_a_tenant() -> None:
+    """A proxy may pass on whatever its client calls its address."""
+    tenant = Tenant("bob", key_id="f00")
+    assert share_holder_of(scope("tenant bob")).name != share_holder_of(scope("::1", tenant)).name
+
+
 @pytest.mark.parametrize(
     ("address", "same", "other"),
     [
@@ -38,4 +44,4 @@ def test_a_request_without_a_key_counts_for_its_address(address: str, same: str,
     holder = share_holder_of(scope(address))
     assert holder == share_holder_of(scope(same)) == share_holder_of(scope(address, Tenant("a")))
     assert holder != share_holder_of(scope(other))
-    assert share_holder_of(scope(None)) == ShareHolder("")
+    assert share_holder_of(scope(None)) == share_holder_of(scope("")) != holder

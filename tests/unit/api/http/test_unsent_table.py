@@ -146,6 +146,15 @@ def test_one_that_receives_outlives_one_that_does_not() -> None:
     assert table.take_excess() == ["stalls"]
 
 
+def test_keys_of_one_tenant_count_together() -> None:
+    """Also if they have several weights: the tenant with the most bytes makes room, not the key with the most."""
+    table: UnsentTable[str] = UnsentTable(LIMITS)
+    table.add("first key", ShareHolder("greedy", 1.0), 30, 30, 0.0)
+    table.add("second key", ShareHolder("greedy", 1.5), 30, 30, 1.0)
+    table.add("other", ShareHolder("other"), 50, 50, 2.0)
+    assert table.take_excess() == ["first key"]
+
+
 @pytest.mark.parametrize(("num_bytes", "fits"), [(200, True), (201, False)])
 def test_one_connection_may_have_its_maximum(num_bytes: int, *, fits: bool) -> None:
     """A connection alone may have its own maximum, even if that is above the maximum of all."""

@@ -1,0 +1,42 @@
+"""What a request reserves before it is submitted."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from api.dialects.request import InferenceRequest
+from api.dispatch.dispatcher import Dispatcher
+from api.memory_budget import HeldMemory, MemoryBudget
+from api.settings import GatewaySettings
+from api.tenants import ShareHolder
+from shared import consumer
+from shared.connection import QueueConnections
+from shared.errors import DeadlineExceededError
+from shared.messages import LOADING, READY, Heartbeat
+
+pytestmark = pytest.mark.redis
+
+NUM_TEXTS = 40
+
+
+@pytest.mark.parametrize(("state", "dim", "assumed_dim"), [(LOADING, 0, 1_024), (READY, 8, 8)])
+async def test_vectors_of_unknown_size_count_as_large(
+    redis_url: str, queue: QueueConnections, state: str, dim: int, assumed_dim: int
+) -> None:
+    """While no worker has been ready, vectors are reserved, and one request at a time has a waiter."""
+    beat = Heartbeat("ghost", "host", 1, "cpu", "null", dim, state, 0.0, 0, 0, 0)
+    await consumer.heartbeat(queue.connection("ghost"), queue.keys, beat, 60_000)
+    dispatcher = Dispatcher(GatewaySettings(redis_url=redis_url), queue.keys.queue)
+    await dispatcher.start()
+    budget, request = MemoryBudget(2**30), InferenceRequest(("a",) * NUM_TEXTS, 500)
+    memory = [HeldMemory(budget, ShareHolder("a")) for _ in range(2)]
+    try:
+        calls = asyncio.gather(*(dispatcher.answer(request, "", each) for each in memory), return_exceptions=True)
+        await asyncio.sleep(0)
+        assert [each.uses_bell for each in dispatcher._requests.values()] == [False, state == LOADING]
+        assert budget.num_bytes == 2 * NUM_TEXTS * 4 * assumed_dim
+        assert [type(each) for each in await calls] == [DeadlineExceededError] * 2
+    finally:
+        await dispatcher.stop()
