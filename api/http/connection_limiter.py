@@ -57,13 +57,18 @@ class ConnectionLimiter:
         metrics.CONNECTIONS.set(len(self.table))
         return admission.place
 
-    def update_head(self, place: Place[asyncio.Transport], num_bytes: int, *, is_complete: bool = False) -> bool:
-        """The heads of a connection have a number of bytes; returns False if they have to be refused.
+    def update_head(
+        self, place: Place[asyncio.Transport], num_bytes: int, *, request_bytes: int = 0, is_complete: bool = False
+    ) -> bool:
+        """The unfinished head of a connection has a number of bytes; returns False if it has to be refused.
 
-        Heads of other connections may be refused to make room. `is_complete`: a request begins.
+        Heads of other connections may be refused to make room. `request_bytes`: of its requests that are not answered;
+        `is_complete`: the head is not unfinished any more, and its request begins.
         """
         loop = asyncio.get_running_loop()
-        excess = self.table.update_head(place, num_bytes, loop.time(), is_complete=is_complete)
+        excess = self.table.update_head(
+            place, num_bytes, loop.time(), request_bytes=request_bytes, is_complete=is_complete
+        )
         for each in excess:
             if each is not place:
                 self._refuse_head[each]()

@@ -16,6 +16,8 @@ from api.http.refusing_protocol import RefusingProtocol, no_room
 from shared.errors import RequestError
 
 if TYPE_CHECKING:
+    from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+
     from api.http.unsent_limiter import UnsentLimiter
 
 BODY_COMPLETE, QUEUE = "body_complete", "queue"
@@ -57,7 +59,6 @@ class GatewayProtocol(RefusingProtocol):
         super().__init__(*args, **kwargs)
         self.logger = ERRORS_ONLY
         self._unsent, self._probe_paths = unsent, probe_paths
-        self._is_answer_unsent = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A client has connected."""
@@ -93,8 +94,8 @@ class GatewayProtocol(RefusingProtocol):
         num_bytes = self.num_head_bytes if is_large or self._place.is_busy else 0
         self._in_head, self._behind_bytes, self._head_bytes = False, 0, 0
         if num_bytes:
-            num_unanswered_bytes = self._unanswered.num_bytes + num_bytes
-            if not self._limiter.update_head(self._place, num_unanswered_bytes, is_complete=True):
+            request_bytes = self._unanswered.num_bytes
+            if not self._limiter.update_head(self._place, num_bytes, request_bytes=request_bytes, is_complete=True):
                 self.stop_parsing(no_room())
         self.scope["state"][CLIENT] = self._client
         super().on_headers_complete()
@@ -132,13 +133,13 @@ class GatewayProtocol(RefusingProtocol):
     def on_response_complete(self) -> None:
         """An answer is written. Nothing is read until it is sent, and no request begins that has been read before."""
         self._transport.flush()
-        self._unanswered.remove_first()
-        if self.cycle.response_complete:
-            self._release()
+        answered = self._unanswered.remove_first()
+        self._release(answered)
         if self.flow.write_paused:
-            self._is_answer_unsent = True
+            self._unsent_cycle = answered
             self.flow.pause_reading()
             self.end_request()  # so that the connection may be closed for another one
+            self._limiter.table.drop_deadline(self._place)  # of a head that cannot arrive
         else:
             self._complete_response()
 
@@ -146,8 +147,8 @@ class GatewayProtocol(RefusingProtocol):
         """Everything that was written is sent."""
         super().resume_writing()
         self._unsent.remove(self._place.owner)
-        if self._is_answer_unsent:
-            self._is_answer_unsent = False
+        if self._unsent_cycle is not None:
+            self._unsent_cycle = None
             self._limiter.table.start_request(self._place)  # of which one that waits behind the answer may begin
             self._complete_response()
 
@@ -160,8 +161,8 @@ class GatewayProtocol(RefusingProtocol):
         if self._in_head or self._head_bytes or self.cycle.more_body:
             self._limiter.expect_head(self._place)
 
-    def _release(self) -> None:
-        """Releases what is in memory of the last request, which would stay there while the connection is idle."""
-        self.cycle.scope, self.cycle.body = None, bytearray()  # type: ignore[assignment]  # it is used no more
-        if not self._in_head:
+    def _release(self, answered: RequestResponseCycle) -> None:
+        """Releases what is in memory of a request, which would stay there while the answer is unsent or none is due."""
+        answered.scope, answered.body = None, bytearray()  # type: ignore[assignment]  # it is used no more
+        if self.cycle is answered and not self._in_head:
             self.scope, self.headers, self.url = None, [], b""  # type: ignore[assignment]  # until the next one begins

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any
 from api.http.client_connection import ClientConnection
 from api.http.coalescing_transport import CoalescingTransport
 from api.http.connection_limiter import EVICTED, abort_connection
-from api.http.early_error import INVALID_HTTP, early_error, log_invalid
+from api.http.early_error import INVALID_HTTP, early_error, log_dropped, log_invalid
 from api.http.head_refusal import HeadRefusal
 from api.http.parsing_protocol import ParsingProtocol
 from api.http.unanswered_requests import UnansweredRequests
 from shared.errors import RedbatchError, TooManyHeadsError
 
 if TYPE_CHECKING:
+    from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+
     from api.http.connection_limiter import ConnectionLimiter
     from api.http.connection_table import Place
 
@@ -42,6 +44,7 @@ class RefusingProtocol(ParsingProtocol):
         self._unanswered = UnansweredRequests()
         self._client = ClientConnection()
         self._refusal: HeadRefusal | None = None
+        self._unsent_cycle: RequestResponseCycle | None = None  # its answer is written, and not sent
         self._place: Place[asyncio.Transport]
         self._transport: CoalescingTransport
 
@@ -68,23 +71,28 @@ class RefusingProtocol(ParsingProtocol):
 
     def count_heads(self) -> None:
         """Counts the heads in memory, and what waits behind a request, unless they are as large as before."""
-        num_bytes = self._unanswered.num_bytes + self._behind_bytes + self._head_bytes
-        if num_bytes != self._place.head_bytes and not self.transport.is_closing():
-            self._claim_room(num_bytes)
+        place, unfinished_bytes = self._place, self._behind_bytes + self._head_bytes
+        has_changed = (
+            unfinished_bytes != place.unfinished_bytes
+            or unfinished_bytes + self._unanswered.num_bytes != place.head_bytes
+        )
+        if has_changed and not self.transport.is_closing():
+            self._claim_room()
 
     def end_request(self) -> None:
         """A request is answered. The next head, if it has begun, counts as an unfinished one from now on."""
         self._limiter.table.end_request(self._place)
         if self._place.head_bytes:
-            self._claim_room(self._unanswered.num_bytes + self._behind_bytes + self._head_bytes)
+            self._claim_room()
 
-    def _claim_room(self, num_bytes: int) -> None:
-        if not self._limiter.update_head(self._place, num_bytes):
+    def _claim_room(self) -> None:
+        num_bytes, request_bytes = self._behind_bytes + self._head_bytes, self._unanswered.num_bytes
+        if not self._limiter.update_head(self._place, num_bytes, request_bytes=request_bytes):
             self.end_reading(no_room())
 
     def free_head(self) -> None:
         """The heads of other connections need the room of this one's."""
-        if self._unanswered:  # these hold it until the client has read an answer, or has sent its whole body
+        if self._place.is_busy:  # it lingers: its request holds the room until the client has sent the whole body
             self._transport.flush()
             abort_connection(self._place.owner, EVICTED)
         else:
@@ -98,8 +106,9 @@ class RefusingProtocol(ParsingProtocol):
     def end_reading(self, error: RedbatchError | None) -> None:
         """Refuses what has arrived, with an error, or because it is not HTTP (None); nothing more is read.
 
-        If answers are due to requests before it, these are sent, and then the connection is closed without another one,
-        which the client would take for one of them. What is wrong with a body is the answer to its request.
+        If answers to requests before it are due or unsent, they are sent, and then the connection is closed without
+        another one, which the client would take for one of them. What is wrong with a body is the answer to its
+        request.
         """
         if self.is_ended or self.transport.is_closing():
             return
@@ -107,26 +116,27 @@ class RefusingProtocol(ParsingProtocol):
         if self._in_body and self.pipeline:  # its turn never comes
             self.pipeline.popleft()
             self._unanswered.remove_last()
-            self._in_body, self.cycle = False, self._unanswered.last
-        is_answer_due = self.cycle.response_started if self._in_body else bool(self._unanswered)
+            self._in_body = False
+            self.cycle = self._unanswered.last or self._unsent_cycle  # type: ignore[assignment]  # it waits behind one
+        is_behind_answer = bool(self._unanswered) or self._unsent_cycle is not None
+        is_answer_due = self.cycle.response_started if self._in_body else is_behind_answer
         self._drop_unfinished_head()
-        if error is None:
-            log_invalid(self.address)
-        refusal = None if error is None else early_error(error, self.address)
         if is_answer_due:
+            log_dropped(error, self.address)
             self.shutdown()
-        elif refusal is None:
+        elif error is None:
+            log_invalid(self.address)
             self.send_400_response(INVALID_HTTP)
         else:
             self._unanswered.disconnect()  # the refusal is the answer
             self._client.leave()
-            self._refusal = HeadRefusal(self._transport, refusal)
+            self._refusal = HeadRefusal(self._transport, early_error(error, self.address))
 
     def _drop_unfinished_head(self) -> None:
         self.parser = self.scope = None  # type: ignore[assignment]  # as uvicorn does: they hold parts of the head
         self.url, self.headers = b"", []
         self._in_head, self._behind_bytes, self._head_bytes = False, 0, 0
-        self._limiter.update_head(self._place, self._unanswered.num_bytes)
+        self._limiter.update_head(self._place, 0, request_bytes=self._unanswered.num_bytes)
 
 
 def no_room() -> TooManyHeadsError:
