@@ -90,9 +90,8 @@ class GatewayProtocol(RefusingProtocol):
         if len(self.pipeline) >= MAX_PIPELINED:
             abort_connection(self.transport, PIPELINED)
             self.stop_parsing(RequestError("Too many requests before an answer."))
-        is_large = self._behind_bytes + self._head_bytes > SMALL_HEAD_BYTES
+        is_large = self.unfinished_bytes > SMALL_HEAD_BYTES
         num_bytes = self.num_head_bytes if is_large or self._place.is_busy else 0
-        self._in_head, self._behind_bytes, self._head_bytes = False, 0, 0
         if num_bytes:
             request_bytes = self._unanswered.num_bytes
             if not self._limiter.update_head(self._place, num_bytes, request_bytes=request_bytes, is_complete=True):
@@ -100,12 +99,10 @@ class GatewayProtocol(RefusingProtocol):
         self.scope["state"][CLIENT] = self._client
         super().on_headers_complete()
         self._unanswered.add(self.cycle, num_bytes)
-        self._in_body = True
         self._limiter.table.start_request(self._place)
 
     def on_body(self, body: bytes) -> None:
         """A part of a body has arrived."""
-        self._head_bytes = 0
         if self.pipeline:  # nothing else bounds it until its turn comes
             self._unanswered.add_body(len(body))
         super().on_body(body)
@@ -118,7 +115,6 @@ class GatewayProtocol(RefusingProtocol):
         """
         if not self._in_body:  # its head is parsed again: see is_for_other_protocol
             return
-        self._head_bytes, self._in_body = 0, False
         super().on_message_complete()
         if self.cycle.response_complete:  # it was answered before its body came: now the connection is idle
             self._limiter.table.drop_deadline(self._place)

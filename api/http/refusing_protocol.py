@@ -71,11 +71,8 @@ class RefusingProtocol(ParsingProtocol):
 
     def count_heads(self) -> None:
         """Counts the heads in memory, and what waits behind a request, unless they are as large as before."""
-        place, unfinished_bytes = self._place, self._behind_bytes + self._head_bytes
-        has_changed = (
-            unfinished_bytes != place.unfinished_bytes
-            or unfinished_bytes + self._unanswered.num_bytes != place.head_bytes
-        )
+        num_bytes, place = self.unfinished_bytes, self._place
+        has_changed = num_bytes != place.unfinished_bytes or num_bytes + self._unanswered.num_bytes != place.head_bytes
         if has_changed and not self.transport.is_closing():
             self._claim_room()
 
@@ -86,8 +83,8 @@ class RefusingProtocol(ParsingProtocol):
             self._claim_room()
 
     def _claim_room(self) -> None:
-        num_bytes, request_bytes = self._behind_bytes + self._head_bytes, self._unanswered.num_bytes
-        if not self._limiter.update_head(self._place, num_bytes, request_bytes=request_bytes):
+        request_bytes = self._unanswered.num_bytes
+        if not self._limiter.update_head(self._place, self.unfinished_bytes, request_bytes=request_bytes):
             self.end_reading(no_room())
 
     def free_head(self) -> None:
@@ -113,14 +110,13 @@ class RefusingProtocol(ParsingProtocol):
         if self.is_ended or self.transport.is_closing():
             return
         self.is_ended = True
+        is_answer_due = self._is_answer_due()
         if self._in_body and self.pipeline:  # its turn never comes
             self.pipeline.popleft()
             self._unanswered.remove_last()
-            self._in_body = False
             self.cycle = self._unanswered.last or self._unsent_cycle  # type: ignore[assignment]  # it waits behind one
-        is_behind_answer = bool(self._unanswered) or self._unsent_cycle is not None
-        is_answer_due = self.cycle.response_started if self._in_body else is_behind_answer
-        self._drop_unfinished_head()
+        self.drop_unfinished()
+        self._limiter.update_head(self._place, 0, request_bytes=self._unanswered.num_bytes)
         if is_answer_due:
             log_dropped(error, self.address)
             self.shutdown()
@@ -132,11 +128,10 @@ class RefusingProtocol(ParsingProtocol):
             self._client.leave()
             self._refusal = HeadRefusal(self._transport, early_error(error, self.address))
 
-    def _drop_unfinished_head(self) -> None:
-        self.parser = self.scope = None  # type: ignore[assignment]  # as uvicorn does: they hold parts of the head
-        self.url, self.headers = b"", []
-        self._in_head, self._behind_bytes, self._head_bytes = False, 0, 0
-        self._limiter.update_head(self._place, 0, request_bytes=self._unanswered.num_bytes)
+    def _is_answer_due(self) -> bool:
+        if self._in_body and not self.pipeline:  # the request of this body is being answered
+            return self.cycle.response_started
+        return bool(self._unanswered) or self._unsent_cycle is not None
 
 
 def no_room() -> TooManyHeadsError:
