@@ -8,7 +8,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from api.http.client_connection import CLIENT
-from api.http.coalescing_transport import CoalescingTransport
 from api.http.connection_limiter import PIPELINED, abort_connection
 from api.http.connection_table import SMALL_HEAD_BYTES
 from api.http.probes_only import ProbesOnlyApp
@@ -17,8 +16,6 @@ from shared.errors import RequestError
 
 if TYPE_CHECKING:
     from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
-
-    from api.http.unsent_limiter import UnsentLimiter
 
 BODY_COMPLETE, QUEUE = "body_complete", "queue"
 """Keys in the `state` of a request's scope: True if its body arrived with its head; the name of its queue, set once
@@ -44,7 +41,6 @@ class GatewayProtocol(RefusingProtocol):
 
     Args:
         args: uvicorn's.
-        unsent: bounds the unsent bytes of the connections of all clients.
         probe_paths: what is served on a connection beyond the limits.
         kwargs: those of RefusingProtocol, and uvicorn's.
     """
@@ -52,30 +48,23 @@ class GatewayProtocol(RefusingProtocol):
     def __init__(
         self,
         *args: Any,  # noqa: ANN401 - uvicorn's
-        unsent: UnsentLimiter,
         probe_paths: frozenset[str],
         **kwargs: Any,  # noqa: ANN401 - uvicorn's
     ) -> None:
         super().__init__(*args, **kwargs)
         self.logger = ERRORS_ONLY
-        self._unsent, self._probe_paths = unsent, probe_paths
+        self._probe_paths = probe_paths
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A client has connected."""
         super().connection_made(transport)
-        transport.set_write_buffer_limits(0)  # so that writing is paused while anything is unsent
-        self._transport = CoalescingTransport(transport, self.loop, self.flow, self._unsent, self._unanswered)
-        self.transport = self._transport  # type: ignore[assignment]
         self._client.transport = self._transport
-        self._place = self._limiter.admit(transport, self.address, self.free_head)
         self._client.start_linger = partial(self._limiter.start_linger, self._place)
         if self._place.is_spare:
             self.app = ProbesOnlyApp(self.app, self._probe_paths)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client has closed the connection, or the connection is lost."""
-        self._transport.drop_writes()
-        self._unsent.remove(self._place.owner)
         super().connection_lost(exc)
         self._unanswered.disconnect()
         self._client.leave()
@@ -132,20 +121,14 @@ class GatewayProtocol(RefusingProtocol):
         answered = self._unanswered.remove_first()
         self._release(answered)
         if self.flow.write_paused:
-            self._unsent_cycle = answered
-            self.flow.pause_reading()
-            self.end_request()  # so that the connection may be closed for another one
-            self._limiter.table.drop_deadline(self._place)  # of a head that cannot arrive
+            self.start_sending(answered)
         else:
             self._complete_response()
 
     def resume_writing(self) -> None:
         """Everything that was written is sent."""
         super().resume_writing()
-        self._unsent.remove(self._place.owner)
-        if self._unsent_cycle is not None:
-            self._unsent_cycle = None
-            self._limiter.table.start_request(self._place)  # of which one that waits behind the answer may begin
+        if self.end_sending():
             self._complete_response()
 
     def _complete_response(self) -> None:

@@ -19,17 +19,19 @@ if TYPE_CHECKING:
 
     from api.http.connection_limiter import ConnectionLimiter
     from api.http.connection_table import Place
+    from api.http.unsent_limiter import UnsentLimiter
 
 FIELD_BYTES = 200
 """Approximate memory of a header field beside its bytes."""
 
 
 class RefusingProtocol(ParsingProtocol):
-    """Counts the heads of a connection among those of all, and ends it with a refusal, or with the answers due.
+    """Counts what a connection holds among that of all, and ends it with a refusal, or with the answers due.
 
     Args:
         args: uvicorn's.
         limiter: of the connections of all clients.
+        unsent: bounds the unsent bytes of these connections.
         kwargs: those of ParsingProtocol, and uvicorn's.
     """
 
@@ -37,10 +39,11 @@ class RefusingProtocol(ParsingProtocol):
         self,
         *args: Any,  # noqa: ANN401 - uvicorn's
         limiter: ConnectionLimiter,
+        unsent: UnsentLimiter,
         **kwargs: Any,  # noqa: ANN401 - uvicorn's
     ) -> None:
         super().__init__(*args, **kwargs)
-        self._limiter = limiter
+        self._limiter, self._unsent = limiter, unsent
         self._unanswered = UnansweredRequests()
         self._client = ClientConnection()
         self._refusal: HeadRefusal | None = None
@@ -48,8 +51,18 @@ class RefusingProtocol(ParsingProtocol):
         self._place: Place[asyncio.Transport]
         self._transport: CoalescingTransport
 
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """A client has connected."""
+        super().connection_made(transport)
+        transport.set_write_buffer_limits(0)  # so that writing is paused while anything is unsent
+        self._transport = CoalescingTransport(transport, self.loop, self.flow, self._unsent, self._unanswered)
+        self.transport = self._transport  # type: ignore[assignment]
+        self._place = self._limiter.admit(transport, self.address, self.free_head)
+
     def connection_lost(self, exc: Exception | None) -> None:
         """The client has closed the connection, or the connection is lost."""
+        self._transport.drop_writes()
+        self._unsent.remove(self._place.owner)
         self._limiter.remove(self._place)
         if self._refusal is not None:
             self._refusal.cancel()
@@ -81,6 +94,22 @@ class RefusingProtocol(ParsingProtocol):
         self._limiter.table.end_request(self._place)
         if self._place.head_bytes:
             self._claim_room()
+
+    def start_sending(self, answered: RequestResponseCycle) -> None:
+        """An answer is written, and not sent: until it is, nothing is read, and the connection may be closed."""
+        self._unsent_cycle = answered
+        self.flow.pause_reading()
+        self.end_request()
+        self._limiter.table.drop_deadline(self._place)  # of a head that cannot arrive
+
+    def end_sending(self) -> bool:
+        """Everything written is sent. Returns whether an answer is among that: a request that waits may then begin."""
+        self._unsent.remove(self._place.owner)
+        if self._unsent_cycle is None:
+            return False
+        self._unsent_cycle = None
+        self._limiter.table.start_request(self._place)
+        return True
 
     def _claim_room(self) -> None:
         request_bytes = self._unanswered.num_bytes
