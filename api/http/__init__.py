@@ -14,7 +14,7 @@
 - request_log: the log lines of requests.
 - root_path: the prefix under which a proxy serves the gateway.
 - parsing_protocol: reads requests, their heads within limits, as a uvicorn protocol.
-- refusing_protocol: refuses what is no such request, or has no room.
+- refusing_protocol: admits a connection, tracks its unsent answer, and refuses what is no request or has no room.
 - protocol: the connection, with its requests and answers.
 - unanswered_requests: the requests of a connection that are not answered.
 - share_holder: the tenant or the address whose share a request takes.

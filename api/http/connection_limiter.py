@@ -34,15 +34,14 @@ class ConnectionLimiter:
     def __init__(self, limits: ConnectionLimits, proxies: Iterable[str]) -> None:
         self.table: ConnectionTable[asyncio.Transport] = ConnectionTable(limits)
         self._proxies = [ip_network(each) for each in proxies]
-        self._refuse_head: dict[Place[asyncio.Transport], Callable[[], None]] = {}
+        self._free_head: dict[Place[asyncio.Transport], Callable[[], None]] = {}
+        """Of each connection, until it is closed: held by its place, it would make a reference cycle."""
         self._timer: asyncio.TimerHandle | None = None
 
-    def admit(
-        self, transport: asyncio.Transport, host: str, refuse_head: Callable[[], None]
-    ) -> Place[asyncio.Transport]:
+    def admit(self, transport: asyncio.Transport, host: str, free_head: Callable[[], None]) -> Place[asyncio.Transport]:
         """Returns the place of a new connection from an address. It or another one may be closed for that.
 
-        `refuse_head` is called when heads of other connections need the room of its heads.
+        `free_head` is called when heads of other connections need the room of its heads.
         """
         loop = asyncio.get_running_loop()
         is_proxy = bool(host and self._proxies) and any(ip_address(host) in network for network in self._proxies)
@@ -52,28 +51,33 @@ class ConnectionLimiter:
             abort_connection(admission.closed, EVICTED)
         if not admission.place.is_open:
             abort_connection(transport, REFUSED)
-        self._refuse_head[admission.place] = refuse_head
+        self._free_head[admission.place] = free_head
         self._set_timer(loop)
         metrics.CONNECTIONS.set(len(self.table))
         return admission.place
 
-    def update_head(self, place: Place[asyncio.Transport], num_bytes: int, *, is_complete: bool = False) -> bool:
-        """The heads of a connection have a number of bytes; returns False if they have to be refused.
+    def update_head(
+        self, place: Place[asyncio.Transport], num_bytes: int, *, request_bytes: int = 0, is_complete: bool = False
+    ) -> bool:
+        """The unfinished head of a connection has a number of bytes; returns False if it has to be refused.
 
-        Heads of other connections may be refused to make room. `is_complete`: a request begins.
+        Heads of other connections may be refused to make room. `request_bytes`: of its requests that are not answered;
+        `is_complete`: the head is not unfinished any more, and its request begins.
         """
         loop = asyncio.get_running_loop()
-        excess = self.table.update_head(place, num_bytes, loop.time(), is_complete=is_complete)
+        excess = self.table.update_head(
+            place, num_bytes, loop.time(), request_bytes=request_bytes, is_complete=is_complete
+        )
         for each in excess:
             if each is not place:
-                self._refuse_head[each]()
+                self._free_head[each]()
         self._set_timer(loop)
         return place not in excess
 
     def start_linger(self, place: Place[asyncio.Transport]) -> None:
         """The answer of a connection is written, and the rest of its request's body is dropped."""
         for each in self.table.start_linger(place):
-            self._refuse_head[each]()
+            self._free_head[each]()
 
     def expect_head(self, place: Place[asyncio.Transport]) -> None:
         """What has yet to arrive of an answered request, and the next head, must come in time."""
@@ -84,7 +88,7 @@ class ConnectionLimiter:
     def remove(self, place: Place[asyncio.Transport]) -> None:
         """The connection is closed."""
         self.table.remove(place)
-        self._refuse_head.pop(place, None)
+        self._free_head.pop(place, None)
         metrics.CONNECTIONS.set(len(self.table))
 
     def _set_timer(self, loop: asyncio.AbstractEventLoop) -> None:

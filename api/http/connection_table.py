@@ -65,6 +65,7 @@ class Place(Generic[T]):
         is_spare: whether it is one of MAX_SPARES, which count nowhere.
         is_busy: whether a request is being answered; a busy connection is closed for no other one, unless it lingers.
         head_bytes: of its heads in memory: one that is unfinished, and those of requests that are not answered.
+        unfinished_bytes: those of the former.
         is_open: False if it was refused, and once it is removed from the table.
     """
 
@@ -73,6 +74,7 @@ class Place(Generic[T]):
     is_spare: bool
     is_busy: bool = False
     head_bytes: int = 0
+    unfinished_bytes: int = 0
     is_open: bool = True
 
 
@@ -137,26 +139,27 @@ class ConnectionTable(Generic[T]):
         return Admission(place, None if closed is None else closed.owner)
 
     def update_head(
-        self, place: Place[T], num_bytes: int, now_s: float, *, is_complete: bool = False
+        self, place: Place[T], num_bytes: int, now_s: float, *, request_bytes: int = 0, is_complete: bool = False
     ) -> list[Place[T]]:
-        """The heads of a connection have grown to a number of bytes, or fewer are in memory; 0: none.
+        """The unfinished head of a connection has grown to a number of bytes, or fewer are in memory; 0: none.
 
-        An unfinished one must be complete in time. If all large heads together take too much, or those of waiting
-        connections, the client with the most bytes of the latter makes room: its oldest large head is refused. But what
-        comes before an answer, or finds no such client, is refused itself. `is_complete`: the request begins now.
+        It must be complete in time. `request_bytes` are those of requests that are not answered. If all large heads
+        together take too much, or those of waiting connections, the client with the most bytes of the latter makes
+        room: its oldest large head is refused. But what comes before an answer, or finds no such client, is refused
+        itself. `is_complete`: the request of the head begins now.
 
         Returns the places of the connections whose heads are to be refused, which count no more.
         """
         if not place.is_open:
             return []
-        self._set_head(place, num_bytes)
+        self._set_head(place, num_bytes, request_bytes)
         if num_bytes:
             self.expect_head(place, now_s)
         return self._make_room(place, is_complete=is_complete, takes_others=not place.is_busy)
 
     def start_request(self, place: Place[T]) -> None:
         """A head has arrived: until `start_linger` or `end_request`, the connection is not closed."""
-        place.is_busy = True
+        place.is_busy, place.unfinished_bytes = True, 0
         self._heads.pop(place, None)
         self._waiting.pop(place, None)
         place.group.waiting.pop(place, None)
@@ -190,7 +193,7 @@ class ConnectionTable(Generic[T]):
         if not place.is_open:
             return
         place.is_open = False
-        self._set_head(place, 0)
+        self._set_head(place, 0, 0)
         self._heads.pop(place, None)
         if place.is_spare:
             del self._spares[place]
@@ -223,7 +226,8 @@ class ConnectionTable(Generic[T]):
         excess = []
         while place.head_bytes > SMALL_HEAD_BYTES and self._are_heads_too_large(is_complete=is_complete):
             refused = (self._oldest_head() if takes_others else None) or place
-            self._set_head(refused, 0)
+            freed_bytes = refused.group.heads.get(refused, refused.head_bytes)
+            self._set_head(refused, 0, refused.head_bytes - freed_bytes)
             excess.append(refused)
         return excess
 
@@ -232,14 +236,19 @@ class ConnectionTable(Generic[T]):
         are_unfinished_too_large = self._unfinished_heads_bytes > limits.max_unfinished_heads_bytes
         return self._heads_bytes > limits.max_heads_bytes or (are_unfinished_too_large and not is_complete)
 
-    def _set_head(self, place: Place[T], num_bytes: int) -> None:
+    def _set_head(self, place: Place[T], unfinished_bytes: int, request_bytes: int) -> None:
+        num_bytes = unfinished_bytes + request_bytes
         self._heads_bytes += _counted_bytes(num_bytes) - _counted_bytes(place.head_bytes)
-        place.head_bytes = num_bytes
+        place.head_bytes, place.unfinished_bytes = num_bytes, unfinished_bytes
         self._list_head(place)
 
     def _list_head(self, place: Place[T]) -> None:
-        """Adds a connection to those that can make room for heads, or removes it."""
-        group, num_bytes = place.group, _counted_bytes(place.head_bytes) if place in self._waiting else 0
+        """Adds a connection to those that can make room for heads, or removes it.
+
+        If it lingers, all it holds makes room; otherwise its unfinished head, and requests behind an answer stay.
+        """
+        can_free = place.head_bytes if place.is_busy else place.unfinished_bytes
+        group, num_bytes = place.group, _counted_bytes(can_free) if place in self._waiting else 0
         growth = num_bytes - group.heads.get(place, 0)
         group.heads_bytes += growth
         self._unfinished_heads_bytes += growth

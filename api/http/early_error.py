@@ -49,6 +49,12 @@ def log_invalid(client: str) -> None:
     limited_log.write(logging.INFO, "request refused", lambda: details, status=400, code="invalid_http")
 
 
+def log_dropped(error: RedbatchError | None, client: str) -> None:
+    """Logs that what is wrong with bytes is not answered, since other answers are due; None: they are not HTTP."""
+    message, code = (INVALID_HTTP, "invalid_http") if error is None else (error.log_message, error.code)
+    limited_log.write(logging.INFO, "request dropped", lambda: {"message": message, "client": client}, code=code)
+
+
 def log_fault(error: HttpParserError) -> None:
     """Logs an exception in a callback of the parser, which hides it, unless that refuses a request or its URL."""
     cause = error.__context__

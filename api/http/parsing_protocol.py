@@ -55,6 +55,21 @@ class ParsingProtocol(HttpToolsProtocol):
         """A read is parsed: the size of the heads in memory may be another."""
         raise NotImplementedError
 
+    @property
+    def unfinished_bytes(self) -> int:
+        """Of the head, or of the end of a body, that has not arrived completely."""
+        return self._behind_bytes + self._head_bytes
+
+    def drop_unfinished(self) -> None:
+        """Drops the head or the body that has not arrived completely; nothing more is parsed."""
+        self.parser = self.scope = None  # type: ignore[assignment]  # as uvicorn does: they hold parts of the head
+        self.url, self.headers = b"", []
+        self._end_head()
+        self._in_body = False
+
+    def _end_head(self) -> None:
+        self._in_head, self._behind_bytes, self._head_bytes = False, 0, 0
+
     def data_received(self, data: bytes) -> None:
         """Bytes have arrived. Those of an unfinished head are counted, whatever the parser has made of them."""
         self._head_bytes += len(data)
@@ -136,6 +151,22 @@ class ParsingProtocol(HttpToolsProtocol):
         if name == b"expect" and value.lower() == b"100-continue":
             self.expect_100_continue = True
         self.headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        """A head has arrived: a request begins."""
+        self._end_head()
+        super().on_headers_complete()
+        self._in_body = True
+
+    def on_body(self, body: bytes) -> None:
+        """A part of a body has arrived."""
+        self._head_bytes = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """A request has arrived with its body."""
+        self._head_bytes, self._in_body = 0, False
+        super().on_message_complete()
 
     def is_for_other_protocol(self) -> bool:
         """Whether the head that has arrived asks for another protocol, so that it is parsed again.

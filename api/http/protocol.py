@@ -8,7 +8,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from api.http.client_connection import CLIENT
-from api.http.coalescing_transport import CoalescingTransport
 from api.http.connection_limiter import PIPELINED, abort_connection
 from api.http.connection_table import SMALL_HEAD_BYTES
 from api.http.probes_only import ProbesOnlyApp
@@ -16,7 +15,7 @@ from api.http.refusing_protocol import RefusingProtocol, no_room
 from shared.errors import RequestError
 
 if TYPE_CHECKING:
-    from api.http.unsent_limiter import UnsentLimiter
+    from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 BODY_COMPLETE, QUEUE = "body_complete", "queue"
 """Keys in the `state` of a request's scope: True if its body arrived with its head; the name of its queue, set once
@@ -42,7 +41,6 @@ class GatewayProtocol(RefusingProtocol):
 
     Args:
         args: uvicorn's.
-        unsent: bounds the unsent bytes of the connections of all clients.
         probe_paths: what is served on a connection beyond the limits.
         kwargs: those of RefusingProtocol, and uvicorn's.
     """
@@ -50,31 +48,23 @@ class GatewayProtocol(RefusingProtocol):
     def __init__(
         self,
         *args: Any,  # noqa: ANN401 - uvicorn's
-        unsent: UnsentLimiter,
         probe_paths: frozenset[str],
         **kwargs: Any,  # noqa: ANN401 - uvicorn's
     ) -> None:
         super().__init__(*args, **kwargs)
         self.logger = ERRORS_ONLY
-        self._unsent, self._probe_paths = unsent, probe_paths
-        self._is_answer_unsent = False
+        self._probe_paths = probe_paths
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A client has connected."""
         super().connection_made(transport)
-        transport.set_write_buffer_limits(0)  # so that writing is paused while anything is unsent
-        self._transport = CoalescingTransport(transport, self.loop, self.flow, self._unsent, self._unanswered)
-        self.transport = self._transport  # type: ignore[assignment]
         self._client.transport = self._transport
-        self._place = self._limiter.admit(transport, self.address, self.free_head)
         self._client.start_linger = partial(self._limiter.start_linger, self._place)
         if self._place.is_spare:
             self.app = ProbesOnlyApp(self.app, self._probe_paths)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client has closed the connection, or the connection is lost."""
-        self._transport.drop_writes()
-        self._unsent.remove(self._place.owner)
         super().connection_lost(exc)
         self._unanswered.disconnect()
         self._client.leave()
@@ -89,22 +79,19 @@ class GatewayProtocol(RefusingProtocol):
         if len(self.pipeline) >= MAX_PIPELINED:
             abort_connection(self.transport, PIPELINED)
             self.stop_parsing(RequestError("Too many requests before an answer."))
-        is_large = self._behind_bytes + self._head_bytes > SMALL_HEAD_BYTES
+        is_large = self.unfinished_bytes > SMALL_HEAD_BYTES
         num_bytes = self.num_head_bytes if is_large or self._place.is_busy else 0
-        self._in_head, self._behind_bytes, self._head_bytes = False, 0, 0
         if num_bytes:
-            num_unanswered_bytes = self._unanswered.num_bytes + num_bytes
-            if not self._limiter.update_head(self._place, num_unanswered_bytes, is_complete=True):
+            request_bytes = self._unanswered.num_bytes
+            if not self._limiter.update_head(self._place, num_bytes, request_bytes=request_bytes, is_complete=True):
                 self.stop_parsing(no_room())
         self.scope["state"][CLIENT] = self._client
         super().on_headers_complete()
         self._unanswered.add(self.cycle, num_bytes)
-        self._in_body = True
         self._limiter.table.start_request(self._place)
 
     def on_body(self, body: bytes) -> None:
         """A part of a body has arrived."""
-        self._head_bytes = 0
         if self.pipeline:  # nothing else bounds it until its turn comes
             self._unanswered.add_body(len(body))
         super().on_body(body)
@@ -117,7 +104,6 @@ class GatewayProtocol(RefusingProtocol):
         """
         if not self._in_body:  # its head is parsed again: see is_for_other_protocol
             return
-        self._head_bytes, self._in_body = 0, False
         super().on_message_complete()
         if self.cycle.response_complete:  # it was answered before its body came: now the connection is idle
             self._limiter.table.drop_deadline(self._place)
@@ -132,23 +118,17 @@ class GatewayProtocol(RefusingProtocol):
     def on_response_complete(self) -> None:
         """An answer is written. Nothing is read until it is sent, and no request begins that has been read before."""
         self._transport.flush()
-        self._unanswered.remove_first()
-        if self.cycle.response_complete:
-            self._release()
+        answered = self._unanswered.remove_first()
+        self._release(answered)
         if self.flow.write_paused:
-            self._is_answer_unsent = True
-            self.flow.pause_reading()
-            self.end_request()  # so that the connection may be closed for another one
+            self.start_sending(answered)
         else:
             self._complete_response()
 
     def resume_writing(self) -> None:
         """Everything that was written is sent."""
         super().resume_writing()
-        self._unsent.remove(self._place.owner)
-        if self._is_answer_unsent:
-            self._is_answer_unsent = False
-            self._limiter.table.start_request(self._place)  # of which one that waits behind the answer may begin
+        if self.end_sending():
             self._complete_response()
 
     def _complete_response(self) -> None:
@@ -160,8 +140,8 @@ class GatewayProtocol(RefusingProtocol):
         if self._in_head or self._head_bytes or self.cycle.more_body:
             self._limiter.expect_head(self._place)
 
-    def _release(self) -> None:
-        """Releases what is in memory of the last request, which would stay there while the connection is idle."""
-        self.cycle.scope, self.cycle.body = None, bytearray()  # type: ignore[assignment]  # it is used no more
-        if not self._in_head:
+    def _release(self, answered: RequestResponseCycle) -> None:
+        """Releases what is in memory of a request, which would stay there while the answer is unsent or none is due."""
+        answered.scope, answered.body = None, bytearray()  # type: ignore[assignment]  # it is used no more
+        if self.cycle is answered and not self._in_head:
             self.scope, self.headers, self.url = None, [], b""  # type: ignore[assignment]  # until the next one begins

@@ -8,26 +8,30 @@ from typing import TYPE_CHECKING, Any
 from api.http.client_connection import ClientConnection
 from api.http.coalescing_transport import CoalescingTransport
 from api.http.connection_limiter import EVICTED, abort_connection
-from api.http.early_error import INVALID_HTTP, early_error, log_invalid
+from api.http.early_error import INVALID_HTTP, early_error, log_dropped, log_invalid
 from api.http.head_refusal import HeadRefusal
 from api.http.parsing_protocol import ParsingProtocol
 from api.http.unanswered_requests import UnansweredRequests
 from shared.errors import RedbatchError, TooManyHeadsError
 
 if TYPE_CHECKING:
+    from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+
     from api.http.connection_limiter import ConnectionLimiter
     from api.http.connection_table import Place
+    from api.http.unsent_limiter import UnsentLimiter
 
 FIELD_BYTES = 200
 """Approximate memory of a header field beside its bytes."""
 
 
 class RefusingProtocol(ParsingProtocol):
-    """Counts the heads of a connection among those of all, and ends it with a refusal, or with the answers due.
+    """Counts what a connection holds among that of all, and ends it with a refusal, or with the answers due.
 
     Args:
         args: uvicorn's.
         limiter: of the connections of all clients.
+        unsent: bounds the unsent bytes of these connections.
         kwargs: those of ParsingProtocol, and uvicorn's.
     """
 
@@ -35,18 +39,30 @@ class RefusingProtocol(ParsingProtocol):
         self,
         *args: Any,  # noqa: ANN401 - uvicorn's
         limiter: ConnectionLimiter,
+        unsent: UnsentLimiter,
         **kwargs: Any,  # noqa: ANN401 - uvicorn's
     ) -> None:
         super().__init__(*args, **kwargs)
-        self._limiter = limiter
+        self._limiter, self._unsent = limiter, unsent
         self._unanswered = UnansweredRequests()
         self._client = ClientConnection()
         self._refusal: HeadRefusal | None = None
+        self._unsent_cycle: RequestResponseCycle | None = None  # its answer is written, and not sent
         self._place: Place[asyncio.Transport]
         self._transport: CoalescingTransport
 
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """A client has connected."""
+        super().connection_made(transport)
+        transport.set_write_buffer_limits(0)  # so that writing is paused while anything is unsent
+        self._transport = CoalescingTransport(transport, self.loop, self.flow, self._unsent, self._unanswered)
+        self.transport = self._transport  # type: ignore[assignment]
+        self._place = self._limiter.admit(transport, self.address, self.free_head)
+
     def connection_lost(self, exc: Exception | None) -> None:
         """The client has closed the connection, or the connection is lost."""
+        self._transport.drop_writes()
+        self._unsent.remove(self._place.owner)
         self._limiter.remove(self._place)
         if self._refusal is not None:
             self._refusal.cancel()
@@ -68,23 +84,41 @@ class RefusingProtocol(ParsingProtocol):
 
     def count_heads(self) -> None:
         """Counts the heads in memory, and what waits behind a request, unless they are as large as before."""
-        num_bytes = self._unanswered.num_bytes + self._behind_bytes + self._head_bytes
-        if num_bytes != self._place.head_bytes and not self.transport.is_closing():
-            self._claim_room(num_bytes)
+        num_bytes, place = self.unfinished_bytes, self._place
+        has_changed = num_bytes != place.unfinished_bytes or num_bytes + self._unanswered.num_bytes != place.head_bytes
+        if has_changed and not self.transport.is_closing():
+            self._claim_room()
 
     def end_request(self) -> None:
         """A request is answered. The next head, if it has begun, counts as an unfinished one from now on."""
         self._limiter.table.end_request(self._place)
         if self._place.head_bytes:
-            self._claim_room(self._unanswered.num_bytes + self._behind_bytes + self._head_bytes)
+            self._claim_room()
 
-    def _claim_room(self, num_bytes: int) -> None:
-        if not self._limiter.update_head(self._place, num_bytes):
+    def start_sending(self, answered: RequestResponseCycle) -> None:
+        """An answer is written, and not sent: until it is, nothing is read, and the connection may be closed."""
+        self._unsent_cycle = answered
+        self.flow.pause_reading()
+        self.end_request()
+        self._limiter.table.drop_deadline(self._place)  # of a head that cannot arrive
+
+    def end_sending(self) -> bool:
+        """Everything written is sent. Returns whether an answer is among that: a request that waits may then begin."""
+        self._unsent.remove(self._place.owner)
+        if self._unsent_cycle is None:
+            return False
+        self._unsent_cycle = None
+        self._limiter.table.start_request(self._place)
+        return True
+
+    def _claim_room(self) -> None:
+        request_bytes = self._unanswered.num_bytes
+        if not self._limiter.update_head(self._place, self.unfinished_bytes, request_bytes=request_bytes):
             self.end_reading(no_room())
 
     def free_head(self) -> None:
         """The heads of other connections need the room of this one's."""
-        if self._unanswered:  # these hold it until the client has read an answer, or has sent its whole body
+        if self._place.is_busy:  # it lingers: its request holds the room until the client has sent the whole body
             self._transport.flush()
             abort_connection(self._place.owner, EVICTED)
         else:
@@ -98,35 +132,35 @@ class RefusingProtocol(ParsingProtocol):
     def end_reading(self, error: RedbatchError | None) -> None:
         """Refuses what has arrived, with an error, or because it is not HTTP (None); nothing more is read.
 
-        If answers are due to requests before it, these are sent, and then the connection is closed without another one,
-        which the client would take for one of them. What is wrong with a body is the answer to its request.
+        If answers to requests before it are due or unsent, they are sent, and then the connection is closed without
+        another one, which the client would take for one of them. What is wrong with a body is the answer to its
+        request.
         """
         if self.is_ended or self.transport.is_closing():
             return
         self.is_ended = True
+        is_answer_due = self._is_answer_due()
         if self._in_body and self.pipeline:  # its turn never comes
             self.pipeline.popleft()
             self._unanswered.remove_last()
-            self._in_body, self.cycle = False, self._unanswered.last
-        is_answer_due = self.cycle.response_started if self._in_body else bool(self._unanswered)
-        self._drop_unfinished_head()
-        if error is None:
-            log_invalid(self.address)
-        refusal = None if error is None else early_error(error, self.address)
+            self.cycle = self._unanswered.last or self._unsent_cycle  # type: ignore[assignment]  # it waits behind one
+        self.drop_unfinished()
+        self._limiter.update_head(self._place, 0, request_bytes=self._unanswered.num_bytes)
         if is_answer_due:
+            log_dropped(error, self.address)
             self.shutdown()
-        elif refusal is None:
+        elif error is None:
+            log_invalid(self.address)
             self.send_400_response(INVALID_HTTP)
         else:
             self._unanswered.disconnect()  # the refusal is the answer
             self._client.leave()
-            self._refusal = HeadRefusal(self._transport, refusal)
+            self._refusal = HeadRefusal(self._transport, early_error(error, self.address))
 
-    def _drop_unfinished_head(self) -> None:
-        self.parser = self.scope = None  # type: ignore[assignment]  # as uvicorn does: they hold parts of the head
-        self.url, self.headers = b"", []
-        self._in_head, self._behind_bytes, self._head_bytes = False, 0, 0
-        self._limiter.update_head(self._place, self._unanswered.num_bytes)
+    def _is_answer_due(self) -> bool:
+        if self._in_body and not self.pipeline:  # the request of this body is being answered
+            return self.cycle.response_started
+        return bool(self._unanswered) or self._unsent_cycle is not None
 
 
 def no_room() -> TooManyHeadsError:

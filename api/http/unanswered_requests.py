@@ -31,9 +31,9 @@ class UnansweredRequests:
         return len(self._cycles)
 
     @property
-    def last(self) -> RequestResponseCycle:
-        """What answers the last request; there is one."""
-        return self._cycles[-1]
+    def last(self) -> RequestResponseCycle | None:
+        """What answers the last request; None if there is none."""
+        return self._cycles[-1] if self._cycles else None
 
     def add(self, cycle: RequestResponseCycle, num_bytes: int) -> None:
         """The head of a further request has arrived, of a size; `cycle` answers it."""
@@ -46,10 +46,10 @@ class UnansweredRequests:
         self._sizes[-1] += num_bytes
         self.num_bytes += num_bytes
 
-    def remove_first(self) -> None:
-        """The first request is answered."""
+    def remove_first(self) -> RequestResponseCycle:
+        """The first request is answered; returns what has answered it."""
         self.num_bytes -= self._sizes.popleft()
-        self._cycles.popleft()
+        return self._cycles.popleft()
 
     def remove_last(self) -> None:
         """The last request will not be answered."""

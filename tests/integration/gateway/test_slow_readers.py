@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from api.http.head_refusal import LINGER_S
 from tests.integration.gateway.conftest import NewKey
 from tests.integration.gateway.gateway_cluster import (
     GatewayCluster,
@@ -192,6 +193,37 @@ async def test_pipelined_answers_arrive_whole_and_in_order(cluster: GatewayClust
     assert [len(each.get("embeddings", [])) for each in answers] == [len(TEXTS), 0, len(TEXTS), 0]
     connection.sendall(SMALL)
     assert embedding_of(connection) == null_vector("a")
+
+
+HALF_HEAD = b"GET /livez HTTP/1.1\r\nHost: x\r\na: " + b"x" * 60_000
+PADDED = b'{"text": "a"}' + b" " * 200_000
+POST_PADDED = b"POST /embed HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (
+    len(PADDED),
+    PADDED,
+)
+
+
+@pytest.mark.parametrize(
+    ("behind", "rest"), [(HALF_HEAD, b""), (POST_PADDED[:100_000], POST_PADDED[100_000:])], ids=["head", "body"]
+)
+async def test_half_heads_of_others_cost_no_answer_that_is_unread(
+    cluster: GatewayCluster, connect: Connect, behind: bytes, rest: bytes
+) -> None:
+    """Half a head behind it is dropped for those of other clients, and half a request is not. The answer comes."""
+    gateway = await start(cluster, head_timeout_s=60)
+    client = connect(gateway)
+    await request_unread(gateway, client, LARGE + behind)
+    for number in range(2, 47):
+        connect(gateway, f"127.0.0.{number}").sendall(HALF_HEAD[:25_000])
+    await wait_until(lambda: gateway.errors("too_many_heads") >= 1, "there is no room for more heads")
+    document = await asyncio.to_thread(read_answer, client, 2 * LINGER_S * RECEIVE_BYTES / ANSWER_BYTES)
+    assert [vector_bytes(each) for each in document["embeddings"]] == list(map(null_vector, TEXTS))
+    if rest:
+        client.sendall(rest)
+        assert embedding_of(client) == null_vector("a")
+    else:
+        assert client.received.read() == b"", "the connection is closed, without an error"
+    assert num_closed(gateway, "evicted") == 0
 
 
 async def test_the_bound_of_all_connections_closes_the_one_that_has_stalled_longest(

@@ -151,3 +151,7 @@ class ConnectionUnderTest:
         for part in parts:
             self.protocol.data_received(part)
             await asyncio.sleep(0.01)
+
+    async def wait(self, time_s: float = 0.05) -> None:
+        """Lets the event loop run for a time."""
+        await asyncio.sleep(time_s)

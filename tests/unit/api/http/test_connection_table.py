@@ -320,6 +320,20 @@ def test_a_head_behind_a_request_counts_as_unfinished_after_the_answer() -> None
         assert table.update_head(place, 9_000, 0.0) == (places[:1] if place is places[2] else [])
 
 
+def test_requests_behind_an_answer_that_is_unsent_are_no_unfinished_heads() -> None:
+    """They count among all heads, and make room for none; the unfinished head behind them does."""
+    table: ConnectionTable[str] = ConnectionTable(MANY)
+    places = [table.admit(f"{number}", f"client {number}", 0.0).place for number in range(2)]
+    for place in places:
+        table.start_request(place)
+        assert table.update_head(place, 8_000, 0.0, request_bytes=6_000) == []
+        table.end_request(place)
+        assert table.update_head(place, 8_000, 0.0, request_bytes=6_000) == []
+    newer = table.admit("newer", "other", 0.0).place
+    assert table.update_head(newer, 5_000, 0.0) == places[:1]
+    assert [place.head_bytes for place in (*places, newer)] == [6_000, 14_000, 5_000]
+
+
 def test_a_head_behind_a_request_takes_the_room_of_no_other_connection() -> None:
     """If there is no room for all heads, a client that does not wait for an answer is refused itself."""
     table: ConnectionTable[str] = ConnectionTable(MANY)

@@ -42,14 +42,19 @@ def calls_after(*parts: bytes, answers: bool) -> tuple[list[int], bool]:
     ],
     ids=["bytes", "field", "chunk", "large head", "fields", "URL", "trailer"],
 )
-async def test_an_answer_that_is_due_comes_before_the_end(invalid: bytes) -> None:
+@pytest.mark.parametrize("is_unsent", [False, True])
+async def test_an_answer_that_is_due_comes_before_the_end(invalid: bytes, *, is_unsent: bool) -> None:
     """After it the connection is closed, without an error that a client would take for the answer."""
     async with ConnectionUnderTest() as connection:
         await connection.receive(HEAD + b"body" + HEAD + b"body" + invalid, b"more" * 50_000)
         assert connection.transport.calls.count("closed") == 0
+        connection.transport.blocks = is_unsent
         connection.answers.set()
-        await connection.receive()
-        await asyncio.sleep(0.01)
+        await connection.wait()
+        if is_unsent:
+            assert "closed" not in connection.transport.calls
+            connection.transport.send_all()
+            await connection.wait()
         written = [each for each in connection.transport.calls if isinstance(each, bytes)]
         assert [each.split()[1] for each in written] == [b"200", b"200"]
         assert [b"connection: close" in each for each in written] == [False, True]
