@@ -154,7 +154,7 @@ class Dispatcher:
         if request.op != EMBED:
             request = check_input_sizes(request, self.monitor.workers())
             check_output_size(request, self.monitor.workers())
-        new_entries, failures = split(request, self._inputs_per_entry)
+        new_entries, failures = split(request, self._inputs_per_entry, self.monitor.max_input_tokens)
         if not new_entries:
             return InferenceResult(failures)
         self._check_fits(new_entries, lane)

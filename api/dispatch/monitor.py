@@ -59,6 +59,7 @@ class Monitor:
 
     Attributes:
         vector_bytes: of a vector of the queue's model; 0 while unknown.
+        max_input_tokens: that the queue's model reads of a text; 0 without a maximum, and while it is unknown.
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class Monitor:
         self._worker_grace_s = worker_grace_s
         self._tokens_per_s = [0.0 for _ in LANES]
         self._long_backlog = LongBacklog()
-        self.vector_bytes = 0
+        self.vector_bytes = self.max_input_tokens = 0
         self._epoch = b""
         self._models: set[str] = set()
         self._ops: frozenset[str] = frozenset()
@@ -118,6 +119,9 @@ class Monitor:
             ready = [each for each in self._stats.workers if each.state == READY]
             self._long_backlog = long_backlog(ready)
             self.vector_bytes = max((4 * each.dim for each in ready), default=self.vector_bytes)
+            if ready:
+                maxima = [each.max_input_tokens for each in ready]
+                self.max_input_tokens = max(maxima) if all(maxima) else 0
             if ready:  # otherwise the last rate is a better estimate than none: an engine may be restarting
                 self._tokens_per_s[INTERACTIVE] = fleet_rate([each.tokens_per_s for each in ready])
                 self._tokens_per_s[BULK] = fleet_rate([each.bulk_tokens_per_s for each in ready])

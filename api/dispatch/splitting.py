@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from api.dialects.request import InferenceRequest
 from shared.codec import encode_body
 from shared.errors import InvalidRequestError, RequestError
-from shared.messages import EMBED, PREDICT, Body, Failure, Input, NewEntry, Reply
+from shared.messages import EMBED, EMBED_ALL, PREDICT, Body, Failure, Input, NewEntry, Reply
 
 CHARS_PER_TOKEN = 4
 BYTES_PER_ID = 4
@@ -27,12 +27,23 @@ def estimate_tokens(value: Input) -> int:
     return len(value) // CHARS_PER_TOKEN + SPECIAL_TOKENS
 
 
-def cost_of(op: str, part: Sequence[Input]) -> int:
+def cost_of(op: str, part: Sequence[Input], max_tokens: int) -> int:
     """Returns the cost of an entry: the estimated tokens of texts, or the number of inputs of a function.
 
     What an input costs a function only its class can say, and the gateway runs no code of users.
+
+    Args:
+        op: the operation.
+        part: the inputs.
+        max_tokens: that the model reads of a text; 0 if there is no maximum, or it is unknown. Workers measure their
+            rate in these costs: with what is cut off, it would be far too high after some long texts.
     """
-    return len(part) if op == PREDICT else sum(map(estimate_tokens, part))
+    if op == PREDICT:
+        return len(part)
+    tokens = sum(map(estimate_tokens, part))
+    if not max_tokens or tokens <= max_tokens or op not in (EMBED, EMBED_ALL):
+        return tokens
+    return sum(min(max_tokens, estimate_tokens(each)) for each in part)
 
 
 def inputs_per_entry(op: str, per_entry: int) -> int:
@@ -40,11 +51,11 @@ def inputs_per_entry(op: str, per_entry: int) -> int:
     return per_entry if op in SHORT_OUTPUT_OPS else 1
 
 
-def split(request: InferenceRequest, per_entry: int) -> tuple[list[NewEntry], list[Failure]]:
+def split(request: InferenceRequest, per_entry: int, max_tokens: int = 0) -> tuple[list[NewEntry], list[Failure]]:
     """Splits a request into entries of up to `per_entry` inputs.
 
     The entries of a `partial` request have one input each, and so have those whose outputs may be long. An entry for a
-    function has at most MAX_ENTRY_BYTES.
+    function has at most MAX_ENTRY_BYTES. `max_tokens` is as in `cost_of`.
 
     Returns:
         The entries, and a failure for each input that cannot have one. Positions of entries count the inputs that have
@@ -68,7 +79,9 @@ def split(request: InferenceRequest, per_entry: int) -> tuple[list[NewEntry], li
             else:
                 counted_bytes = len(body) if request.op == PREDICT else 0
                 new_entries.append(
-                    NewEntry(start - len(failures), len(part), cost_of(request.op, part), body, counted_bytes)
+                    NewEntry(
+                        start - len(failures), len(part), cost_of(request.op, part, max_tokens), body, counted_bytes
+                    )
                 )
                 continue
         if not request.partial:

@@ -177,7 +177,9 @@ def new_upload(queue: ServedQueue, state: State, request: JobRequest) -> JobUplo
     max_result_bytes = int(queue.dispatcher.monitor.max_memory_bytes() * state.jobs.max_result_ratio)
     bounds = state.jobs.bounds._replace(result_bytes=max_result_bytes or UNBOUNDED)
     dim = max((each.dim for each in queue.workers()), default=0) or UNKNOWN_DIM
-    return JobUpload(queue.job_store, replace(state.jobs, bounds=bounds), request, dim)
+    return JobUpload(
+        queue.job_store, replace(state.jobs, bounds=bounds), request, dim, queue.dispatcher.monitor.max_input_tokens
+    )
 
 
 async def upload_and_create(upload: JobUpload, chunks: AsyncIterator[list[JobInput]], queue: ServedQueue) -> str:

@@ -82,6 +82,7 @@ class JobUpload:
         settings: the bounds of jobs.
         request: the attributes of the job.
         dim: the dimension of the model's vectors.
+        max_tokens: as in `cost_of`.
 
     Attributes:
         job_id: 128 random bits.
@@ -90,13 +91,21 @@ class JobUpload:
         op: the operation on each input; it may be set until the first input is added.
     """
 
-    def __init__(self, job_store: JobStore, settings: JobSettings, request: JobRequest, dim: int = UNKNOWN_DIM) -> None:
+    def __init__(
+        self,
+        job_store: JobStore,
+        settings: JobSettings,
+        request: JobRequest,
+        dim: int = UNKNOWN_DIM,
+        max_tokens: int = 0,
+    ) -> None:
         self._job_store = job_store
         self._settings = settings
         self._request = request
         self._buffer: list[JobInput] = []
         self._new_entries: list[NewEntry] = []
         self._failures: list[Failure] = []
+        self._max_tokens = max_tokens
         self._vector_bytes = 4 * min(dim, request.options.dimensions or dim)
         self._bytes = 0
         self._result_bytes = JOB_BYTES
@@ -259,7 +268,7 @@ class JobUpload:
     def _add_entry(self, inputs: Sequence[Input]) -> None:
         body = encode_body(Body(self.op, tuple(inputs), self._request.options))
         self._digest.update(body)
-        cost = cost_of(self.op, inputs)
+        cost = cost_of(self.op, inputs, self._max_tokens)
         self._new_entries.append(NewEntry(self._num_inputs, len(inputs), cost, body))
         self._num_inputs += len(inputs)
         self._cost += cost

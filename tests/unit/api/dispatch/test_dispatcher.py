@@ -40,3 +40,20 @@ async def test_vectors_of_unknown_size_count_as_large(
         assert [type(each) for each in await calls] == [DeadlineExceededError] * 2
     finally:
         await dispatcher.stop()
+
+
+async def test_costs_end_where_the_model_stops_to_read(redis_url: str, queue: QueueConnections) -> None:
+    """The maximum is what ready workers report; a text above it counts as that many tokens."""
+    beat = Heartbeat("ghost", "host", 1, "cpu", "null", 8, READY, 0.0, 0, 0, 0, max_input_tokens=256)
+    await consumer.heartbeat(queue.connection("ghost"), queue.keys, beat, 60_000)
+    dispatcher = Dispatcher(GatewaySettings(redis_url=redis_url), queue.keys.queue)
+    await dispatcher.start()
+    try:
+        call = asyncio.create_task(dispatcher.answer(InferenceRequest(("x" * 100_000, "a"), 200)))
+        await asyncio.sleep(0)
+        [in_flight] = dispatcher._requests.values()
+        assert [each.cost for each in in_flight.new_entries.values()] == [256 + 2]
+        with pytest.raises(DeadlineExceededError):
+            await call
+    finally:
+        await dispatcher.stop()

@@ -120,3 +120,11 @@ def test_an_input_over_the_bound_of_an_entry_has_its_own() -> None:
 def test_texts_count_no_bytes() -> None:
     """Their tokens bound them."""
     assert {entry.counted_bytes for entry in split(make_request(["a", "b"]), 1)[0]} == {0}
+
+
+@pytest.mark.parametrize(("op", "cost"), [(EMBED, 256 + 3 + 256), (EMBED_ALL, 256), (TOKENIZE, 10_002)])
+def test_what_the_model_does_not_read_costs_nothing(op: str, cost: int) -> None:
+    """A long text counts as what is left when it is cut: workers measure their rate in costs, and admission uses it."""
+    request = InferenceRequest(("x" * 40_000, "four", b"1234" * 5_000), 1_000, op=op)
+    new_entries, _ = split(request, 3, 256)
+    assert new_entries[0].cost == cost
