@@ -52,6 +52,7 @@ class FunctionBackend:
 
     def __init__(self, model: Model, options: EngineOptions) -> None:
         _show_gpu(options.device)
+        self._model = model
         self._methods = FunctionMethods(_create(model, options.model_args))
         self.ops = frozenset((PREDICT,))
         self.dim = 0
@@ -111,8 +112,12 @@ class FunctionBackend:
         """Does nothing: the class manages its memory itself."""
 
     def warmup(self) -> None:
-        """Calls the `warmup` method of the class, if it has one."""
-        self._methods.warmup()
+        """Calls the `warmup` method of the class, if it has one. Raises ModelLoadError: it raised an exception."""
+        try:
+            self._methods.warmup()
+        except Exception as error:
+            _log_traceback(self._model, error)
+            raise ModelLoadError(f"model {self._model.name}: its warmup() failed: {_one_line(error)}") from error
 
 
 def _show_gpu(device: str) -> None:

@@ -14,6 +14,7 @@ from gpuworker.engine.model_errors import ModelErrors
 from gpuworker.engine.schedule import Schedule
 from gpuworker.engine.suspect_isolation import IsolationLock
 from gpuworker.engine.work import Batch, BatchResult, BatchRow, InputItem, PipelineCallbacks
+from shared.messages import PREDICT
 
 
 class BatchRunner:
@@ -194,6 +195,10 @@ class BatchRunner:
             self._compute(collate(self._backend, batch.rows), result, exclusive=exclusive, is_retry=True)
         else:
             with self._schedule.lock:
+                if (
+                    failure.is_out_of_memory and PREDICT in self._backend.ops
+                ):  # of a text, larger batches have none either
+                    self._schedule.adaptive_limits.forget_out_of_memory()
                 for item in batch.items:
                     again = partial(self._run_again, item._replace(num_retries=item.num_retries + 1))
                     if self._errors.retry(failure, item.num_retries, item.waiting.deadline, again):

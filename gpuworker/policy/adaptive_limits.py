@@ -38,6 +38,7 @@ class AdaptiveLimits:
 
     def __init__(self, limits: Limits, runners: int) -> None:
         self._limits = limits
+        self._max_tokens_set = limits.max_tokens
         self._runners = runners
         self._min_overhead = limits.overhead_tokens
         self._may_wait = limits.wait_s != 0
@@ -68,6 +69,10 @@ class AdaptiveLimits:
     def record_out_of_memory(self, padded_tokens: int) -> None:
         """Lowers the limit to half of `padded_tokens`, for which there was no memory."""
         self._limits = self._limits._replace(max_tokens=max(1, min(self._limits.max_tokens, padded_tokens // 2)))
+
+    def forget_out_of_memory(self) -> None:
+        """Raises the limit to what is set: a single input was the cause."""
+        self._limits = self._limits._replace(max_tokens=self._max_tokens_set)
 
     @property
     def full_s(self) -> float:

@@ -232,6 +232,12 @@ async def test_predictions_of_an_embedding_model_are_refused(cluster: GatewayClu
     assert (refused.status_code, "POST /embed" in error_of(refused)["message"]) == (400, True)
 
 
+COLD = """class Model:
+    def warmup(self): raise ValueError("no warmth")
+    def transform(self, values): return values
+"""
+
+
 @pytest.mark.parametrize(
     ("name", "model_args", "message", "place"),
     [
@@ -240,6 +246,7 @@ async def test_predictions_of_an_embedding_model_are_refused(cluster: GatewayClu
         (f"{MODELS}:Incomplete", "", "has no transform: write transform(self, inputs), which", ""),
         (f"{MODELS}:Outer", '{"size": 3}', "cannot be constructed: TypeError", "TypeError: Outer"),
         (f"{MODELS}:FailingConstructor", "", "constructed: OSError: there are no weights", "models.py.*, in __init__"),
+        ("cold:Model", "", "its warmup() failed: ValueError: no warmth", "cold.py.*, line 2, in warmup"),
         ("broken:Model", "", "imported: ZeroDivisionError", "broken.py.*, line 2, in <module>"),
         ("misspelt:Model", "", "imported: SyntaxError", "misspelt.py.*, line 1"),
         ("incomplete:Model", "", "there is no module nowhere_at_all", "incomplete.py.*, line 1, in <module>"),
@@ -250,6 +257,7 @@ async def test_a_function_that_cannot_be_loaded_ends_the_worker(
 ) -> None:
     """The worker ends with exit code 2 and a line with the cause, after the traceback of what the class raised."""
     (tmp_path / "broken.py").write_text("class Model: ...\n1 / 0\n")
+    (tmp_path / "cold.py").write_text(COLD)
     (tmp_path / "misspelt.py").write_text("klass Model: ...\n")
     (tmp_path / "incomplete.py").write_text("import nowhere_at_all\n")
     environment = cluster.env(model=name, model_args=model_args)

@@ -250,3 +250,21 @@ def _after(seconds: float) -> Callable[[], bool]:
     """Returns a condition that holds after some time."""
     until = time.monotonic() + seconds
     return lambda: time.monotonic() > until
+
+
+class Greedy:
+    """A function that has no memory for one input, and otherwise returns the size of its batch."""
+
+    def transform(self, values: list[object]) -> list[int]:
+        """Raises MemoryError if an input is "much"."""
+        if "much" in values:
+            raise MemoryError
+        return [len(values)] * len(values)
+
+
+async def test_an_input_without_memory_does_not_make_batches_smaller() -> None:
+    """It fails alone, and the limit is what it was before: a client could slow down all others for good."""
+    harness = create_harness(Greedy())
+    await harness.answer("much")
+    assert harness.errors == ["MemoryError", "MemoryError"]
+    assert harness.results[-1].max_batch_tokens == LIMITS.max_tokens

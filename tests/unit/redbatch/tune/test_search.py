@@ -159,6 +159,23 @@ def test_a_budget_that_nothing_keeps_is_reported_with_the_lowest_p95() -> None:
     assert "Nothing keeps p95 within 4 ms. The lowest: 5.0 ms, with defaults and 1 client." in text_of(report)
 
 
+def test_a_budget_that_was_kept_once_alone_is_said_to_be() -> None:
+    """The search found a load within the budget, and the rounds that followed none: the lowest p95 is no answer."""
+
+    def disturbed_later(settings: Mapping[str, str], clients: int) -> Measurement:
+        larger = {"max_batch_size": "128"}
+        is_first = settings == larger and cluster.workers.count(larger) == 1
+        return measurement(clients, clients, 50 if is_first else 150)
+
+    cluster = Cluster(disturbed_later)
+    report, _ = run_search(cluster)
+    assert report.confirmation is not None
+    assert report.confirmation.winner is None
+    text = text_of(report)
+    assert "Nothing keeps" not in text
+    assert "within 100 ms each time: it was 50.0 ms once, with max_batch_size=128" in text
+
+
 @pytest.mark.parametrize("interrupted_at", range(2, 12))
 def test_an_interruption_shows_the_results_so_far(interrupted_at: int) -> None:
     """An interruption at any load shows the results so far; before the first load there are none."""
