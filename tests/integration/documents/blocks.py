@@ -45,10 +45,12 @@ class Block(NamedTuple):
 
 
 def blocks(document: Path) -> Iterator[Block]:
-    """Yields the shell and Python blocks of a document, in their order."""
+    """Yields the shell and Python blocks of a document, in their order; not those that show a file (`python_files`)."""
     text = document.read_text(encoding="utf-8")
     for match in _BLOCK.finditer(text):
         code = re.sub(rf"^{match[1]}", "", match[3], flags=re.MULTILINE)
+        if re.match(r"# \w+\.py\n", code):
+            continue
         yield Block(document.name, text.count("\n", 0, match.start()) + 1, code, match[2] == "python")
 
 

@@ -166,7 +166,7 @@ async def test_a_hundred_photos_fit_into_the_queue(cluster: GatewayCluster, redi
     When their cost was counted in characters, 65 photos filled the queue.
     """
     gateway, worker = await asyncio.gather(
-        cluster.start_gateway(max_bodies_bytes=10**9, max_in_flight_bytes=10**9),
+        cluster.start_gateway(max_bodies_bytes=10**9, max_in_flight_bytes=2 * 10**9),
         cluster.start_worker(f"{MODELS}:Describe"),
     )
     await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")

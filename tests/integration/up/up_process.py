@@ -91,7 +91,8 @@ def kill_all(up: Up) -> None:
     """Kills `up` and all of its processes, Redis included, with SIGKILL."""
     processes = [psutil.Process(up.process.pid), *up.all_descendants()]
     for each in running(processes):
-        each.kill()
+        with suppress(psutil.NoSuchProcess):  # children end with their parents
+            each.kill()
     up.process.wait()
     psutil.wait_procs(processes, timeout=START_S)
 

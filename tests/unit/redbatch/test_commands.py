@@ -147,7 +147,7 @@ def test_a_missing_extra_is_named(tmp_path: Path) -> None:
     """Without the gateway's libraries, the message names the extra to install."""
     program = (
         "import sys; sys.modules['fastapi'] = None\n"
-        "from redbatch.run_process import run_gateway; sys.exit(run_gateway({}, None))"
+        "from redbatch.run_process import run_gateway; sys.exit(run_gateway({}, None, None))"
     )
     result = subprocess.run(
         [sys.executable, "-P", "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
