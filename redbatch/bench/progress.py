@@ -30,7 +30,7 @@ class LoadProgress(ProgressBar):
     def __init__(self, settings: BenchSettings, console: Console | None = None) -> None:
         self._settings = settings
         self._previous: tuple[float, int] | None = None
-        self._warmup_requests = 0
+        self._warmup = (0.0, 0, 0)  # time before the measurement, requests and errors until then
         self._next_line_s = LINE_EVERY_S
         # Only calls of `show` draw the bar. A refresh thread would take CPU time from the load at any moment.
         columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[text]}")
@@ -38,9 +38,15 @@ class LoadProgress(ProgressBar):
         self._bar = self.progress.add_task("connecting", total=None, text="")
 
     def show(self, elapsed_s: float, finished: int, errors: int) -> None:
-        """Redraws the bar, or prints a line if one is due: without the requests of the warmup, as the result is."""
+        """Redraws the bar, or prints a line if one is due: without requests and errors of the warmup, as the result."""
+        before_s, warm_finished, warm_errors = self._warmup
         if elapsed_s < 0:
-            self._warmup_requests = finished
+            self._warmup = (-elapsed_s, finished, errors)
+        elif before_s:  # the warmup has ended since the last call: at the rate since then
+            part = before_s / (elapsed_s + before_s)
+            warm_finished += round(part * (finished - warm_finished))
+            warm_errors += round(part * (errors - warm_errors))
+            self._warmup = (0.0, warm_finished, warm_errors)
         if self.console.is_terminal:
             total, done = self._total_and_done(elapsed_s, finished)
             text, phase = self._text(elapsed_s, finished, errors), _phase(elapsed_s, total, done)
@@ -50,7 +56,7 @@ class LoadProgress(ProgressBar):
             self._previous = (0.0, finished)
         elif elapsed_s >= self._next_line_s:
             self._next_line_s += LINE_EVERY_S
-            text = f"{finished - self._warmup_requests:,} requests, {self._text(elapsed_s, finished, errors)}"
+            text = f"{finished - warm_finished:,} requests, {self._text(elapsed_s, finished, errors - warm_errors)}"
             self.console.print(f"{elapsed_s:.0f} s: {text}", soft_wrap=True)
 
     def _text(self, elapsed_s: float, finished: int, errors: int) -> str:
