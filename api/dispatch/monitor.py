@@ -119,10 +119,9 @@ class Monitor:
             ready = [each for each in self._stats.workers if each.state == READY]
             self._long_backlog = long_backlog(ready)
             self.vector_bytes = max((4 * each.dim for each in ready), default=self.vector_bytes)
-            if ready:
+            if ready:  # otherwise the last values are better estimates than none: an engine may be restarting
                 maxima = [each.max_input_tokens for each in ready]
                 self.max_input_tokens = max(maxima) if all(maxima) else 0
-            if ready:  # otherwise the last rate is a better estimate than none: an engine may be restarting
                 self._tokens_per_s[INTERACTIVE] = fleet_rate([each.tokens_per_s for each in ready])
                 self._tokens_per_s[BULK] = fleet_rate([each.bulk_tokens_per_s for each in ready])
             self._down_since = None
