@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,14 +16,14 @@ from api import metrics
 from api.dialects.base import BaseDialect
 from api.dialects.headers import media_type_of, prefers_async
 from api.dialects.job_options import JobOptions, parse_job_options
-from api.dialects.operations import JSON
 from api.dialects.request import PREFER_HEADER, TRUNCATED_HEADER
 from api.dispatch.admission import memory_full_error
+from api.http.answer_cycle import WholeResponse
 from api.http.body import BodyLimits, BodyUnreadError, read_body
 from api.http.client_connection import CLIENT, ClientConnection, client_address
-from api.http.error_responses import answer_errors
+from api.http.error_responses import answer_error
 from api.http.protocol import QUEUE
-from api.http.request_id import request_id_of
+from api.http.request_id import new_request_id, request_id_of
 from api.http.request_log import TENANT
 from api.http.share_holder import share_holder
 from api.jobs.acceptance import respond_async
@@ -92,31 +91,27 @@ async def serve(scope: Scope, receive: Receive, send: Send, state: State, dialec
 
 async def respond(request: Request, state: State, dialect: BaseDialect) -> Response:
     """Returns the answer to a request; errors become answers too."""
-    redis_id = secrets.token_hex(16)
+    redis_id = new_request_id()
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in reversed(request.scope["headers"])}
     request_id, start = request_id_of(headers, redis_id), time.monotonic()
     is_async = PREFER_HEADER in headers and prefers_async(request.headers.getlist(PREFER_HEADER))
     exchange = Exchange(request, state, headers, dialect, request_id, redis_id, start, is_async)
-    return await answer_errors(_translate_cancel(exchange), request, exchange.request_id, lambda: exchange.dialect)
-
-
-async def _translate_cancel(exchange: Exchange) -> Response:
-    """Answers; raises an error that says why the task was cancelled.
-
-    Raises:
-        ClientDisconnect: the client has closed its connection.
-        UnavailableError: the gateway drains and its grace time is over.
-    """
     try:
         return await _answer(exchange)
-    except asyncio.CancelledError:
-        if exchange.request.scope["state"][CLIENT].gone:
-            raise ClientDisconnect from None
-        if exchange.state.draining:
-            raise UnavailableError(
-                "This gateway is shutting down: send the request again.", retry_after_s=LEAVING_RETRY_S
-            ) from None
-        raise
+    except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - its message may quote the client
+        return answer_error(_cause_of(error, exchange), request, exchange.dialect, request_id)
+
+
+def _cause_of(error: BaseException, exchange: Exchange) -> Exception:
+    """Returns the error, or why the task was cancelled: the client has left, or the drain's grace time is over."""
+    if isinstance(error, Exception):
+        return error
+    if exchange.request.scope["state"][CLIENT].gone:
+        return ClientDisconnect()
+    if exchange.state.draining:
+        message = "This gateway is shutting down: send the request again."
+        return UnavailableError(message, retry_after_s=LEAVING_RETRY_S)
+    raise error
 
 
 async def _answer(exchange: Exchange) -> Response:
@@ -169,7 +164,7 @@ def _encode(exchange: Exchange, request: InferenceRequest, result: InferenceResu
     headers["x-request-id"] = exchange.request_id
     if result.truncated:
         headers[TRUNCATED_HEADER] = str(len(result.truncated))
-    return Response(exchange.dialect.encode_result(request, result), 200, headers, JSON)
+    return WholeResponse(exchange.dialect.encode_result(request, result), 200, headers)
 
 
 async def _read_request(exchange: Exchange, client: ClientConnection, holder: ShareHolder) -> InferenceRequest:

@@ -19,6 +19,7 @@ from api.app import UNAUTHENTICATED_PATHS, FastPathApp, make_app
 from api.http.auth import ApiKeyAuthenticator, NoKeysError, create_authenticator
 from api.http.connection_limiter import ConnectionLimiter
 from api.http.connection_table import max_connections_of
+from api.http.idle_timer import IdleTimer
 from api.http.probes_only import probe_paths
 from api.http.protocol import GatewayProtocol
 from api.http.request_log import AccessLogApp
@@ -111,10 +112,13 @@ def gateway_protocol(settings: GatewaySettings) -> partial[GatewayProtocol]:
     """Returns what makes the protocol of a connection, for all connections of one gateway."""
     limits = settings.connection_limits(max_connections_of(settings.max_connections, max_open_files()))
     limiter = ConnectionLimiter(limits, settings.trusted_networks)
-    unsent = UnsentLimiter(settings.unsent_limits)
-    probes = probe_paths(settings.root_path)
     return partial(
-        GatewayProtocol, head_limits=settings.head_limits, limiter=limiter, unsent=unsent, probe_paths=probes
+        GatewayProtocol,
+        head_limits=settings.head_limits,
+        limiter=limiter,
+        unsent=UnsentLimiter(settings.unsent_limits),
+        idle=IdleTimer(settings.keep_alive_s),
+        probe_paths=probe_paths(settings.root_path),
     )
 
 
@@ -151,7 +155,6 @@ async def serve(settings: GatewaySettings, listen: socket.socket, tracing: Traci
         proxy_headers=bool(settings.trusted_proxies),
         forwarded_allow_ips=settings.trusted_networks,
         backlog=BACKLOG,
-        timeout_keep_alive=settings.keep_alive_s,
         timeout_graceful_shutdown=max(1, round(settings.drain_grace_s)),
     )
     or_free = "admin_port" not in settings.model_fields_set

@@ -52,7 +52,7 @@ class TracingMiddleware:
             return
 
         async def send_traced(message: Message) -> None:
-            if message["type"] == "http.response.start":
+            if "status" in message:
                 _record_answer(span, message)
             await send(message)
 

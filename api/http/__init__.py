@@ -1,5 +1,6 @@
 """HTTP in the gateway process: connections, bodies, API keys, and errors as responses.
 
+- answer_cycle: answers one request, in one message.
 - auth: authenticates API keys.
 - body: reads bodies within their bounds.
 - client_connection: the client's address, whether it is there and reads, and a task to cancel when it leaves.
@@ -9,6 +10,7 @@
 - early_error: the answer to a request that the application does not get.
 - error_responses: errors as responses, in the client's dialect, logged and counted.
 - head_refusal: the answer to a head over its limits.
+- idle_timer: closes connections without requests.
 - lingering_close: answers a request whose body is not read, then closes the connection.
 - probes_only: what a connection beyond the limits is for.
 - request_log: the log lines of requests.

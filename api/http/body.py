@@ -68,7 +68,13 @@ async def read_body(
     if content_length.isdigit() and int(content_length) > limits.max_bytes:
         raise _too_large(limits)
     if request.scope["state"].get(BODY_COMPLETE):  # the usual case: a timer would cost more than all the rest here
-        return await _read_complete(request, limits)
+        piece = (await _receive(request)).get("body", b"")
+        _check_size(len(piece), limits)
+        if len(piece) <= SMALL_BYTES:
+            return [piece], None
+        memory = HeldMemory(limits.budget, limits.holder)
+        _grow(memory, len(piece))
+        return [piece], memory
     memory = HeldMemory(limits.budget, limits.holder)
     try:
         async with asyncio.timeout(limits.timeout_s):
@@ -88,16 +94,6 @@ def _check_media_type(headers: Mapping[str, str], other_types: frozenset[str]) -
         raise BodyUnreadError(
             UnsupportedMediaTypeError(f"Send JSON, with the header Content-Type: application/json{others}.")
         )
-
-
-async def _read_complete(request: Request, limits: BodyLimits) -> tuple[list[bytes], HeldMemory | None]:
-    piece = (await _receive(request)).get("body", b"")
-    _check_size(len(piece), limits)
-    if len(piece) <= SMALL_BYTES:
-        return [piece], None
-    memory = HeldMemory(limits.budget, limits.holder)
-    _grow(memory, len(piece))
-    return [piece], memory
 
 
 async def _read(request: Request, limits: BodyLimits, memory: HeldMemory) -> list[bytes]:

@@ -34,7 +34,7 @@ class CoalescingTransport:
         unsent: UnsentLimiter,
         requests: UnansweredRequests,
     ) -> None:
-        self._transport = transport
+        self._transport, self.is_closing = transport, transport.is_closing
         self._loop = loop
         self._flow, self._unsent, self._requests = flow, unsent, requests
         self._pending: list[bytes] = []

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-
 from fastapi import Request, Response
 from starlette.requests import ClientDisconnect
 
@@ -18,28 +16,22 @@ from api.http.request_log import CLIENT_CLOSED_REQUEST, log_departure, log_error
 from shared.errors import InternalError, RedbatchError
 
 
-async def answer_errors(
-    answer: Awaitable[Response], request: Request, request_id: str, dialect: Callable[[], BaseDialect]
-) -> Response:
-    """Returns the response of `answer`; if it raises an error, the error as a response, which is counted and logged.
+def answer_error(error: Exception, request: Request, dialect: BaseDialect, request_id: str) -> Response:
+    """Returns the response to a request that failed with an error, which is counted and logged.
 
     The response to a client that has left has the status CLIENT_CLOSED_REQUEST, and is not counted as an error.
-    `dialect` returns the dialect of the error. It is a function, because parsing the body may change the dialect.
     """
-    try:
-        return await answer
-    except RedbatchError as error:
-        # Frames in the traceback refer to the error: such a cycle would keep the body in memory for long.
-        return _refuse_counted(request, dialect(), error.with_traceback(None), request_id)
-    except BodyUnreadError as unread:
-        refusal = unread.error.with_traceback(None)
-        return _refuse_counted(request, dialect(), refusal, request_id, LingeringCloseResponse)
-    except ClientDisconnect:
+    if isinstance(error, ClientDisconnect):
         log_departure(request.scope, request_id)
         return Response(status_code=CLIENT_CLOSED_REQUEST)
-    except Exception as failure:  # noqa: BLE001 - its message may quote the client
-        internal = InternalError("Internal error: see the gateway's logs.")
-        return _refuse_counted(request, dialect(), internal, request_id, failure=failure)
+    # Frames in a traceback refer to the error: such a cycle would keep the body in memory for long.
+    if isinstance(error, BodyUnreadError):
+        refusal = error.error.with_traceback(None)
+        return _refuse_counted(request, dialect, refusal, request_id, LingeringCloseResponse)
+    if isinstance(error, RedbatchError):
+        return _refuse_counted(request, dialect, error.with_traceback(None), request_id)
+    internal = InternalError("Internal error: see the gateway's logs.")
+    return _refuse_counted(request, dialect, internal, request_id, failure=error)
 
 
 def error_response(

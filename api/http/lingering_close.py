@@ -42,7 +42,7 @@ def close_connection(send: Send) -> Send:
     """Returns a `send` that sets `Connection: close`."""
 
     async def send_closing(message: Message) -> None:
-        if message["type"] == "http.response.start":
+        if "status" in message:
             others = [pair for pair in message["headers"] if pair[0] != b"connection"]
             message["headers"] = [*others, (b"connection", b"close")]
         await send(message)

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 from typing import TYPE_CHECKING, Any, NoReturn
+from urllib.parse import unquote
 
 from httptools import HttpParserError, HttpParserUpgrade, parse_url
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from api.http.answer_cycle import EXTENSIONS, AnswerCycle
 from api.http.early_error import log_fault
 from api.http.upgrade import head_without_upgrade
 from shared.errors import HeadTooLargeError, InvalidRequestError, RedbatchError, UrlTooLongError
 
 if TYPE_CHECKING:
     from api.settings_groups import HeadLimits
+
+_USUAL_URL = re.compile(rb"/[a-z0-9_/-]*")
 
 
 class ParsingProtocol(HttpToolsProtocol):
@@ -27,6 +33,8 @@ class ParsingProtocol(HttpToolsProtocol):
             of the head.
         kwargs: uvicorn's.
     """
+
+    cycle: AnswerCycle
 
     def __init__(
         self,
@@ -155,8 +163,45 @@ class ParsingProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """A head has arrived: a request begins."""
         self._end_head()
-        super().on_headers_complete()
+        self._complete_scope()
+        self._begin_request()
         self._in_body = True
+
+    def _complete_scope(self) -> None:
+        """Does what uvicorn's `on_headers_complete` does, without a look at the URL's parts if it is a usual one."""
+        scope, url = self.scope, self.url
+        scope["method"] = self.parser.get_method().decode("ascii")
+        scope["http_version"] = self.parser.get_http_version()
+        scope["extensions"] = EXTENSIONS
+        if _USUAL_URL.fullmatch(url):
+            path, query = url, b""
+        else:
+            parsed = parse_url(url)
+            path, query = parsed.path, parsed.query or b""
+        scope["path"] = unquote(path.decode("ascii"))
+        scope["raw_path"], scope["query_string"] = path, query
+
+    def _begin_request(self) -> None:
+        """Begins the request whose head is complete, or lets it wait behind others. Does what uvicorn's does."""
+        previous = self.cycle
+        self.cycle = AnswerCycle(
+            scope=self.scope,
+            transport=self.transport,
+            flow=self.flow,
+            logger=self.logger,
+            access_logger=self.access_logger,
+            access_log=self.access_log,
+            default_headers=self.server_state.default_headers,
+            message_event=asyncio.Event(),
+            expect_100_continue=self.expect_100_continue,
+            keep_alive=self.scope["http_version"] != "1.0" and self.parser.should_keep_alive(),
+            on_response=self.on_response_complete,
+        )
+        if previous is None or previous.response_complete:  # type: ignore[redundant-expr]  # None until then
+            self._start_asgi_task(self.cycle, self.app)
+        else:
+            self.flow.pause_reading()
+            self.pipeline.appendleft((self.cycle, self.app))
 
     def on_body(self, body: bytes) -> None:
         """A part of a body has arrived."""

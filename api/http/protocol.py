@@ -15,7 +15,7 @@ from api.http.refusing_protocol import RefusingProtocol, no_room
 from shared.errors import RequestError
 
 if TYPE_CHECKING:
-    from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+    from api.http.answer_cycle import AnswerCycle
 
 BODY_COMPLETE, QUEUE = "body_complete", "queue"
 """Keys in the `state` of a request's scope: True if its body arrived with its head; the name of its queue, set once
@@ -107,9 +107,7 @@ class GatewayProtocol(RefusingProtocol):
         super().on_message_complete()
         if self.cycle.response_complete:  # it was answered before its body came: now the connection is idle
             self._limiter.table.drop_deadline(self._place)
-            self.timeout_keep_alive_task = self.loop.call_later(
-                self.timeout_keep_alive, self.timeout_keep_alive_handler
-            )
+            self._idle.start(self._place.owner, self.loop)
         else:
             self.scope["state"][BODY_COMPLETE] = True
         if len(self.pipeline) <= 1:
@@ -132,7 +130,13 @@ class GatewayProtocol(RefusingProtocol):
             self._complete_response()
 
     def _complete_response(self) -> None:
-        super().on_response_complete()
+        """Does what uvicorn's `on_response_complete` does, without a timer for each connection."""
+        if not self.transport.is_closing():
+            self.flow.resume_reading()
+            if self.pipeline:
+                self._start_asgi_task(*self.pipeline.pop())
+            else:
+                self._idle.start(self._place.owner, self.loop)
         if not self.cycle.response_complete:
             self.count_heads()
             return
@@ -140,7 +144,7 @@ class GatewayProtocol(RefusingProtocol):
         if self._in_head or self._head_bytes or self.cycle.more_body:
             self._limiter.expect_head(self._place)
 
-    def _release(self, answered: RequestResponseCycle) -> None:
+    def _release(self, answered: AnswerCycle) -> None:
         """Releases what is in memory of a request, which would stay there while the answer is unsent or none is due."""
         answered.scope, answered.body = None, bytearray()  # type: ignore[assignment]  # it is used no more
         if self.cycle is answered and not self._in_head:

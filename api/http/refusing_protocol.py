@@ -15,10 +15,10 @@ from api.http.unanswered_requests import UnansweredRequests
 from shared.errors import RedbatchError, TooManyHeadsError
 
 if TYPE_CHECKING:
-    from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
-
+    from api.http.answer_cycle import AnswerCycle
     from api.http.connection_limiter import ConnectionLimiter
     from api.http.connection_table import Place
+    from api.http.idle_timer import IdleTimer
     from api.http.unsent_limiter import UnsentLimiter
 
 FIELD_BYTES = 200
@@ -32,6 +32,7 @@ class RefusingProtocol(ParsingProtocol):
         args: uvicorn's.
         limiter: of the connections of all clients.
         unsent: bounds the unsent bytes of these connections.
+        idle: closes those that are idle for long.
         kwargs: those of ParsingProtocol, and uvicorn's.
     """
 
@@ -40,14 +41,15 @@ class RefusingProtocol(ParsingProtocol):
         *args: Any,  # noqa: ANN401 - uvicorn's
         limiter: ConnectionLimiter,
         unsent: UnsentLimiter,
+        idle: IdleTimer,
         **kwargs: Any,  # noqa: ANN401 - uvicorn's
     ) -> None:
         super().__init__(*args, **kwargs)
-        self._limiter, self._unsent = limiter, unsent
+        self._limiter, self._unsent, self._idle = limiter, unsent, idle
         self._unanswered = UnansweredRequests()
         self._client = ClientConnection()
         self._refusal: HeadRefusal | None = None
-        self._unsent_cycle: RequestResponseCycle | None = None  # its answer is written, and not sent
+        self._unsent_cycle: AnswerCycle | None = None  # its answer is written, and not sent
         self._place: Place[asyncio.Transport]
         self._transport: CoalescingTransport
 
@@ -62,11 +64,16 @@ class RefusingProtocol(ParsingProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The client has closed the connection, or the connection is lost."""
         self._transport.drop_writes()
+        self._idle.stop(self._place.owner)
         self._unsent.remove(self._place.owner)
         self._limiter.remove(self._place)
         if self._refusal is not None:
             self._refusal.cancel()
         super().connection_lost(exc)
+
+    def _unset_keepalive_if_required(self) -> None:
+        """A request begins: uvicorn's protocol stops its own timer here."""
+        self._idle.stop(self._place.owner)
 
     @property
     def address(self) -> str:
@@ -95,7 +102,7 @@ class RefusingProtocol(ParsingProtocol):
         if self._place.head_bytes:
             self._claim_room()
 
-    def start_sending(self, answered: RequestResponseCycle) -> None:
+    def start_sending(self, answered: AnswerCycle) -> None:
         """An answer is written, and not sent: until it is, nothing is read, and the connection may be closed."""
         self._unsent_cycle = answered
         self.flow.pause_reading()

@@ -93,7 +93,7 @@ class AccessLogApp:
 
         async def send_noted(message: Message) -> None:
             nonlocal status, request_id
-            if message["type"] == "http.response.start":
+            if "status" in message:
                 status = message["status"]
                 request_id = next((value.decode() for name, value in message["headers"] if name == b"x-request-id"), "")
             await send(message)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from starlette.types import Scope
-    from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+
+    from api.http.answer_cycle import AnswerCycle
 
 
 class UnansweredRequests:
@@ -19,8 +20,7 @@ class UnansweredRequests:
 
     def __init__(self) -> None:
         self.num_bytes = 0
-        self._sizes: deque[int] = deque()
-        self._cycles: deque[RequestResponseCycle] = deque()
+        self._cycles: deque[AnswerCycle] = deque()
 
     @property
     def running_scope(self) -> Scope | None:
@@ -31,30 +31,30 @@ class UnansweredRequests:
         return len(self._cycles)
 
     @property
-    def last(self) -> RequestResponseCycle | None:
+    def last(self) -> AnswerCycle | None:
         """What answers the last request; None if there is none."""
         return self._cycles[-1] if self._cycles else None
 
-    def add(self, cycle: RequestResponseCycle, num_bytes: int) -> None:
+    def add(self, cycle: AnswerCycle, num_bytes: int) -> None:
         """The head of a further request has arrived, of a size; `cycle` answers it."""
         self._cycles.append(cycle)
-        self._sizes.append(num_bytes)
+        cycle.held_bytes = num_bytes
         self.num_bytes += num_bytes
 
     def add_body(self, num_bytes: int) -> None:
         """A part of the last request's body has arrived while the request waits."""
-        self._sizes[-1] += num_bytes
+        self._cycles[-1].held_bytes += num_bytes
         self.num_bytes += num_bytes
 
-    def remove_first(self) -> RequestResponseCycle:
+    def remove_first(self) -> AnswerCycle:
         """The first request is answered; returns what has answered it."""
-        self.num_bytes -= self._sizes.popleft()
-        return self._cycles.popleft()
+        answered = self._cycles.popleft()
+        self.num_bytes -= answered.held_bytes
+        return answered
 
     def remove_last(self) -> None:
         """The last request will not be answered."""
-        self.num_bytes -= self._sizes.pop()
-        self._cycles.pop()
+        self.num_bytes -= self._cycles.pop().held_bytes
 
     def disconnect(self) -> None:
         """Tells the running request that its client has left. uvicorn tells the last one only, which may be waiting."""

@@ -18,7 +18,7 @@ from api.dialects.request import TRUNCATED_HEADER
 from api.dialects.vectors import npy_header
 from api.http.body import BodyUnreadError
 from api.http.client_connection import CLIENT, ClientConnection, client_address
-from api.http.error_responses import answer_errors
+from api.http.error_responses import answer_error
 from api.http.protocol import QUEUE
 from api.http.request_id import request_id_of
 from api.http.request_log import TENANT
@@ -68,7 +68,10 @@ def _with_error_answers(route: Route) -> Route:
     @wraps(route)
     async def answer(request: Request) -> Response:
         request_id = request_id_of(request.headers)
-        response = await answer_errors(route(request), request, request_id, lambda: NATIVE)
+        try:
+            response = await route(request)
+        except Exception as error:  # noqa: BLE001 - its message may quote the client
+            response = answer_error(error, request, NATIVE, request_id)
         response.headers.setdefault("x-request-id", request_id)
         metrics.answers_counter("/jobs", response.status_code).inc()
         return response

@@ -91,10 +91,7 @@ class ConnectionUnderTest:
 
     def __init__(self, **settings: object) -> None:
         gateway_settings = GatewaySettings.model_validate(settings)
-        keep_alive_s = gateway_settings.keep_alive_s
-        config = uvicorn.Config(
-            self._app, interface="asgi3", proxy_headers=False, log_config=None, timeout_keep_alive=keep_alive_s
-        )
+        config = uvicorn.Config(self._app, interface="asgi3", proxy_headers=False, log_config=None)
         config.load()
         self.clients: list[ClientConnection] = []
         self.outcomes: list[str] = []

@@ -1,0 +1,86 @@
+"""Answers in one message: an ASGI extension, for which uvicorn's two messages and their checks take too long."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from fastapi import Response
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
+
+if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
+
+WHOLE_ANSWER = "redbatch.answer"
+"""Type of the message with a whole answer, and the name of the extension in a scope whose `send` takes it.
+
+It has the fields `status`, `headers` and `body`, and answers no HEAD request.
+"""
+
+EXTENSIONS: dict[str, dict[object, object]] = {WHOLE_ANSWER: {}}
+
+
+class WholeResponse(Response):
+    """A JSON answer that is sent in one message if the server takes it.
+
+    Args:
+        body: of the answer.
+        status: of the answer.
+        headers: of the answer, without those of the body.
+    """
+
+    def __init__(self, body: bytes, status: int, headers: Mapping[str, str]) -> None:
+        # not `super().__init__`: it takes as long as all the rest
+        self.status_code, self.body, self.background = status, body, None
+        self.raw_headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+        self.raw_headers += [(b"content-length", b"%d" % len(body)), (b"content-type", b"application/json")]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers, as ASGI."""
+        if WHOLE_ANSWER not in scope.get("extensions", ()):
+            await super().__call__(scope, receive, send)
+            return
+        fields = {"status": self.status_code, "headers": self.raw_headers, "body": self.body}
+        await send({"type": WHOLE_ANSWER, **fields})
+
+
+class AnswerCycle(RequestResponseCycle):
+    """What answers one request: that of uvicorn, with the extension.
+
+    Attributes:
+        held_bytes: what the request counts for among those of its connection that are not answered.
+    """
+
+    held_bytes = 0
+
+    async def send(self, message: Any) -> None:  # noqa: ANN401 - uvicorn's types lack the extension
+        """Takes a message, as ASGI. Raises RuntimeError: an answer is malformed, or is none to this request."""
+        if message["type"] != WHOLE_ANSWER:
+            await super().send(message)
+            return
+        if self.flow.write_paused and not self.disconnected:
+            await self.flow.drain()
+        if self.disconnected:
+            return
+        if self.response_started:
+            raise RuntimeError("The request has an answer.")
+        head = self._head(message["status"], message["headers"])
+        self.response_started, self.waiting_for_100_continue = True, False
+        self.transport.write(head)
+        self.transport.write(message["body"])
+        self.response_complete = True
+        self.message_event.set()
+        if not self.keep_alive:
+            self.transport.close()
+        self.on_response()
+
+    def _head(self, status: int, fields: list[tuple[bytes, bytes]]) -> bytes:
+        lines = [b"%b: %b\r\n" % field for field in (*self.default_headers, *fields)]
+        if (b"connection", b"close") in fields:
+            self.keep_alive = False
+        elif not self.keep_alive:
+            lines.append(b"connection: close\r\n")
+        head = b"".join(lines)
+        if head.count(b"\r") != len(lines) or head.count(b"\n") != len(lines) or b"\0" in head:
+            raise RuntimeError("A header of the answer has a line break.")
+        return b"%b%b\r\n" % (STATUS_LINE[status], head)
