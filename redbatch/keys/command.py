@@ -16,6 +16,7 @@ from redbatch.queue_target import QueueTarget, run_on_queue
 from redbatch.tables import PlainTable, plain_table
 from redbatch.terminal import make_console, print_line
 from redbatch.times import format_timestamp
+from redbatch.up.run_file import find_running_ups
 from shared import api_keys
 from shared.api_keys import SCOPES, ApiKey
 from shared.connection import RedisConnection
@@ -58,6 +59,8 @@ def create_api_key(target: QueueTarget, spec: ApiKeySpec, *, in_json: bool) -> i
         else:
             print_line(key_with_secret)
             print_line("This is the API key. Store it now: it is not shown again.", to_stderr=True)
+        if hint := _where_it_is_required(target):
+            print_line(hint, to_stderr=True)
         return 0
 
     return run_on_queue(target, "keys", task)
@@ -90,6 +93,16 @@ def revoke_api_keys(target: QueueTarget, ids: Sequence[str]) -> int:
         return 0 if all(outcomes) else EXIT_FAILED
 
     return run_on_queue(target, "keys", task)
+
+
+def _where_it_is_required(target: QueueTarget) -> str:
+    """Returns that gateways ignore API keys, or when they do; empty if those of the running `up` require them."""
+    if target.redis_url is not None:
+        return "Gateways require API keys with --auth on, or where they listen beyond loopback; others ignore them."
+    for each in find_running_ups():
+        if target.up in {None, each.port} and not each.requires_keys:
+            return f"It has no effect yet: {each.url} admits every client without a key. Start it with --auth on."
+    return ""
 
 
 def _find_problem(spec: ApiKeySpec) -> str:

@@ -191,7 +191,9 @@ class Cluster:
         url = http_url(self._gateway.host, port)
         redis_url = self._settings["redis_url"]
         try:
-            self._announcement = Announcement(RunFile(os.getpid(), url, redis_url, self._settings["queue"]))
+            self._announcement = Announcement(
+                RunFile(os.getpid(), url, redis_url, self._settings["queue"], requires_keys(self._gateway))
+            )
         except OSError as error:
             self._console.print_line(
                 f"`redbatch queue` needs --redis-url, because no run file could be written: {error}"

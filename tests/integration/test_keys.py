@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ import redis
 from typer.testing import CliRunner
 
 from redbatch.commands import app
+from redbatch.up.run_file import Announcement, RunFile
 from shared.api_keys import digest_of
 from shared.keys import API_KEYS
 from tests.users import as_user
@@ -56,6 +59,22 @@ def test_a_key_is_shown_once(run: Run, redis_url: str) -> None:
     for output in (raw.decode(), run("list").output, run("list", "--json").output):
         assert key_id in output
         assert secret not in output
+
+
+def test_a_key_for_open_gateways_says_so(
+    run: Run, redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where gateways admit all clients, a key opens and limits nothing: that is said, or when it would be so."""
+    assert "with --auth on" in run("create", "--json").stderr
+    monkeypatch.delenv("REDBATCH_REDIS_URL")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    for requires_keys in (False, True):
+        run_file = RunFile(os.getpid(), "http://127.0.0.1:8123", as_user(redis_url, "admin"), "minilm", requires_keys)
+        announcement = Announcement(run_file)
+        errors = run("create").stderr
+        announcement.withdraw()
+        assert ("http://127.0.0.1:8123 admits every client without a key" in errors) is not requires_keys
+        assert ("--auth on" in errors) is not requires_keys
 
 
 def test_keys_are_listed_and_revoked(run: Run) -> None:
