@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,22 @@ def test_keys_are_listed_and_revoked(run: Run) -> None:
     assert (result.exit_code, result.output.count("revoked")) == (1, 2)
     assert "nothing: there is no such API key" in result.output
     assert [each["id"] for each in list_api_keys(run)] == [created[2]["id"]]
+
+
+def test_a_key_is_one_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At 80 columns a line has a key's id, name, tenant, scopes and dates; quotas are a table below, if there are any."""
+    monkeypatch.setenv("COLUMNS", "80")
+    options = ("--name", "redbatch up", "--tenant", "batch-import", "--scope", "embed", "--scope", "jobs")
+    key_id = json.loads(run("create", "--json", "--expires", "90d", *options).stdout)["id"]
+    row = f"{key_id}  redbatch up  batch-import  embed, jobs  \\d{{4}}-\\d\\d-\\d\\d  \\d{{4}}-\\d\\d-\\d\\d"
+    assert re.search(row, run("list").stdout)
+    assert "quota" not in run("list").stdout
+    limited = json.loads(run("create", "--json", "--tokens-per-s", "20", "--daily-tokens", "500000000").stdout)["id"]
+    assert re.search(row, run("list").stdout)
+    assert f"{limited}  20 tokens/s, 500000000 tokens/day" in run("list").stdout
+    assert not re.search(r"\d\d:\d\d:\d\d", run("list").stdout)
+    run("create", "--expires", "30m")
+    assert re.search(r"\d\d:\d\d:\d\d", run("list").stdout), "a day alone would not tell"
 
 
 def test_an_empty_list_is_no_error(run: Run) -> None:
