@@ -90,7 +90,7 @@ def test_keys_are_listed_and_revoked(run: Run) -> None:
 
 
 def test_a_key_is_one_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At 80 columns a line has a key's id, name, tenant, scopes and dates; quotas are a table below, if there are any."""
+    """At 80 columns a key is one line, with the days of its dates; quotas are a table below, if there are any."""
     monkeypatch.setenv("COLUMNS", "80")
     options = ("--name", "redbatch up", "--tenant", "batch-import", "--scope", "embed", "--scope", "jobs")
     key_id = json.loads(run("create", "--json", "--expires", "90d", *options).stdout)["id"]
