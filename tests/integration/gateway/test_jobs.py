@@ -315,6 +315,17 @@ async def test_results_expire(cluster: GatewayCluster) -> None:
     await wait_until(lambda: client.get(new_job["status_url"]).status_code == 404, "the job has expired")
 
 
+async def test_a_job_expires_without_a_worker(cluster: GatewayCluster) -> None:
+    """Workers end jobs whose time is over; while none lives, the gateway that is asked for such a job does."""
+    gateway = await cluster.start_gateway(job_timeout_s=1)
+    client = JobClient(gateway)
+    new_job = client.job_of(client.post({"texts": ["a"] * 3}))
+    assert client.get(new_job["status_url"]).json()["status"] == "queued"
+    job = client.get(new_job["status_url"] + "?wait=4").json()
+    assert (job["status"], job["done"], job["failed"]) == ("expired", 0, 0)
+    assert client.delete(new_job["status_url"]).json()["status"] == "deleted"
+
+
 async def test_a_job_expires(cluster: GatewayCluster) -> None:
     """An expired job has the vectors of the texts that ran, and deadline_exceeded for the others."""
     gateway, _ = await asyncio.gather(
