@@ -48,7 +48,7 @@ def test_a_wide_console_has_a_row_a_line() -> None:
 def test_a_narrow_console_has_labelled_values() -> None:
     """If the longest words do not fit beside each other, a row is its first cell, with the other cells under it.
 
-    These have their headings, and as many as fit share a line; empty ones are left out.
+    These have their headings, and those that fit share a line; empty ones are left out.
     """
     table = plain_table("id", "worker", "state", "note", "error")
     for number in range(2):
