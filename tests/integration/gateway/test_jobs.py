@@ -316,7 +316,7 @@ async def test_results_expire(cluster: GatewayCluster) -> None:
 
 
 async def test_a_job_expires_without_a_worker(cluster: GatewayCluster) -> None:
-    """Workers end jobs whose time is over; while none lives, the gateway from which a client requests such a job does."""
+    """Workers end jobs whose time is over; while none lives, the gateway from which a client requests one does."""
     gateway = await cluster.start_gateway(job_timeout_s=1)
     client = JobClient(gateway)
     new_job = client.job_of(client.post({"texts": ["a"] * 3}))
