@@ -15,6 +15,8 @@ from redbatch.bench.settings import BenchSettings
 from redbatch.times import parse_duration
 from tests.bench_server import answer, refusal, serving
 
+ROOT = Path(__file__).parents[4]
+
 
 def bench(*arguments: str, cwd: Path, prelude: str = "") -> subprocess.CompletedProcess[str]:
     """Runs the command in an empty folder, after a line of Python."""
@@ -24,7 +26,7 @@ def bench(*arguments: str, cwd: Path, prelude: str = "") -> subprocess.Completed
     return subprocess.run(
         [sys.executable, "-P", "-c", program],
         cwd=cwd,
-        env={"PATH": "/usr/bin:/bin", "COLUMNS": "160", "TERM": "dumb"},
+        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "COLUMNS": "160", "TERM": "dumb"},
         capture_output=True,
         text=True,
         timeout=60,
