@@ -78,14 +78,18 @@ def as_text(queues: Sequence[QueueView]) -> RenderableType:
     if len(queues) == 1:
         return _details(queues[0])
     table = plain_table("queue")
-    numbers = ("waiting", "oldest", "requests/s", "batch", "p50", "p99", "errors", "workers")
+    numbers = ("waiting", "oldest", "requests/s", "batch", "p50", "p99", "failed", "workers")
     table.add_columns(*numbers, justify="right", no_wrap=True)
     for queue in queues:
         stats, activity = queue.stats, queue.activity
         workers = Text(str(len(stats.workers)), style="" if stats.workers else "yellow")
         table.add_row(queue.name, f"{stats.waiting:,}", _format_oldest(stats), *_format_activity(activity), workers)
     window_s = max(queue.activity.window_s for queue in queues)
-    return Group(table, Text(f"Requests, batches, latencies and errors are those of the last {window_s:.0f} s.", "dim"))
+    explanation = (
+        f"The last {window_s:.0f} s, as workers saw them; `failed` counts entries. All errors of clients, "
+        "504s included, are in /metrics of the gateways."
+    )
+    return Group(table, Text(explanation, "dim"))
 
 
 def _format_activity(activity: ActivitySummary) -> tuple[str, ...]:
@@ -122,12 +126,12 @@ def _details(queue: QueueView) -> Group:
 
 
 def _activity_facts(activity: ActivitySummary) -> list[tuple[str, str]]:
-    requests_per_s, batch, p50, p99, errors = _format_activity(activity)
+    requests_per_s, batch, p50, p99, failed = _format_activity(activity)
     return [
         ("rate", f"{requests_per_s} requests/s, {activity.inputs_per_s:,.1f} inputs/s"),
         ("batch", f"{batch} inputs on average" if activity.batch_size else "none ran"),
         ("latency", f"p50 {p50}, p99 {p99}" if activity.p50_ms else "no answers"),
-        ("errors", f"{errors} in the last {activity.window_s:.0f} s"),
+        ("failed", f"{failed} entries in {activity.window_s:.0f} s; 504s and refusals: /metrics of the gateways"),
     ]
 
 

@@ -95,6 +95,22 @@ async def test_commands_find_the_running_up(start: Start) -> None:
         await worker.wait()
 
 
+async def test_commands_find_an_up_that_is_still_loading(start: Start, folder: Path) -> None:
+    """While its model loads, `redbatch queue` shows the worker that loads it."""
+    waits = "import pathlib, time\n        while not pathlib.Path('go').exists(): time.sleep(0.1)"
+    (folder / "slow.py").write_text(f"class Model:\n    def __init__(self):\n        {waits}\n")
+    up = start("--model", "slow:Model")
+    states: list[str] = []
+
+    async def loading() -> bool:
+        code, output, errors = await run_command(up, "queue", "--json")
+        states[:] = [errors] if code else [each["state"] for each in json.loads(output)["workers"]]
+        return states == ["loading"]
+
+    await wait_until(loading, lambda: f"a loading worker is shown: {states}", timeout_s=START_S)
+    assert not up.fact("stop")
+
+
 async def test_several_run_side_by_side(start: Start) -> None:
     """Two `up` of a user are both found: commands take --up, or list the choices; a killed one is no choice."""
     first = await start().wait_until_ready()

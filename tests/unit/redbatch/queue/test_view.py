@@ -94,7 +94,7 @@ def test_text_shows_numbers_and_workers() -> None:
         "12.3 requests/s, 5.0 inputs/s",
         "12.5 inputs on average",
         "p50 12 ms, p99 470 ms",
-        "2 in the last 10 s",
+        "failed     2 entries in 10 s; 504s and refusals: /metrics of the gateways",
     ):
         assert expected in text
 
@@ -121,13 +121,14 @@ def test_several_queues_are_a_table() -> None:
     """Each queue is a row of a table, whole in 80 columns; the rates of two workers are added up."""
     two = replace(BUSY, workers=(BEAT, replace(BEAT, worker="gpu-2")))
     text = text_of(QueueView("all-mpnet-base", two), QueueView("empty", EMPTY), width=80)
-    head, *rows, footer = text.splitlines()
-    assert head.split() == ["queue", "waiting", "oldest", "requests/s", "batch", "p50", "p99", "errors", "workers"]
+    head, *rows, footer, more = text.splitlines()
+    assert head.split() == ["queue", "waiting", "oldest", "requests/s", "batch", "p50", "p99", "failed", "workers"]
     assert [row.split() for row in rows] == [
         ["all-mpnet-base", "44", "1.5", "s", "24.6", "12.5", "12", "ms", "470", "ms", "4", "2"],
         ["empty", "0", "-", "0.0", "-", "-", "-", "0", "0"],
     ]
-    assert "the last 10 s" in footer
+    assert "The last 10 s, as workers saw them; `failed` counts entries." in footer
+    assert "504s included, are in /metrics of the gateways." in more
 
 
 def test_without_any_queue_it_says_how_to_start_one() -> None:
