@@ -16,6 +16,7 @@ import pytest
 import redis
 
 from tests import plain_http
+from tests.gpu_driver import FAKE_DRIVER
 from tests.integration.functions.conftest import EXAMPLES
 from tests.integration.gateway.gateway_cluster import GatewayCluster, GatewayProcess, error_of, log_lines, metric
 from tests.waiting import wait_until
@@ -203,9 +204,11 @@ async def test_arrays_are_returned_as_lists(cluster: GatewayCluster) -> None:
 
 @pytest.mark.parametrize(("span", "visible"), [(True, {"0,1"}), (False, {"0", "1"})])
 async def test_one_engine_spans_all_gpus_or_each_has_one(
-    cluster: GatewayCluster, span: bool, visible: set[str]
+    cluster: GatewayCluster, tmp_path: Path, span: bool, visible: set[str]
 ) -> None:
-    """What the class sees in the variable that every GPU library reads; no GPU is needed to name it."""
+    """What the class sees in the variable that every GPU library reads."""
+    (tmp_path / "pynvml.py").write_text(FAKE_DRIVER)
+    cluster.environment["PYTHONPATH"] = f"{tmp_path}:{Path.cwd()}"
     gateway = await start(cluster, f"{MODELS}:Environment", devices="0,1", span=span)
     await wait_until(lambda: gateway.ready_workers(cluster.queue) == len(visible), "each engine is ready")
     seen: set[str] = set()
