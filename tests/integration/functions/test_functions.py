@@ -208,7 +208,7 @@ async def test_one_engine_spans_all_gpus_or_each_has_one(
 ) -> None:
     """What the class sees in the variable that every GPU library reads."""
     (tmp_path / "pynvml.py").write_text(FAKE_DRIVER)
-    cluster.environment["PYTHONPATH"] = f"{tmp_path}:{Path.cwd()}"
+    cluster.environment["PYTHONPATH"] = f"{tmp_path}:{cluster.environment['PYTHONPATH']}"
     gateway = await start(cluster, f"{MODELS}:Environment", devices="0,1", span=span)
     await wait_until(lambda: gateway.ready_workers(cluster.queue) == len(visible), "each engine is ready")
     seen: set[str] = set()
