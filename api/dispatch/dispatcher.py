@@ -252,7 +252,9 @@ class Dispatcher:
             request.expire(DeadlineExceededError(f"No answer in time: {reason}. Try again when one is ready."))
         else:
             request.expire(
-                DeadlineExceededError("No answer in time: allow more time, send less at once, or add workers.")
+                DeadlineExceededError(
+                    "No answer in time: the queue is long, or the model slow or hung. Allow more time, or add workers."
+                )
             )
 
     def _release(self, request: InFlight) -> None:
