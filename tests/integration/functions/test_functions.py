@@ -40,11 +40,14 @@ def predict(gateway: GatewayProcess, body: object) -> httpx.Response:
 
 async def test_inputs_and_outputs_are_any_json(cluster: GatewayCluster) -> None:
     """Null, booleans, numbers, long texts and nested values come back unchanged, one by one and many in order."""
-    gateway = await start(cluster, f"{MODELS}:Echo")
+    gateway, worker = await asyncio.gather(cluster.start_gateway(), cluster.start_worker(f"{MODELS}:Echo"))
+    await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
     values: list[Any] = [None, True, 7, -1.5, "", "é \U0001f600", [], {}, {"a": [1, {"b": None}]}, "x" * 10_000]
     for value in values:
         answer = predict(gateway, {"input": value})
         assert (answer.status_code, answer.json()) == (200, {"output": [value, 1]})
+    [ready] = [each for each in log_lines(worker) if each["msg"] == "engine ready"]
+    assert "dim" not in ready, "what only models of texts have"
     mixed = values + list(range(200))
     answer = predict(gateway, {"inputs": mixed})
     assert [output[0] for output in answer.json()["outputs"]] == mixed
