@@ -13,7 +13,7 @@ from rich.text import Text
 from redbatch.tables import PlainTable, labelled_line, plain_table
 from shared.activity import ActivitySummary, summarize
 from shared.keys import LANES
-from shared.messages import FAILING
+from shared.messages import FAILING, PREDICT
 from shared.process.log_text import printable_line
 from shared.producer import QueueStats
 
@@ -111,18 +111,23 @@ def _format_oldest(stats: QueueStats) -> str:
 def _details(queue: QueueView) -> Group:
     """Returns the state of one queue, with a table of its workers."""
     stats = queue.stats
-    in_bytes = f", {stats.bytes:,} bytes for functions" if stats.bytes else ""
+    size = f"{stats.bytes:,} bytes" if _is_function(stats) else f"about {stats.tokens:,} tokens"
     numbers = [
         ("waiting", f"{stats.waiting:,} entries"),
         ("in flight", f"{stats.pending:,} entries"),
         ("by lane", ", ".join(f"{n:,} {lane}" for lane, n in zip(LANES, stats.by_lane, strict=True))),
-        ("total", f"{stats.inputs:,} inputs, about {stats.tokens:,} tokens{in_bytes}"),
+        ("total", f"{stats.inputs:,} inputs, {size}"),
         ("oldest", _format_oldest(stats) if stats.entries else "no entries"),
         *(_activity_facts(queue.activity) if stats.workers else ()),
     ]
     head = Text(f"Queue {printable_line(queue.name)}", style="bold")
     lines = [labelled_line(label, value, LABEL_WIDTH) for label, value in numbers]
     return Group(head, *lines, _workers(stats))
+
+
+def _is_function(stats: QueueStats) -> bool:
+    """Whether the model of a queue is a function, of whose inputs each counts as one token."""
+    return stats.bytes > 0 or any(PREDICT in beat.ops for beat in stats.workers)
 
 
 def _activity_facts(activity: ActivitySummary) -> list[tuple[str, str]]:
@@ -139,7 +144,8 @@ def _workers(stats: QueueStats) -> PlainTable | Text:
     if not stats.workers:
         return Text(f"  {NO_WORKER}", style="yellow")
     table = plain_table("worker", "state", "model", "device")
-    table.add_columns("holds", "running", "tokens/s", "up", justify="right", no_wrap=True)
+    rate = "inputs/s" if _is_function(stats) else "tokens/s"
+    table.add_columns("holds", "running", rate, "up", justify="right", no_wrap=True)
     for beat in sorted(stats.workers, key=lambda beat: beat.worker):
         up_s = max(0, stats.now_ms - beat.started_ms) // 1000
         state = f"{beat.state}: {beat.failing}" if beat.state == FAILING and beat.failing else beat.state

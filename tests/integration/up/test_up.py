@@ -17,6 +17,7 @@ import pytest
 import redis
 
 from tests import plain_http
+from tests.gpu_driver import FAKE_DRIVER
 from tests.integration.up.up_process import (
     START_S,
     Start,
@@ -276,20 +277,6 @@ async def test_every_setting_is_a_flag(start: Start) -> None:
     url = f"{up.fact('API').split()[0]}/embed"
     assert (await asyncio.to_thread(plain_http.post, url, json={"text": "four"})).status_code == 413
 
-
-FAKE_DRIVER = """
-class NVMLError(Exception): pass
-def nvmlInit(): pass
-nvmlShutdown = nvmlInit
-def nvmlSystemGetDriverVersion(): return "570.1"
-def nvmlDeviceGetCount(): return 2
-def nvmlDeviceGetHandleByIndex(index): return index
-def nvmlDeviceGetUUID(index): return f"GPU-{index}"
-def nvmlDeviceGetName(index): return "NVIDIA H100"
-class nvmlDeviceGetMemoryInfo:
-    def __init__(self, index): self.total = 80 * 2**30
-"""
-"""The module `pynvml` on a host with two GPUs."""
 
 SHOWS_GPU = """
 import os, time

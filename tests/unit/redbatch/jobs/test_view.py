@@ -1,4 +1,4 @@
-"""Jobs as a table."""
+"""Jobs as a table, and one job as text."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from collections import Counter
 import pytest
 from rich.console import Console
 
-from redbatch.jobs.view import as_table
+from redbatch.jobs.view import as_table, as_text
 from shared.jobs import Job
+from shared.keys import BULK
+from shared.messages import EMBED, PREDICT
 
 
 @pytest.mark.parametrize(("queue", "lines_per_job"), [("minilm", 1), ("sentence-transformers-all-mpnet-base-v2", 2)])
@@ -24,3 +26,11 @@ def test_a_job_takes_one_or_two_lines(queue: str, lines_per_job: int) -> None:
     for first in ids:
         row = " ".join(lines[first : first + lines_per_job])
         assert all(each in row for each in ("running", "40,000", "100,000", "9 min 59 s"))
+
+
+@pytest.mark.parametrize(("op", "shown"), [(EMBED, True), (PREDICT, False)])
+def test_truncation_is_shown_of_texts_alone(op: str, shown: bool) -> None:
+    """Inputs of a function are never cut."""
+    output = io.StringIO()
+    Console(file=output).print(as_text("q", Job("0" * 32, "done", "", BULK, 3, 3, 0, 1, 0, 0, 0, op=op), []))
+    assert ("truncated inputs" in output.getvalue()) == shown

@@ -18,7 +18,7 @@ from redbatch.queue_target import QueueTarget
 from redbatch.state_printer import state_printer
 from redbatch.up.run_file import Announcement, RunFile
 from shared.activity import Activity, bucket_of
-from shared.messages import Heartbeat
+from shared.messages import PREDICT, Heartbeat
 from shared.producer import QueueStats
 from tests.users import as_user
 
@@ -97,6 +97,15 @@ def test_text_shows_numbers_and_workers() -> None:
         "failed     2 entries in 10 s; 504s and refusals: /metrics of the gateways",
     ):
         assert expected in text
+
+
+def test_a_function_has_no_tokens() -> None:
+    """Each of its inputs counts as one, which is no token; a model of texts has both."""
+    function = replace(BUSY, bytes=0, workers=(replace(BEAT, ops=(PREDICT,)),))
+    text = text_of(QueueView("f", function))
+    assert ("running  inputs/s" in text, "token" in text) == (True, False)
+    text = text_of(QueueView("minilm", replace(BUSY, bytes=0)))
+    assert ("about 90,000 tokens" in text, "tokens/s" in text) == (True, True)
 
 
 def test_an_empty_queue_without_workers_says_so() -> None:
