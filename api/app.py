@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI, Request, Response
@@ -21,7 +22,7 @@ from api.http.request_id import request_id_of
 from api.http.request_log import ARRIVAL, TENANT
 from api.http.root_path import restore_root_path, route_path
 from api.pages.routes import PAGE_PATHS, STATIC_FILES, STATIC_PATH
-from api.routes import DIALECTS, dialect_of, route_template, router
+from api.routes import DIALECTS, allowed_methods, dialect_of, route_template, router
 from api.state import State
 from api.tenants import Tenant
 from shared.errors import InvalidRequestError, MethodNotAllowedError, NotFoundError, RedbatchError
@@ -98,10 +99,14 @@ async def _http_error(request: Request, error: Exception) -> Response:
     hint = "see /docs for all routes."
     if path == "/metrics":
         hint = f"the metrics of this gateway are on its admin port, {request.app.state.redbatch.admin_port}."
+    methods = allowed_methods(path) if status == HTTPStatus.METHOD_NOT_ALLOWED else []
+    if methods:
+        hint = f"use {' or '.join(methods)}."
     quoted = f"{request.method} {path}"
     unknown = ERRORS.get(status, InvalidRequestError)(f"{quoted}: {hint}", quoted=quoted)
     response = refuse(request, dialect_of(path), unknown, request_id_of(request.headers))
-    response.headers.update(getattr(error, "headers", None) or {})
+    if methods:
+        response.headers["allow"] = ", ".join(methods)
     return response
 
 

@@ -90,6 +90,11 @@ def route_template(path: str) -> str:
     return next((route.path_format for route in _routes() if route.path_regex.match(path)), "")
 
 
+def allowed_methods(path: str) -> list[str]:
+    """Returns the methods of the routes of a path: the framework names only those of the first."""
+    return sorted({method for route in _routes() if route.path_regex.match(path) for method in route.methods or ()})
+
+
 def begins_route(prefix: str) -> bool:
     """Whether a path of a route may begin with a prefix: a path with both would be ambiguous. False if it is empty."""
     paths = (route.path for route in _routes())

@@ -75,9 +75,25 @@ def parse_model(name: str, revision: str | None = None) -> Model:
         )
     if folder and (name == DEFAULT_MODEL or (revision in (None, NEWEST) and not Path(name).is_dir())):
         return Model(name, "sentence", folder)
-    if name.startswith((".", "/", "~")) and not Path(name).expanduser().is_dir():
+    if Path(name).expanduser().is_dir():
+        return Model(name, "sentence", str(Path(name).expanduser()))
+    if hint := _class_hint(name):
+        raise ModelLoadError(f"model {name}: a Python class is named module:Class, here {hint}")
+    if name.startswith((".", "/", "~")):
         raise ModelLoadError(f"model {name}: there is no such folder")
-    return Model(name, "sentence", str(Path(name).expanduser()) if Path(name).expanduser().is_dir() else name)
+    return Model(name, "sentence", name)
+
+
+def _class_hint(name: str) -> str:
+    """Returns how to name a class that the user meant by its module, file or dotted name; empty if there is none."""
+    module = name.removeprefix("./").removesuffix(".py").replace("/", ".")
+    parent, _, class_name = module.rpartition(".")
+    for source, wanted in ((module, r"\w+"), (parent, re.escape(class_name))):
+        file = Path(source.replace(".", "/") + ".py")
+        if is_function(f"{source}:Class") and file.is_file():
+            found = re.search(rf"^class ({wanted})\b", file.read_text(errors="replace"), re.MULTILINE)
+            return f"{source}:{found[1] if found else 'Class'}"
+    return ""
 
 
 def _bundled_folder() -> str | None:

@@ -58,5 +58,6 @@ class Watchdog:
             if now - since > self._hang_timeout.timeout_s:
                 log.warning("engine hangs: killed", after_s=round(now - since, 1), bound_s=self._hang_timeout.timeout_s)
                 metrics.ENGINE_HANGS.inc()
+                self._worker_state.in_flight.mark_hung(now)
                 self._engine.kill()
                 self._counts_from = now

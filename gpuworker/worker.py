@@ -219,16 +219,15 @@ class Worker:
             log.warning("left with pending entries: another worker takes them over", n=owed)
 
     def _on_ready(self, ready: Ready) -> None:
-        log.info(
-            "engine ready",
-            model=ready.model,
-            device=ready.device,
-            dim=ready.dim,
-            dtype=ready.dtype,
-            pooling=ready.pooling,
-            max_input_tokens=ready.max_input_tokens,
-            packed=ready.packs,
-        )
+        of_texts = {
+            "dim": ready.dim,
+            "dtype": ready.dtype,
+            "pooling": ready.pooling,
+            "max_input_tokens": ready.max_input_tokens,
+            "packed": ready.packs,
+        }
+        of_model = {} if is_function(ready.model) else of_texts
+        log.info("engine ready", model=ready.model, device=ready.device, **of_model)
         self._claimer.batch_tokens = ready.max_batch_tokens
         self._worker_state.in_flight.max_counted_tokens = min_long_tokens(ready.max_batch_tokens)
         self._hang_timeout.reset()

@@ -117,6 +117,8 @@ def run(settings: WorkerSettings) -> int:
         check_hub(parse_model(settings.model, settings.model_revision), settings.model_revision)
         gpus = devices.list_visible_gpus()
         device_names = devices.engine_devices(settings.devices, settings.device, gpus)
+        if settings.gpu_lease == "off":  # otherwise the pool has the GPUs
+            devices.check_devices(device_names, "--devices" if settings.devices else "--device", gpus)
         if settings.gpu_lease == "batch":
             device_names = turn_devices(device_names, settings.lease.gpus)
         if settings.span:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 from rich.cells import cell_len
@@ -26,7 +27,7 @@ class PlainTable:
     """A table without a frame. It never breaks a word.
 
     Cells wrap at spaces, except those of columns with `no_wrap`. On a console that is too narrow for the longest words,
-    each row becomes a block of labelled lines.
+    each row is its first cell, with the other cells and their headings under it.
     """
 
     def __init__(self) -> None:
@@ -42,12 +43,12 @@ class PlainTable:
         self._rows.append(([_as_text(cell) for cell in cells], style))
 
     def __rich_console__(self, _console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yields a table or, if the console is too narrow for it, labelled lines."""
+        """Yields a table or, if the console is too narrow for it, a block of lines for each row."""
         gap, widths = next(
             ((gap, widths) for gap in GAPS if (widths := self._fit(options.max_width, gap)) is not None), (0, None)
         )
         if widths is None:
-            yield from self._blocks()
+            yield from self._blocks(options.max_width)
             return
         table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style=Style(bold=True))
         for column, width in zip(self._columns, widths, strict=True):
@@ -71,13 +72,18 @@ class PlainTable:
             widths[widest] -= 1
         return widths
 
-    def _blocks(self) -> RenderResult:
-        label_width = max(cell_len(column.heading) for column in self._columns)
-        for number, (cells, style) in enumerate(self._rows):
-            if number:
-                yield Text("")
-            for column, cell in zip(self._columns, cells, strict=True):
-                line = labelled_line(column.heading, cell, label_width)
+    def _blocks(self, max_width: int) -> Iterator[Text]:
+        for cells, style in self._rows:
+            lines = [cells[0].copy()]
+            labelled = zip(self._columns[1:], cells[1:], strict=True)
+            for value in [
+                Text.assemble("  ", (f"{column.heading}: ", "bold"), cell) for column, cell in labelled if cell
+            ]:
+                if len(lines) > 1 and lines[-1].cell_len + value.cell_len <= max_width:
+                    lines[-1].append_text(value)
+                else:
+                    lines.append(value)
+            for line in lines:
                 line.stylize(style)
                 yield line
 

@@ -292,6 +292,7 @@ class JobCancelArguments(NamedTuple):
     job_id: str
     group: str
     max_results: int
+    if_expired: int
 
 
 ROWS: dict[str, tuple[type, ...]] = {

@@ -49,7 +49,9 @@ _COMMON: tuple[RedbatchError, ...] = (
     InputFailedError("The model failed on this input (ValueError)."),
     NoWorkerError("No worker serves this queue yet: start one, then try again."),
     RedisUnreachableError("Redis has not answered for 2.0 s: try again later."),
-    DeadlineExceededError("No answer in time: allow more time, send less at once, or add workers."),
+    DeadlineExceededError(
+        "No answer in time: the queue is long, or the model slow or hung. Allow more time, or add workers."
+    ),
 )
 """Those of all routes that compute."""
 

@@ -19,6 +19,7 @@ from api.dialects.base import BaseDialect
 from api.dialects.headers import parse_lane, resolve_timeout_ms
 from api.dialects.parsing import INPUTS, check_inputs, invalid_body_error, parse_fields, parse_inputs
 from api.dialects.request import MAX_MODEL, MAX_TIMEOUT_MS, PRIORITY_HEADER, InferenceRequest
+from api.dialects.strict_body import ROUTE_OF_FIELD
 from api.dialects.vectors import dump_json, encode_failures, rows_of
 from api.errors import status_of
 from shared.codec import MAX_DIM, MAX_PROMPT_NAME
@@ -76,6 +77,9 @@ class OpenAI(BaseDialect):
         """Returns the request in a body; raises as `BaseDialect.parse` does."""
         values = parse_fields(body)
         partial = values.get("on_error") == "null"
+        if "input" not in values and (others := [name for name in values if name in ROUTE_OF_FIELD]):
+            message = f"input: it is missing; {ROUTE_OF_FIELD[others[0]]} takes {others[0]}."
+            raise InvalidRequestError(message, param="input")
         try:
             inputs = parse_inputs(values.pop("input", None), limits.max_inputs, "input", partial=partial)
         except TooLargeError as error:  # too many inputs, for which OpenAI answers 400

@@ -13,6 +13,9 @@ from shared.errors import InvalidRequestError
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 """The names that an error repeats. Anything else may be a client's text, which no message holds."""
 
+ROUTE_OF_FIELD = {"input": "POST /v1/embeddings", **dict.fromkeys(("inputs", "text", "texts"), "POST /embed")}
+"""The route for texts that takes a field of inputs: clients mix these up."""
+
 
 class StrictBody(BaseModel):
     """A body whose unknown fields are refused.
@@ -29,12 +32,18 @@ class StrictBody(BaseModel):
             raise unknown_field_error(next(iter(self.model_extra)), (model or type(self)).model_fields)
 
 
-def unknown_field_error(name: str, known: Iterable[str]) -> InvalidRequestError:
-    """Returns the error for a field that does not exist: it names the field, and the nearest known one or all."""
+def unknown_field_error(
+    name: str, known: Iterable[str], noun: str = "field", place: str = "body"
+) -> InvalidRequestError:
+    """Returns the error for a field that does not exist: it names the field, and the nearest known one or all.
+
+    `noun` is what a message calls such a field, and `place` where it stands.
+    """
     shown = shown_name(name)
     nearest = difflib.get_close_matches(name, known, n=1) if shown else []
-    advice = f"did you mean {nearest[0]}?" if nearest else f"the fields are {', '.join(known)}."
-    return InvalidRequestError(f"{shown or 'body'}: there is no such field; {advice}", param=shown, quoted=shown or "")
+    elsewhere = f"; {ROUTE_OF_FIELD[name]} takes {name}" if name in ROUTE_OF_FIELD else ""
+    advice = f"did you mean {nearest[0]}?" if nearest else f"the {noun}s are {', '.join(known)}{elsewhere}."
+    return InvalidRequestError(f"{shown or place}: there is no such {noun}; {advice}", param=shown, quoted=shown or "")
 
 
 def shown_name(name: str) -> str | None:

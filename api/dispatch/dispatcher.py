@@ -197,20 +197,16 @@ class Dispatcher:
     def _check_fits(self, new_entries: Sequence[NewEntry], lane: int) -> None:
         """Raises TooLargeError if even an empty queue would reject the request, so that a retry would never help."""
         share = 1.0 if lane == INTERACTIVE else MAX_BULK_SHARE
-        inputs, tokens = sum([entry.n for entry in new_entries]), sum([entry.cost for entry in new_entries])
-        max_inputs, max_tokens = self._limits.max_inputs * share, self._limits.max_tokens * share
-        if inputs > max_inputs or tokens > max_tokens:
-            raise TooLargeError(
-                f"{inputs} inputs with about {tokens} tokens exceed the maximum of this lane "
-                f"({max_inputs:.0f} and {max_tokens:.0f}): send less at once, or raise the settings max_queue_inputs "
-                "and max_queue_tokens of the gateways."
-            )
-        size = sum([entry.counted_bytes for entry in new_entries])
-        if size > self._limits.max_bytes * share:
-            raise TooLargeError(
-                f"{size} bytes exceed the maximum of this lane ({self._limits.max_bytes * share:.0f}): send less at "
-                "once, or raise the setting max_queue_bytes of the gateways."
-            )
+        for number, maximum, noun in (
+            (sum([entry.n for entry in new_entries]), self._limits.max_inputs, "inputs"),
+            (sum([entry.cost for entry in new_entries]), self._limits.max_tokens, "tokens"),
+            (sum([entry.counted_bytes for entry in new_entries]), self._limits.max_bytes, "bytes"),
+        ):
+            if number > maximum * share:
+                raise TooLargeError(
+                    f"{number} {noun} exceed the maximum of this lane ({maximum * share:.0f}): send less at once, or "
+                    f"raise the setting max_queue_{noun} of the gateways."
+                )
 
     def _backlog_full(self) -> bool:
         """Whether the gateway holds as much as the queue may, because Redis is slow or out of reach."""
@@ -252,7 +248,9 @@ class Dispatcher:
             request.expire(DeadlineExceededError(f"No answer in time: {reason}. Try again when one is ready."))
         else:
             request.expire(
-                DeadlineExceededError("No answer in time: allow more time, send less at once, or add workers.")
+                DeadlineExceededError(
+                    "No answer in time: the queue is long, or the model slow or hung. Allow more time, or add workers."
+                )
             )
 
     def _release(self, request: InFlight) -> None:

@@ -15,6 +15,7 @@ from api import metrics
 from api.dialects.native import Native
 from api.dialects.operations import JSON, TAG_JOBS
 from api.dialects.request import TRUNCATED_HEADER
+from api.dialects.strict_body import unknown_field_error
 from api.dialects.vectors import npy_header
 from api.http.body import BodyUnreadError
 from api.http.client_connection import CLIENT, ClientConnection, client_address
@@ -97,6 +98,7 @@ async def make(request: Request) -> Response:
 @_with_error_answers
 async def show(request: Request) -> Response:
     """Returns the status of a job; with `wait`, as soon as the job has ended."""
+    _check_query(request, "wait")
     wait_s = _query_number(request, "wait", 0, MAX_WAIT_S)
     job_store, job, public_id = await _find_job(request)
     state: State = request.app.state.redbatch
@@ -124,6 +126,7 @@ async def cancel(request: Request) -> Response:
 @_with_error_answers
 async def result(request: Request) -> Response:
     """Returns the results of a job that has ended."""
+    _check_query(request, "offset", "limit")
     job_store, job, public_id = await _find_job(request)
     if job.status in jobs.STATUSES_WITHOUT_RESULTS:
         raise JobGoneError(f"This job was {job.status}, so it has no result.")
@@ -175,6 +178,13 @@ async def _job_response(job_store: JobStore, job: Job, public_id: str) -> Respon
     if job.failed:
         failures = await job_results.failures(job_store.connection, job_store.keys, job.job_id, MAX_ERRORS)
     return _json(job_document(public_id, job, failures), 200)
+
+
+def _check_query(request: Request, *known: str) -> None:
+    """Raises InvalidRequestError: the query has another parameter than these."""
+    for name in request.query_params:
+        if name not in known:
+            raise unknown_field_error(name, known, "parameter", "query")
 
 
 def _query_number(request: Request, name: str, default: int, maximum: int | None = None) -> int:

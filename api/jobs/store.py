@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -41,7 +42,14 @@ class JobStore:
         self._poll_task: asyncio.Task[None] | None = None
 
     async def find(self, job_id: str) -> Job | None:
-        """Returns a job, or None if it does not exist. Raises RedisUnreachableError."""
+        """Returns a job, or None if it does not exist. Raises RedisUnreachableError.
+
+        Workers end jobs whose time is over. While none lives, a client would wait for ever, so that this does it too.
+        """
+        job = await jobs.find(self.connection, self.keys, job_id)
+        if job is None or job.ended or time.time() * 1000 < job.expires_ms:
+            return job
+        await jobs.cancel(self.connection, self.keys, job_id, if_expired=True)
         return await jobs.find(self.connection, self.keys, job_id)
 
     async def has_jobs(self) -> bool:

@@ -16,7 +16,13 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from gpuworker.backends.base import InputRefusedError, OneInputError, Token
-from gpuworker.backends.function_methods import CollatedInputs, FunctionMethods, MethodsError, check_methods
+from gpuworker.backends.function_methods import (
+    CollatedInputs,
+    FunctionMethods,
+    MethodsError,
+    check_methods,
+    find_misspelled_methods,
+)
 from gpuworker.backends.function_values import decode_input
 from gpuworker.model_spec import Model, ModelLoadError
 from shared.messages import DEFAULT_OPTIONS, PREDICT, Input, Options
@@ -158,6 +164,8 @@ def _create(model: Model, model_args: str) -> object:
         check_methods(created)
     except MethodsError as error:
         raise ModelLoadError(f"model {model.name} {error} (docs/functions.md)") from error
+    for name, hook in find_misspelled_methods(created):
+        log.warning("a method of the class is never called: is it misspelled?", method=name, known=hook)
     return created
 
 

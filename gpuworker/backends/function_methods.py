@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 import orjson
@@ -33,6 +34,8 @@ _DEFAULTS = [getattr(each, name, None) for each in (VectorizedFunction, PerInput
 """The methods of the protocols themselves: a subclass that inherits one does not have it."""
 
 RETRY_ON = "retry_on"
+SIMILARITY = 0.85
+"""A lower ratio of equal letters finds helpers, such as `preprocess_one`."""
 
 
 class MethodsError(Exception):
@@ -123,6 +126,19 @@ def check_methods(function: object) -> None:
         isinstance(each, type) and issubclass(each, Exception) for each in retry_on
     ):
         raise MethodsError(f"has a {RETRY_ON} that is no tuple of exception classes")
+
+
+def find_misspelled_methods(function: object) -> Iterator[tuple[str, str]]:
+    """Yields each public method that is never called but resembles one that the object lacks, and the name of that.
+
+    These deserve a warning and not an error: a class that was written for another service may have them for itself.
+    """
+    lacking = [each for each in (*_ARGUMENTS, "warmup") if _method(function, each) is None]
+    for name in dir(type(function)):
+        if name.startswith("_") or name in _ARGUMENTS or not callable(inspect.getattr_static(type(function), name)):
+            continue
+        for hook in get_close_matches(name.lower(), lacking, n=1, cutoff=SIMILARITY):
+            yield name, hook
 
 
 def _method(owner: object, name: str) -> Callable[..., Any] | None:

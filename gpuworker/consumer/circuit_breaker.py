@@ -52,7 +52,8 @@ class CircuitBreaker:
             return
         circuit, now = self._worker_state.circuit, time.monotonic()
         was_closed = circuit.state(now) is CircuitState.CLOSED
-        error = completed.errors[-1] if completed.errors else ""
+        # Each input counts once: the retries of one bad input must not stop all others.
+        error = completed.errors[-1] if completed.errors and not completed.is_retry else ""
         if circuit.record_batch(completed.num_outputs, error, now, completed.run_s):
             self._open(circuit.open_s(now))
         elif not was_closed and circuit.state(now) is CircuitState.CLOSED:

@@ -44,6 +44,7 @@ FRAME_ENTRIES = 16
 
 DEADLINE_MESSAGE = "The deadline passed while the request waited."
 GIVEN_UP_MESSAGE = "The engine died each time that it ran this input."
+HUNG_MESSAGE = "The model hangs: a batch with this input ran for {:.1f} s, and its time limit (engine_hang_s) ended it."
 
 FULL_PAUSE_S = 1.0
 SHARE_PAUSE_S = 0.02
@@ -306,13 +307,13 @@ class Claimer:
         for in_flight_entry in in_flight_entries:
             entry = in_flight_entry.entry
             if clock.to_monotonic(entry.deadline_ms) <= time.monotonic():
-                self._committer.fail(in_flight_entry, DeadlineExceededError.code, DEADLINE_MESSAGE)
+                message = _hung_message(in_flight_entry) or DEADLINE_MESSAGE
+                self._committer.fail(in_flight_entry, DeadlineExceededError.code, message)
                 continue
             decision = decide_retry(entry.attempts, max_attempts)
             if decision is RetryDecision.GIVE_UP:
-                self._committer.fail(
-                    in_flight_entry, InputFailedError.code, GIVEN_UP_MESSAGE, dead_after=entry.attempts
-                )
+                message = _hung_message(in_flight_entry) or GIVEN_UP_MESSAGE
+                self._committer.fail(in_flight_entry, InputFailedError.code, message, dead_after=entry.attempts)
                 continue
             suspect = decision is RetryDecision.ISOLATED
             entries.append(
@@ -332,3 +333,8 @@ class Claimer:
         for start in range(0, len(entries), FRAME_ENTRIES):
             self._engine.send(AddEntries(entries[start : start + FRAME_ENTRIES]))
         metrics.HELD.labels(self._worker_state.worker).set(len(self._worker_state.in_flight))
+
+
+def _hung_message(in_flight_entry: InFlightEntry) -> str:
+    """Returns that the last run of an entry hung; empty if it did not."""
+    return HUNG_MESSAGE.format(in_flight_entry.hung_s) if in_flight_entry.hung_s else ""

@@ -32,6 +32,7 @@ class InFlightEntry:
         num_running: how many of its parts have started and not paused.
         answered: whether it only waits for its commit.
         counted_tokens: how many tokens it counts as in the load.
+        hung_s: how long its last run went on before the engine was killed as hung; 0 if it was not.
     """
 
     entry: Entry
@@ -42,6 +43,7 @@ class InFlightEntry:
     num_running: int = 0
     answered: bool = False
     counted_tokens: int = 0
+    hung_s: float = 0.0
 
 
 class InFlightEntries:
@@ -108,7 +110,7 @@ class InFlightEntries:
         for key in keys:
             in_flight_entry = self._by_key.get(key)
             if in_flight_entry is not None:
-                in_flight_entry.started_at = time.monotonic()
+                in_flight_entry.started_at, in_flight_entry.hung_s = time.monotonic(), 0.0
                 in_flight_entry.num_running += 1
 
     def mark_paused(self, keys: Iterable[str]) -> None:
@@ -122,6 +124,12 @@ class InFlightEntries:
                 in_flight_entry.num_running -= 1
                 if in_flight_entry.num_running <= 0:
                     in_flight_entry.started_at, in_flight_entry.num_running = None, 0
+
+    def mark_hung(self, now: float) -> None:
+        """Notes how long the entries have run in an engine that is killed because it hangs."""
+        for each in self._by_key.values():
+            if each.started_at is not None and not each.answered:
+                each.hung_s = now - each.started_at
 
     def running_entries(self) -> list[Entry]:
         """Returns the entries that have started and are not answered."""

@@ -8,7 +8,8 @@ eight. This process never touches CUDA, so a fork shares no context. The worker 
     the byte KILL: its engines are killed
     the end of the stream: the server ends and, with it, its engines
 
-Started as `python -P -m gpuworker.engine.forkserver FD OPTIONS`, with the options as JSON.
+Started as `python -P -m gpuworker.engine.forkserver FD OPTIONS`, with the options as JSON, and with SIGINT and SIGTERM
+ignored: the worker ends it, after its engine.
 """
 
 from __future__ import annotations
@@ -44,8 +45,6 @@ def main(arguments: list[str]) -> None:
     configure_logging("engine", options.log_level, options.log_format)
     log_uncaught_exceptions()
     setproctitle(f"redbatch forkserver {options.model}")
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the worker ends it, after its engine
     for module in parse_model(options.model).preload:
         importlib.import_module(module)
     wake_read, wake_write = socket.socketpair()

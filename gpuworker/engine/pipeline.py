@@ -104,6 +104,7 @@ class Pipeline:
                 self._schedule.close(task)
                 result.failures.append(self._errors.failure_of(failure, task, task.num_retries))
         if failed:
+            result.is_retry = all(task.num_retries for task, _ in failed)
             self._callbacks.on_result(result)
 
     def _tokenize_again(self, task: EntryTask) -> None:

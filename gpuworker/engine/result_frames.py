@@ -68,6 +68,7 @@ def _message(
         failures,
         result.num_outputs,
         [] if more else result.errors,
+        result.is_retry,
     )
 
 

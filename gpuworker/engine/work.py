@@ -166,6 +166,7 @@ class BatchResult:
         failures: entries that get an error.
         num_outputs: inputs for which it has an output.
         errors: the types of the exceptions that the model raised, in the batch and in its parts.
+        is_retry: whether all its inputs have failed before with an exception that passes.
     """
 
     size: int = 0
@@ -185,6 +186,7 @@ class BatchResult:
     failures: list[EntryFailure] = field(default_factory=list)
     num_outputs: int = 0
     errors: list[str] = field(default_factory=list)
+    is_retry: bool = False
 
 
 @dataclass(frozen=True, slots=True)

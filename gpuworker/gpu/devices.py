@@ -23,6 +23,7 @@ class Gpu(NamedTuple):
 
 
 NO_GPU = Gpu("", "", 0, "")
+_NO_GPU_VISIBLE = "no NVIDIA GPU is visible; --device cpu uses the CPU"
 
 
 class NoGpuError(Exception):
@@ -103,8 +104,22 @@ def engine_devices(setting: str, device: str, visible: Sequence[Gpu]) -> list[st
     if setting != ALL:
         return [part.strip() for part in setting.split(",")]
     if not visible:
-        raise NoGpuError("--devices all: no NVIDIA GPU is visible; --device cpu uses the CPU")
+        raise NoGpuError(f"--devices all: {_NO_GPU_VISIBLE}")
     return [f"cuda:{index}" for index in range(len(visible))]
+
+
+def check_devices(names: Sequence[str], option: str, visible: Sequence[Gpu]) -> None:
+    """Checks that this process sees the GPUs that `option` names: in the engine, some libraries fall back to the CPU.
+
+    Raises NoGpuError: it does not see one.
+    """
+    for name in names:
+        if name.startswith("cuda") and gpu_of(name, visible) is NO_GPU:
+            last = f"cuda:{len(visible) - 1}"
+            seen = (
+                f"the GPUs visible here are cuda:0 to {last}" if len(visible) > 1 else "the only visible GPU is cuda:0"
+            )
+            raise NoGpuError(f"{option} {name}: {seen if visible else _NO_GPU_VISIBLE}")
 
 
 def gpu_of(device: str, visible: Sequence[Gpu]) -> Gpu:

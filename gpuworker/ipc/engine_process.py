@@ -38,6 +38,8 @@ RESTART_PAUSE_S = 1.0
 FIRST_PROGRESS_S = 5.0
 MAX_PROGRESS_S = 30.0
 STOP_TIMEOUT_S = 2.0
+IGNORE_SIGNALS = ("/bin/sh", "-c", 'trap "" INT TERM; exec "$0" "$@"')
+"""Becomes a command that ignores Ctrl-C: one in the first second of a Python program is a traceback of its imports."""
 
 
 def engine_environment(environment: Mapping[str, str]) -> dict[str, str]:
@@ -241,6 +243,7 @@ class EngineProcess:
         ours, theirs = socket.socketpair()
         arguments: list[str] = [str(theirs.fileno()), json.dumps(asdict(self._options))]
         self._server = await asyncio.create_subprocess_exec(
+            *IGNORE_SIGNALS,
             sys.executable,
             "-P",
             "-m",

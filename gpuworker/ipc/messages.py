@@ -208,6 +208,7 @@ class BatchCompleted:
     failures: Sequence[EntryFailure] = ()
     num_outputs: int = 0
     errors: Sequence[str] = ()
+    is_retry: bool = False
 
 
 TurnReport: TypeAlias = TurnRequested | TurnStarted | TurnEnded

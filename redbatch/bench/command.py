@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from redbatch.bench.body_template import InvalidBodyError, read_template
@@ -17,29 +18,26 @@ if TYPE_CHECKING:
     from redbatch.bench.run import RunResult
 
 PLOT_SUFFIXES = (".png", ".svg", ".pdf")
-UNAUTHORIZED = 401
 
 
 def bench(overrides: Mapping[str, str], url: str, headers: Sequence[str], *, check: bool) -> int:
     """Runs the load and prints its result.
 
-    Returns the exit code: 0; 1 if the server cannot be reached, no request got a good answer, a checked answer was
-    wrong, or a file cannot be written; 2 for invalid arguments.
+    Returns the exit code: 0; 1 if the server cannot be reached or refuses the first request, no request got a good
+    answer, a checked answer was wrong, or a file cannot be written; 2 for invalid arguments.
     """
     settings = read_settings(BenchSettings, overrides)
     missing = missing_module("httptools", *(["matplotlib"] if settings.plot else []))
     if missing is not None:
         return report_misuse(f"{missing} is not installed; install it with: pip install -e '.[bench]' in the checkout")
-    from redbatch.bench.run import CannotConnectError, RunSpec, run
+    from redbatch.bench.run import CannotConnectError, RefusedError, RunSpec, run
 
     try:
         target = parse_target(url, settings.path)
         requests = _requests(settings, target, [_parse_header(each) for each in headers], check=check)
         _check_files(settings)
-    except InvalidTextsError as error:
-        return report_misuse(f"{option_of('texts')}: {error}")
-    except InvalidBodyError as error:
-        return report_misuse(f"{option_of('body')}: {error}")
+    except (InvalidTextsError, InvalidBodyError) as error:
+        return report_misuse(f"{option_of('texts' if isinstance(error, InvalidTextsError) else 'body')}: {error}")
     except ValueError as error:
         return report_misuse(str(error))
     from redbatch.bench.progress import LoadProgress
@@ -49,6 +47,8 @@ def bench(overrides: Mapping[str, str], url: str, headers: Sequence[str], *, che
             result = run(RunSpec(settings, target, requests, check), progress)
     except CannotConnectError as error:
         return report_failure(f"cannot connect to {target.url}: {error}")
+    except RefusedError as error:
+        return report_failure(f"{target.url} refuses the request: {error}{_advice(error.status, settings)}")
     from redbatch.bench.report import print_result
 
     print_result(result)
@@ -94,10 +94,17 @@ def _judge(result: RunResult) -> int:
     if wrong := summary.errors.get(WRONG_ANSWER, 0):
         return report_failure(f"{wrong:,} of {summary.requests:,} answers did not contain one vector per text")
     if not summary.ok:
-        has_key_error = result.first_error is not None and result.first_error.status == UNAUTHORIZED
-        advice = ': send an API key with --header "Authorization: Bearer $REDBATCH_API_KEY"' if has_key_error else ""
-        return report_failure(f"none of {summary.requests:,} requests got a good answer{advice}")
+        return report_failure(f"none of {summary.requests:,} requests got a good answer")
     return 0
+
+
+def _advice(status: int, settings: BenchSettings) -> str:
+    """Returns what to do about a refusal with this status, if that is known."""
+    if status == HTTPStatus.UNAUTHORIZED:
+        return '; send an API key with --header "Authorization: Bearer $REDBATCH_API_KEY"'
+    if status == HTTPStatus.BAD_REQUEST and settings.body is None:
+        return """; for a function, give its route: --path /predict --body '{"input": "{number}"}'"""
+    return ""
 
 
 def _write_files(result: RunResult) -> int:

@@ -29,6 +29,9 @@ MAX_TIMER_EARLY_S = 0.002
 """Timers of an event loop have a resolution of 1 ms and may fire early by up to this. Without this margin, the run
 could stop before its last due request."""
 
+REFUSALS = frozenset((400, 401, 403, 404, 405, 415, 422))
+"""Statuses that say that each request is wrong; a text may be too large (413) where others are not."""
+
 SWEEP_INTERVAL_S = 0.25
 RECONNECT_DELAY_S = 0.1
 
@@ -64,6 +67,7 @@ class LoadGenerator(ABC):
         self.peak_in_flight = 0
         self.unanswered = 0  # requests in flight when the run was interrupted
         self.first_error: AnsweredError | None = None
+        self.refusal: AnsweredError | None = None  # of the first request, and so of all
         self.stopped = False
         self.ended = asyncio.Event()
         self.snapshots: list[UsageSnapshot] = []  # at the beginning and at the end of the measurement
@@ -126,9 +130,13 @@ class LoadGenerator(ABC):
     def on_answer(self, connection: Connection, answer: Answer) -> None:
         """Logs an answer."""
         code = outcome_code(answer, self.plan.check_inputs)
-        if code != OK and self.first_error is None and connection.start_s >= self.measure_start_s:
-            message = error_message(answer.body) if code != WRONG_ANSWER else ""
-            self.first_error = AnsweredError(answer.status, code, message)
+        if code != OK and self.first_error is None:
+            error = AnsweredError(answer.status, code, error_message(answer.body) if code != WRONG_ANSWER else "")
+            if connection.start_s >= self.measure_start_s:
+                self.first_error = error
+            if len(self.log) == 0 and answer.status in REFUSALS:
+                self.refusal = error
+                self.interrupt()
         self._finish(connection, code)
         if answer.keep_alive:
             self._on_idle(connection)

@@ -35,6 +35,14 @@ class CannotConnectError(Exception):
     """The server cannot be reached; the message gives the reason."""
 
 
+class RefusedError(Exception):
+    """The server refuses the first request, and so would refuse all; the message gives its answer."""
+
+    def __init__(self, error: AnsweredError) -> None:
+        super().__init__(f"{error.status} {error.code}: {error.message}".removesuffix(".").removesuffix(": "))
+        self.status = error.status
+
+
 @dataclass(frozen=True, slots=True)
 class RunSpec:
     """Specification of a run: the settings, the server, and the encoded requests.
@@ -85,6 +93,7 @@ def run(spec: RunSpec, progress: ProgressDisplay) -> RunResult:
 
     Raises:
         CannotConnectError: an initial connection cannot be opened.
+        RefusedError: the server refuses the first request.
     """
     raise_open_file_limit()
     # Existing objects live until the end: the garbage collector should not scan them while an answer arrives.
@@ -122,6 +131,8 @@ async def measure(spec: RunSpec, progress: ProgressDisplay) -> RunResult:
     finally:
         await generator.close()
         loop.remove_signal_handler(signal.SIGINT)
+    if generator.refusal is not None:
+        raise RefusedError(generator.refusal)
     summary = summarize(generator.log, window_s, settings.late_after_s) if window_s > 0 else None
     return RunResult(
         spec,

@@ -63,8 +63,9 @@ after its timeout), never_sent (no connection was free until then, or until
 Ctrl-C), wrong_answer (--check). Ctrl-C ends a run and prints its results.
 
 Exit code: 0 even if some requests failed; 1 if no request got a good
-answer, --check found a wrong one, the server cannot be reached or a file
-cannot be written; 2 for invalid arguments.
+answer, --check found a wrong one, the server cannot be reached or refuses
+the first request (then nothing is measured), or a file cannot be written; 2
+for invalid arguments.
 
 It needs the extra bench (httptools, and for --plot matplotlib):
 pip install -e '.\[bench]' in the checkout.

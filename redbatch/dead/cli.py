@@ -51,7 +51,7 @@ def show(
     queue: QueueName = None,
     up: UpPort = None,
     show_text: Annotated[
-        bool, typer.Option("--show-text", help="Show the inputs too. They are texts of users.")
+        bool, typer.Option("--show-text", help="Show the inputs too. They are data of users.")
     ] = False,
     in_json: Json = False,
 ) -> None:

@@ -22,7 +22,7 @@ NO_ANSWER = "no answer in time: check with `redbatch queue` that a worker is ali
 NUM_NEWEST = 20
 REQUEUE_FAILURES = {
     "gone": "there is no such dead letter",
-    "no body": "its texts were too long to be kept",
+    "no body": "its inputs were too long to be kept",
     "unreadable": "it was not written by a worker",
 }
 

@@ -60,19 +60,19 @@ def as_table(queue: str, letters: Sequence[DeadLetter], total: int) -> Group:
 
 
 def as_text(letter: DeadLetter, *, with_text: bool) -> Group:
-    """Returns one dead letter in full. Unless `with_text`, texts are hidden: length and digest distinguish them."""
+    """Returns one dead letter in full. Unless `with_text`, inputs are hidden: length and digest distinguish them."""
     facts = as_dict(letter).items()
     lines = [labelled_line(name.replace("_", " "), str(value), LABEL_WIDTH) for name, value in facts]
     inputs = inputs_of(letter)
     if inputs is None:
-        lines.append(Text("  texts       not kept: too long, or unreadable by this version", style="dim"))
+        lines.append(Text("  inputs      not kept: too long, or unreadable by this version", style="dim"))
         return Group(*lines)
     if options := options_of(letter):
         lines.append(labelled_line("options", str(options), LABEL_WIDTH))
     for index, each in enumerate(inputs):
-        lines.append(labelled_line(f"text {index}", _format_input(each, with_text=with_text), LABEL_WIDTH))
+        lines.append(labelled_line(f"input {index}", _format_input(each, with_text=with_text), LABEL_WIDTH))
     if not with_text:
-        lines.append(Text("  --show-text shows the texts", style="dim"))
+        lines.append(Text("  --show-text shows the inputs", style="dim"))
     return Group(*lines)
 
 

@@ -13,7 +13,7 @@ from redbatch.tables import labelled_line, plain_table
 from redbatch.times import format_duration, format_timestamp
 from shared.jobs import Job
 from shared.keys import LANES
-from shared.messages import Failure
+from shared.messages import PREDICT, Failure
 from shared.process.log_text import printable_line
 
 LABEL_WIDTH = 10
@@ -78,6 +78,8 @@ def _result_lines(result_bytes: Counter[str]) -> Iterator[Text]:
 def as_text(queue: str, job: Job, failures: Sequence[Failure]) -> Group:
     """Returns one job in full, with the first failed inputs."""
     facts = as_dict(queue, job) | {"revisions": ", ".join(job.revisions)}
+    if job.op == PREDICT:  # nothing is cut for a function
+        del facts["truncated_inputs"]
     lines = [
         labelled_line(name.replace("_", " "), "–" if value in (None, "") else str(value), LABEL_WIDTH)
         for name, value in facts.items()

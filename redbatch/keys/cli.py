@@ -63,7 +63,7 @@ def create(  # noqa: PLR0913, PLR0917 - one for each option
 
 @app.command("list")
 def list_(redis_url: RedisUrl = None, up: UpPort = None, in_json: Json = False) -> None:
-    """List API keys, oldest first. Redis does not contain their secrets, only digests."""
+    """List API keys, oldest first; days are in UTC. Redis does not contain their secrets, only digests."""
     from redbatch.keys.command import list_api_keys
     from redbatch.queue_target import QueueTarget
 

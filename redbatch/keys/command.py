@@ -10,12 +10,14 @@ from dataclasses import asdict, dataclass
 from typing import Any, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
+from rich.console import Group
 
 from redbatch.exit_codes import EXIT_FAILED, report_misuse
 from redbatch.queue_target import QueueTarget, run_on_queue
-from redbatch.tables import PlainTable, plain_table
+from redbatch.tables import plain_table
 from redbatch.terminal import make_console, print_line
 from redbatch.times import format_timestamp
+from redbatch.up.run_file import find_running_ups
 from shared import api_keys
 from shared.api_keys import SCOPES, ApiKey
 from shared.connection import RedisConnection
@@ -58,6 +60,8 @@ def create_api_key(target: QueueTarget, spec: ApiKeySpec, *, in_json: bool) -> i
         else:
             print_line(key_with_secret)
             print_line("This is the API key. Store it now: it is not shown again.", to_stderr=True)
+        if hint := _where_it_is_required(target):
+            print_line(hint, to_stderr=True)
         return 0
 
     return run_on_queue(target, "keys", task)
@@ -90,6 +94,16 @@ def revoke_api_keys(target: QueueTarget, ids: Sequence[str]) -> int:
         return 0 if all(outcomes) else EXIT_FAILED
 
     return run_on_queue(target, "keys", task)
+
+
+def _where_it_is_required(target: QueueTarget) -> str:
+    """Returns that gateways ignore API keys, or when they do; empty if those of the running `up` require them."""
+    if target.redis_url is not None:
+        return "Gateways require API keys with --auth on, or where they listen beyond loopback; others ignore them."
+    for each in find_running_ups():
+        if target.up in {None, each.port} and not each.requires_keys:
+            return f"It has no effect yet: {each.url} admits every client without a key. Start it with --auth on."
+    return ""
 
 
 def _find_problem(spec: ApiKeySpec) -> str:
@@ -128,14 +142,26 @@ def _as_dict(api_key: ApiKey) -> dict[str, Any]:
     }
 
 
-def _as_table(records: Sequence[ApiKey]) -> PlainTable:
-    table = plain_table("id", "name", "tenant", "scopes", "quota", "created (UTC)", "expires (UTC)")
+def _as_table(records: Sequence[ApiKey]) -> Group:
+    """Returns a table of API keys that fits into 80 columns, and one of their quotas if there are any."""
+    now_ms = time.time() * 1000
+    table, quotas = plain_table("id", "name", "tenant", "scopes", "created", "expires"), plain_table("id", "quota")
+    limited = [api_key for api_key in records if _format_quota(api_key.quota)]
     for api_key in records:
-        expires = "never" if api_key.expires_ms is None else format_timestamp(api_key.expires_ms)
-        scopes, created = ", ".join(api_key.scopes), format_timestamp(api_key.created_ms)
-        row = (api_key.key_id, api_key.name, api_key.tenant, scopes, _format_quota(api_key.quota), created, expires)
-        table.add_row(*row, style="" if api_key.is_live(time.time() * 1000) else "dim strike")
-    return table
+        expires_ms = api_key.expires_ms
+        expires = "never" if expires_ms is None else _format_day(expires_ms, now_ms)
+        scopes, created = ", ".join(api_key.scopes), format_timestamp(api_key.created_ms).partition(" ")[0]
+        row = (api_key.key_id, api_key.name, api_key.tenant, scopes, created, expires)
+        table.add_row(*row, style="" if api_key.is_live(now_ms) else "dim strike")
+    for api_key in limited:
+        quotas.add_row(api_key.key_id, _format_quota(api_key.quota))
+    return Group(table, *(("", quotas) if limited else ()))
+
+
+def _format_day(ms: float, now_ms: float) -> str:
+    """Returns the day of a time in UTC; with the time of day if the day would not tell whether it is over."""
+    timestamp = format_timestamp(ms)
+    return timestamp.partition(" ")[0] if abs(ms - now_ms) > _SECONDS["d"] * 1000 else timestamp
 
 
 def _format_quota(quota: Quota) -> str:

@@ -13,7 +13,7 @@ from rich.text import Text
 from redbatch.tables import PlainTable, labelled_line, plain_table
 from shared.activity import ActivitySummary, summarize
 from shared.keys import LANES
-from shared.messages import FAILING
+from shared.messages import FAILING, PREDICT
 from shared.process.log_text import printable_line
 from shared.producer import QueueStats
 
@@ -78,14 +78,18 @@ def as_text(queues: Sequence[QueueView]) -> RenderableType:
     if len(queues) == 1:
         return _details(queues[0])
     table = plain_table("queue")
-    numbers = ("waiting", "oldest", "requests/s", "batch", "p50", "p99", "errors", "workers")
+    numbers = ("waiting", "oldest", "requests/s", "batch", "p50", "p99", "failed", "workers")
     table.add_columns(*numbers, justify="right", no_wrap=True)
     for queue in queues:
         stats, activity = queue.stats, queue.activity
         workers = Text(str(len(stats.workers)), style="" if stats.workers else "yellow")
         table.add_row(queue.name, f"{stats.waiting:,}", _format_oldest(stats), *_format_activity(activity), workers)
     window_s = max(queue.activity.window_s for queue in queues)
-    return Group(table, Text(f"Requests, batches, latencies and errors are those of the last {window_s:.0f} s.", "dim"))
+    explanation = (
+        f"The last {window_s:.0f} s, as workers saw them; `failed` counts entries. All errors of clients, "
+        "504s included, are in /metrics of the gateways."
+    )
+    return Group(table, Text(explanation, "dim"))
 
 
 def _format_activity(activity: ActivitySummary) -> tuple[str, ...]:
@@ -107,12 +111,12 @@ def _format_oldest(stats: QueueStats) -> str:
 def _details(queue: QueueView) -> Group:
     """Returns the state of one queue, with a table of its workers."""
     stats = queue.stats
-    in_bytes = f", {stats.bytes:,} bytes for functions" if stats.bytes else ""
+    size = f"{stats.bytes:,} bytes" if _is_function(stats) else f"about {stats.tokens:,} tokens"
     numbers = [
         ("waiting", f"{stats.waiting:,} entries"),
         ("in flight", f"{stats.pending:,} entries"),
         ("by lane", ", ".join(f"{n:,} {lane}" for lane, n in zip(LANES, stats.by_lane, strict=True))),
-        ("total", f"{stats.inputs:,} inputs, about {stats.tokens:,} tokens{in_bytes}"),
+        ("total", f"{stats.inputs:,} inputs, {size}"),
         ("oldest", _format_oldest(stats) if stats.entries else "no entries"),
         *(_activity_facts(queue.activity) if stats.workers else ()),
     ]
@@ -121,13 +125,18 @@ def _details(queue: QueueView) -> Group:
     return Group(head, *lines, _workers(stats))
 
 
+def _is_function(stats: QueueStats) -> bool:
+    """Whether the model of a queue is a function, of whose inputs each counts as one token."""
+    return stats.bytes > 0 or any(PREDICT in beat.ops for beat in stats.workers)
+
+
 def _activity_facts(activity: ActivitySummary) -> list[tuple[str, str]]:
-    requests_per_s, batch, p50, p99, errors = _format_activity(activity)
+    requests_per_s, batch, p50, p99, failed = _format_activity(activity)
     return [
         ("rate", f"{requests_per_s} requests/s, {activity.inputs_per_s:,.1f} inputs/s"),
         ("batch", f"{batch} inputs on average" if activity.batch_size else "none ran"),
         ("latency", f"p50 {p50}, p99 {p99}" if activity.p50_ms else "no answers"),
-        ("errors", f"{errors} in the last {activity.window_s:.0f} s"),
+        ("failed", f"{failed} entries in {activity.window_s:.0f} s; 504s and refusals: /metrics of the gateways"),
     ]
 
 
@@ -135,7 +144,8 @@ def _workers(stats: QueueStats) -> PlainTable | Text:
     if not stats.workers:
         return Text(f"  {NO_WORKER}", style="yellow")
     table = plain_table("worker", "state", "model", "device")
-    table.add_columns("holds", "running", "tokens/s", "up", justify="right", no_wrap=True)
+    rate = "inputs/s" if _is_function(stats) else "tokens/s"
+    table.add_columns("holds", "running", rate, "up", justify="right", no_wrap=True)
     for beat in sorted(stats.workers, key=lambda beat: beat.worker):
         up_s = max(0, stats.now_ms - beat.started_ms) // 1000
         state = f"{beat.state}: {beat.failing}" if beat.state == FAILING and beat.failing else beat.state

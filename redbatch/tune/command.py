@@ -49,7 +49,7 @@ def tune(overrides: Mapping[str, str], p95_ms: float) -> int:
 
 
 def _run(settings: TuneSettings, worker_settings: dict[str, str], worker: WorkerSettings) -> int:
-    from redbatch.bench.run import CannotConnectError
+    from redbatch.bench.run import CannotConnectError, RefusedError
     from redbatch.tune.load_runner import LoadRunner
     from redbatch.tune.progress import TuneProgress
     from redbatch.tune.report import TuneReport, print_report
@@ -77,7 +77,7 @@ def _run(settings: TuneSettings, worker_settings: dict[str, str], worker: Worker
             search.run(worker_start)
     except KeyboardInterrupt:
         exit_code = EXIT_INTERRUPTED
-    except (TestbedError, LocalRedisError, CannotConnectError) as error:
+    except (TestbedError, LocalRedisError, CannotConnectError, RefusedError) as error:
         exit_code = report_failure(str(error))
     if report is None:
         return exit_code

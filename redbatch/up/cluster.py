@@ -111,7 +111,11 @@ class Cluster:
             if requires_keys(self._gateway):
                 self._api_key = await self._create_api_key()
         self._start_children(listener)
-        await self._announce_when_ready(listener.getsockname()[1])
+        port = listener.getsockname()[1]
+        url = http_url(self._gateway.host, port)
+        self._announce(url)  # before the model is loaded: `redbatch queue` shows that it loads
+        await self._wait_until_ready(port)
+        self._console.print_facts(self._title(), self._facts(url, self._settings["redis_url"]))
 
     async def _create_api_key(self) -> str:
         """Adds an API key to the private Redis and returns it, or returns the key that an earlier `up` kept there.
@@ -181,22 +185,24 @@ class Cluster:
         for child in (*self._workers, *self._gateways):  # workers first: loading the model takes longest
             child.start()
 
-    async def _announce_when_ready(self, port: int) -> None:
+    def _announce(self, url: str) -> None:
+        run_file = RunFile(
+            os.getpid(), url, self._settings["redis_url"], self._settings["queue"], requires_keys(self._gateway)
+        )
+        try:
+            self._announcement = Announcement(run_file)
+        except OSError as error:
+            self._console.print_line(
+                f"`redbatch queue` needs --redis-url, because no run file could be written: {error}"
+            )
+
+    async def _wait_until_ready(self, port: int) -> None:
         clock = asyncio.get_running_loop().time
         started = clock()
         while (missing := await fetch_missing_parts(self._gateway.host, port)) != []:
             self._console.show_progress(self._progress_text(missing), clock() - started)
             await asyncio.sleep(PROBE_EVERY_S)
         self._ready = True
-        url = http_url(self._gateway.host, port)
-        redis_url = self._settings["redis_url"]
-        try:
-            self._announcement = Announcement(RunFile(os.getpid(), url, redis_url, self._settings["queue"]))
-        except OSError as error:
-            self._console.print_line(
-                f"`redbatch queue` needs --redis-url, because no run file could be written: {error}"
-            )
-        self._console.print_facts(self._title(), self._facts(url, redis_url))
 
     def _progress_text(self, missing: list[str] | None) -> str:
         if missing is None:

@@ -21,12 +21,16 @@ class NoUpError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RunFile:
-    """Content of a run file: process id of a `redbatch up`, URL of its API, URL of its Redis, name of its queue."""
+    """Content of a run file: process id of a `redbatch up`, URL of its API, URL of its Redis, name of its queue.
+
+    `requires_keys` is whether its gateways admit only clients with an API key.
+    """
 
     pid: int
     url: str
     redis_url: str
     queue: str
+    requires_keys: bool = False
 
     @property
     def port(self) -> int:

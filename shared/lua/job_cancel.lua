@@ -1,5 +1,6 @@
 -- Job cancel: ends a job whose result is no longer wanted, and removes its entries from the lane. Of a job that has ended,
--- it removes the results, whose part of the bounds is free at once.
+-- it removes the results, whose part of the bounds is free at once. Or ends a job only if its time is over, and keeps the
+-- results that it has.
 --
 -- KEYS[1]   backlog hash      KEYS[2] open jobs      KEYS[3] hash of what jobs are owed      KEYS[4] results stream
 -- KEYS[5]   jobs that are kept      KEYS[6..] lanes, in the order of keys.LANES
@@ -8,9 +9,10 @@
 --   job_id       id of the job
 --   group        consumer group
 --   max_results  maximum results kept in the results stream
+--   if_expired   1: only if its time is over
 --
 -- Returns the job's previous status, or nil if there is no such job.
-local job_prefix, job_id, group, max_results = unpack(ARGV, 1, 4)
+local job_prefix, job_id, group, max_results, if_expired = unpack(ARGV, 1, 5)
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local jobs = {open = KEYS[2], owed = KEYS[3], results = KEYS[4], kept = KEYS[5], prefix = job_prefix, group = group,
@@ -19,11 +21,16 @@ local job_key = job_prefix .. job_id
 local status = redis.call('HGET', job_key, 'status')
 redis.call('ZREM', jobs.open, '')  -- Redis allows this when memory is full, and after it allows the other writes
 if status == 'queued' or status == 'running' then
-  withdraw(jobs, job_id)
-  redis.call('UNLINK', job_key .. ':out', job_key .. ':failed')
-  end_job(jobs, job_id, 'cancelled', now)
+  if if_expired == '0' then
+    withdraw(jobs, job_id)
+    redis.call('UNLINK', job_key .. ':out', job_key .. ':failed')
+    end_job(jobs, job_id, 'cancelled', now)
+  elseif now >= tonumber(redis.call('HGET', job_key, 'expires_ms')) then
+    withdraw(jobs, job_id)
+    end_job(jobs, job_id, 'expired', now)
+  end
   write_counts(KEYS[1], 1)
-elseif status == 'done' or status == 'failed' or status == 'expired' then
+elseif if_expired == '0' and (status == 'done' or status == 'failed' or status == 'expired') then
   redis.call('UNLINK', job_key .. ':out', job_key .. ':failed')
   redis.call('HSET', job_key, 'status', 'deleted')
   local bytes, tenant = unpack(redis.call('HMGET', job_key, 'kept_bytes', 'tenant'))

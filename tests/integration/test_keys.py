@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +14,7 @@ import redis
 from typer.testing import CliRunner
 
 from redbatch.commands import app
+from redbatch.up.run_file import Announcement, RunFile
 from shared.api_keys import digest_of
 from shared.keys import API_KEYS
 from tests.users import as_user
@@ -58,6 +62,22 @@ def test_a_key_is_shown_once(run: Run, redis_url: str) -> None:
         assert secret not in output
 
 
+def test_a_key_for_open_gateways_says_so(
+    run: Run, redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where gateways admit all clients, a key opens and limits nothing: that is said, or when it would be so."""
+    assert "with --auth on" in run("create", "--json").stderr
+    monkeypatch.delenv("REDBATCH_REDIS_URL")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    for requires_keys in (False, True):
+        run_file = RunFile(os.getpid(), "http://127.0.0.1:8123", as_user(redis_url, "admin"), "minilm", requires_keys)
+        announcement = Announcement(run_file)
+        errors = run("create").stderr
+        announcement.withdraw()
+        assert ("http://127.0.0.1:8123 admits every client without a key" in errors) is not requires_keys
+        assert ("--auth on" in errors) is not requires_keys
+
+
 def test_keys_are_listed_and_revoked(run: Run) -> None:
     """`revoke` accepts a whole key or its id, and reports an unknown id with exit code 1."""
     created = [json.loads(run("create", "--json", "--scope", "jobs", "--scope", "embed").stdout) for _ in range(3)]
@@ -67,6 +87,22 @@ def test_keys_are_listed_and_revoked(run: Run) -> None:
     assert (result.exit_code, result.output.count("revoked")) == (1, 2)
     assert "nothing: there is no such API key" in result.output
     assert [each["id"] for each in list_api_keys(run)] == [created[2]["id"]]
+
+
+def test_a_key_is_one_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At 80 columns a key is one line, with the days of its dates; quotas are a table below, if there are any."""
+    monkeypatch.setenv("COLUMNS", "80")
+    options = ("--name", "redbatch up", "--tenant", "batch-import", "--scope", "embed", "--scope", "jobs")
+    key_id = json.loads(run("create", "--json", "--expires", "90d", *options).stdout)["id"]
+    row = f"{key_id}  redbatch up  batch-import  embed, jobs  \\d{{4}}-\\d\\d-\\d\\d  \\d{{4}}-\\d\\d-\\d\\d"
+    assert re.search(row, run("list").stdout)
+    assert "quota" not in run("list").stdout
+    limited = json.loads(run("create", "--json", "--tokens-per-s", "20", "--daily-tokens", "500000000").stdout)["id"]
+    assert re.search(row, run("list").stdout)
+    assert f"{limited}  20 tokens/s, 500000000 tokens/day" in run("list").stdout
+    assert not re.search(r"\d\d:\d\d:\d\d", run("list").stdout)
+    run("create", "--expires", "30m")
+    assert re.search(r"\d\d:\d\d:\d\d", run("list").stdout), "a day alone would not tell"
 
 
 def test_an_empty_list_is_no_error(run: Run) -> None:

@@ -112,6 +112,15 @@ async def serve_squares(processes: Processes, place: Place) -> None:
     await wait_until(served, "the function is served", timeout_s=BLOCK_S, poll_s=0.1)
 
 
+def files_for_git(place: Place, before: set[Path]) -> list[str]:
+    """Returns what the blocks of a document have made that git would show as untracked in a checkout."""
+    files = {path.relative_to(place.folder) for path in set(place.folder.rglob("*")) - before if path.is_file()}
+    new = [str(path) for path in files if path.parts[0] != "state"]  # which shell.sh writes
+    command = ["git", "check-ignore", "--no-index", "--stdin"]
+    ignored = subprocess.run(command, input="\n".join(new), cwd=ROOT, capture_output=True, text=True, check=False)
+    return sorted(set(new) - set(ignored.stdout.splitlines()))
+
+
 @pytest.mark.redis
 @pytest.mark.slow
 @pytest.mark.model
@@ -120,7 +129,7 @@ async def test_the_commands_of_the_documents_run(tmp_path: Path) -> None:
     """Each block runs without an error, except those that need what `ELSEWHERE` lists.
 
     A block sees the files that earlier blocks of its document wrote. A new block that fails here either is wrong or
-    belongs on the list.
+    belongs on the list. Git ignores what they write into a checkout.
     """
     temporary = tmp_path / "temporary"
     temporary.mkdir()
@@ -132,9 +141,11 @@ async def test_the_commands_of_the_documents_run(tmp_path: Path) -> None:
         await serve_squares(processes, place_of(tmp_path / "squares", up, temporary))
         for document in DOCUMENTS:
             place = place_of(tmp_path / document.stem, up, temporary)
+            before = set(place.folder.rglob("*"))
             runnable = [block for block in blocks(document) if reason_elsewhere(block.code) is None]
             results = [await asyncio.to_thread(place.run, block) for block in runnable]
             failures += filter(None, results)
+            failures += [f"{document.name}: git does not ignore {path}" for path in files_for_git(place, before)]
     assert not failures, "\n\n".join(failures)
 
 

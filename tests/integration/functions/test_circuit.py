@@ -16,6 +16,7 @@ from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(120)]
 
+UNAVAILABLE = "tests.integration.functions.function_models:Unavailable"
 MODEL = "tests.integration.functions.function_models:Failing"
 
 
@@ -65,6 +66,21 @@ async def test_a_worker_with_a_failing_model_leaves_the_work_to_others(cluster: 
     assert (missing(working), metric(failing, "redbatch_circuit_opened_total")) == ([], 1)
     state = f'redbatch_workers{{queue="{cluster.queue}",state="failing"}}'
     await wait_until(lambda: gateway.metric(state) == 1, "the gateway knows its state")
+
+
+async def test_the_retries_of_one_input_open_no_circuit(cluster: GatewayCluster, tmp_path: Path) -> None:
+    """They are one failure, however many they are: the input may be bad, and nothing else was tried."""
+    settings = {"retry_backoff_ms": 50, "max_retries": 6, "circuit_after_s": 0.2, "max_dead_letters": 0}
+    args = json.dumps({"file": str(tmp_path / "batches")})
+    gateway, worker = await asyncio.gather(
+        cluster.start_gateway(), cluster.start_worker(UNAVAILABLE, model_args=args, **settings)
+    )
+    await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
+    answer = await asyncio.to_thread(
+        plain_http.post, f"{gateway.url}/predict", json={"input": "!ever", "timeout_ms": 50_000}, timeout=60
+    )
+    assert "It was tried again 6 times." in error_of(answer)["message"]
+    assert metric(worker, "redbatch_circuit_opened_total") == 0
 
 
 async def test_without_another_worker_clients_are_told_until_it_works_again(

@@ -97,3 +97,8 @@ def test_the_stack_file_for_the_cpu_names_the_worker() -> None:
     stack = yaml.safe_load((ROOT / "swarm/stack.yml").read_text(encoding="utf-8"))["services"][service]
     assert change["environment"].items() - stack["environment"].items()
     assert change["environment"].keys() <= stack["environment"].keys()
+    [constraint] = stack["deploy"]["placement"]["constraints"]
+    label = constraint.removeprefix("node.labels.").replace(" == ", "=")
+    deploy = (ROOT / "docs/deploy.md").read_text(encoding="utf-8")
+    for page in (PAGE, deploy):  # without this label no node runs a worker
+        assert re.search(rf"`{label}`[^.]*\bCPUs?\b", page)

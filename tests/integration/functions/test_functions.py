@@ -16,6 +16,7 @@ import pytest
 import redis
 
 from tests import plain_http
+from tests.gpu_driver import FAKE_DRIVER
 from tests.integration.functions.conftest import EXAMPLES
 from tests.integration.gateway.gateway_cluster import GatewayCluster, GatewayProcess, error_of, log_lines, metric
 from tests.waiting import wait_until
@@ -39,11 +40,14 @@ def predict(gateway: GatewayProcess, body: object) -> httpx.Response:
 
 async def test_inputs_and_outputs_are_any_json(cluster: GatewayCluster) -> None:
     """Null, booleans, numbers, long texts and nested values come back unchanged, one by one and many in order."""
-    gateway = await start(cluster, f"{MODELS}:Echo")
+    gateway, worker = await asyncio.gather(cluster.start_gateway(), cluster.start_worker(f"{MODELS}:Echo"))
+    await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
     values: list[Any] = [None, True, 7, -1.5, "", "é \U0001f600", [], {}, {"a": [1, {"b": None}]}, "x" * 10_000]
     for value in values:
         answer = predict(gateway, {"input": value})
         assert (answer.status_code, answer.json()) == (200, {"output": [value, 1]})
+    [ready] = [each for each in log_lines(worker) if each["msg"] == "engine ready"]
+    assert "dim" not in ready, "what only models of texts have"
     mixed = values + list(range(200))
     answer = predict(gateway, {"inputs": mixed})
     assert [output[0] for output in answer.json()["outputs"]] == mixed
@@ -181,6 +185,8 @@ async def test_an_input_that_hangs_is_given_up_soon(cluster: GatewayCluster) -> 
     assert predict(gateway, {"input": 1}).status_code == 200
     answer = await asyncio.to_thread(predict, gateway, {"input": "!hang"})
     assert (answer.status_code, error_of(answer)["code"]) == (500, "input_failed")
+    hung = r"a batch with this input ran for \d\.\d s, and its time limit \(engine_hang_s\) ended it\.$"
+    assert re.search(hung, error_of(answer)["message"])
     assert metric(worker, "redbatch_engine_hangs_total") == 3
 
 
@@ -203,9 +209,11 @@ async def test_arrays_are_returned_as_lists(cluster: GatewayCluster) -> None:
 
 @pytest.mark.parametrize(("span", "visible"), [(True, {"0,1"}), (False, {"0", "1"})])
 async def test_one_engine_spans_all_gpus_or_each_has_one(
-    cluster: GatewayCluster, span: bool, visible: set[str]
+    cluster: GatewayCluster, tmp_path: Path, span: bool, visible: set[str]
 ) -> None:
-    """What the class sees in the variable that every GPU library reads; no GPU is needed to name it."""
+    """What the class sees in the variable that every GPU library reads."""
+    (tmp_path / "pynvml.py").write_text(FAKE_DRIVER)
+    cluster.environment["PYTHONPATH"] = f"{tmp_path}:{cluster.environment['PYTHONPATH']}"
     gateway = await start(cluster, f"{MODELS}:Environment", devices="0,1", span=span)
     await wait_until(lambda: gateway.ready_workers(cluster.queue) == len(visible), "each engine is ready")
     seen: set[str] = set()

@@ -157,12 +157,21 @@ def test_an_unknown_path_is_a_404(served: GatewayProcess, path: str) -> None:
     assert answer.headers["x-request-id"] == "r-1"
 
 
-@pytest.mark.parametrize(("method", "path"), [("GET", "/embed"), ("DELETE", "/embed"), ("POST", "/health")])
-def test_a_wrong_method_is_a_405(served: GatewayProcess, method: str, path: str) -> None:
-    """A wrong method gets a 405 with the schema of all errors and the allowed methods."""
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("GET", "/embed", ["POST"]),
+        ("DELETE", "/predict", ["POST"]),
+        ("POST", "/health", ["GET"]),
+        ("POST", "/jobs/minilm.1", ["DELETE", "GET"]),
+    ],
+)
+def test_a_wrong_method_is_a_405(served: GatewayProcess, method: str, path: str, allowed: list[str]) -> None:
+    """A wrong method gets a 405 with the schema of all errors that says which methods to use, as its header does."""
     answer = httpx.request(method, f"{served.url}{path}")
     assert (answer.status_code, error_of(answer)["code"]) == (405, "method_not_allowed")
-    assert answer.headers["allow"]
+    assert answer.headers["allow"] == ", ".join(allowed)
+    assert error_of(answer)["message"] == f"{method} {path}: use {' or '.join(allowed)}."
 
 
 def test_a_broken_connection_is_no_error_of_the_gateway(served: GatewayProcess) -> None:

@@ -216,6 +216,24 @@ def test_an_unknown_job_is_not_found(served: GatewayProcess, path: str) -> None:
     assert error_of(answer)["code"] == "job_not_found"
 
 
+def test_an_unknown_parameter_is_refused(served: GatewayProcess) -> None:
+    """A misspelt parameter is a 400 that names it and the nearest one; OpenAI's and TEI's routes and probes ignore it.
+
+    What cannot be the name of a parameter is not repeated.
+    """
+    client = JobClient(served)
+    new_job = client.job_of(client.post({"text": "a"}))
+    for path, message in (
+        (new_job["status_url"] + "?wiat=1", "wiat: there is no such parameter; did you mean wait?"),
+        (new_job["result_url"] + "?ofset=3", "ofset: there is no such parameter; did you mean offset?"),
+        (new_job["result_url"] + "s?x%20y=3", "query: there is no such parameter; the parameters are offset, limit."),
+    ):
+        answer = client.get(path)
+        assert (answer.status_code, error_of(answer)["message"]) == (400, message)
+    for path in ("/v1/models?ofset=3", "/info?ofset=3", "/livez?ofset=3"):
+        assert client.get(path).status_code == 200
+
+
 def test_a_job_belongs_to_its_tenant(served: GatewayProcess) -> None:
     """Other tenants get a 404 for a job, and the same idempotency key creates another job."""
     ann, bob = JobClient(served, x_tenant="ann"), JobClient(served, x_tenant="bob")
@@ -295,6 +313,17 @@ async def test_results_expire(cluster: GatewayCluster) -> None:
     new_job = client.job_of(client.post({"text": "a"}))
     assert client.wait_until_ended(new_job)["status"] == "done"
     await wait_until(lambda: client.get(new_job["status_url"]).status_code == 404, "the job has expired")
+
+
+async def test_a_job_expires_without_a_worker(cluster: GatewayCluster) -> None:
+    """Workers end jobs whose time is over; while none lives, the gateway from which a client requests one does."""
+    gateway = await cluster.start_gateway(job_timeout_s=1)
+    client = JobClient(gateway)
+    new_job = client.job_of(client.post({"texts": ["a"] * 3}))
+    assert client.get(new_job["status_url"]).json()["status"] == "queued"
+    job = client.get(new_job["status_url"] + "?wait=4").json()
+    assert (job["status"], job["done"], job["failed"]) == ("expired", 0, 0)
+    assert client.delete(new_job["status_url"]).json()["status"] == "deleted"
 
 
 async def test_a_job_expires(cluster: GatewayCluster) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -26,6 +27,7 @@ from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.leaves_anything, pytest.mark.timeout(90)]
 
+ECHO = "tests.integration.functions.function_models:Echo"
 OTHER = "simulated:base_ms=1,item_ms=0,revision=other"
 OLD, NEW = (f"simulated:base_ms=20,item_ms=0.2,revision={each}" for each in ("old", "new"))
 
@@ -288,3 +290,19 @@ async def test_the_bundled_model_has_several_names(isolated_cluster: GatewayClus
         assert (answer.status_code, answer.json()["embedding"]) == (200, expected), name
         assert plain_http.get(f"{gateway.url}/v1/models/{name}").status_code == 200
     assert gateway.embed({"text": "a", "model": "all-MiniLM-L12-v2"}).status_code == 404
+
+
+async def test_a_function_has_two_names(isolated_cluster: GatewayCluster) -> None:
+    """That of its class and that of its queue: requests, jobs and the description of a model take either."""
+    isolated_cluster.environment["PYTHONPATH"] = str(Path(__file__).parents[3])
+    gateway, _ = await asyncio.gather(
+        isolated_cluster.start_gateway(all_queues=True, queue=None), isolated_cluster.start_worker(ECHO, queue=None)
+    )
+    await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
+    [listed] = listed_models(gateway)
+    assert listed == ECHO.replace(":", "-").lower()
+    for name in (ECHO, listed):
+        answer = plain_http.post(f"{gateway.url}/predict", json={"input": 7, "model": name})
+        assert answer.json() == {"output": [7, 1]}
+        assert plain_http.post(f"{gateway.url}/jobs", json={"input": 7, "model": name}).status_code == 202
+        assert plain_http.get(f"{gateway.url}/v1/models/{name}").json()["id"] == name

@@ -173,13 +173,14 @@ async def test_requests_are_refused_before_redis_is_full(
 async def test_a_request_larger_than_the_queue_is_a_413(cluster: GatewayCluster, fake_heartbeat: None) -> None:
     """A request beyond the limit of inputs or tokens (for bulk, half of it) gets a 413 without Retry-After."""
     gateway = await cluster.start_gateway(max_queue_inputs=10, max_queue_tokens=1_000)
-    for body in (
-        {"texts": ["a"] * 11},
-        {"texts": ["a"] * 6, "priority": "bulk"},
-        {"text": "word " * 1_000},
-        {"text": "word " * 500, "priority": "bulk"},
+    for body, bound in (
+        ({"texts": ["a"] * 11}, "11 inputs exceed the maximum of this lane (10)"),
+        ({"texts": ["a"] * 6, "priority": "bulk"}, "6 inputs exceed the maximum of this lane (5)"),
+        ({"text": "word " * 1_000}, "tokens exceed the maximum of this lane (1000)"),
+        ({"text": "word " * 500, "priority": "bulk"}, "tokens exceed the maximum of this lane (500)"),
     ):
         answer = gateway.embed(body)
         assert (answer.status_code, error_of(answer)["code"]) == (413, "too_large")
+        assert bound in error_of(answer)["message"]
         assert "retry-after" not in answer.headers
     assert gateway.embed({"texts": ["a"] * 10}, x_timeout_ms="50").status_code == 504

@@ -101,7 +101,7 @@ def refused_requests(key: str, old: str) -> dict[tuple[str, str, str, tuple[str,
         ("POST", "/jobs", key, ("a",)): line(403, "forbidden", forbidden, "/jobs", **known),
         ("GET", f"/jobs/{MARK}", "", None): line(401, unauthorized, no_key, "/jobs/{id}"),
         ("GET", f"/{MARK}", key, None): line(404, "not_found", unknown, **known),
-        ("DELETE", "/embed", key, None): line(405, "method_not_allowed", unknown, "/embed", **known),
+        ("DELETE", "/embed", key, None): line(405, "method_not_allowed", "…: use POST.", "/embed", **known),
     }
 
 

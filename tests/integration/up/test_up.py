@@ -17,6 +17,7 @@ import pytest
 import redis
 
 from tests import plain_http
+from tests.gpu_driver import FAKE_DRIVER
 from tests.integration.up.up_process import (
     START_S,
     Start,
@@ -93,6 +94,22 @@ async def test_commands_find_the_running_up(start: Start) -> None:
     finally:
         worker.terminate()
         await worker.wait()
+
+
+async def test_commands_find_an_up_that_is_still_loading(start: Start, folder: Path) -> None:
+    """While its model loads, `redbatch queue` shows the worker that loads it."""
+    waits = "import pathlib, time\n        while not pathlib.Path('go').exists(): time.sleep(0.1)"
+    (folder / "slow.py").write_text(f"class Model:\n    def __init__(self):\n        {waits}\n")
+    up = start("--model", "slow:Model")
+    states: list[str] = []
+
+    async def loading() -> bool:
+        code, output, errors = await run_command(up, "queue", "--json")
+        states[:] = [errors] if code else [each["state"] for each in json.loads(output)["workers"]]
+        return states == ["loading"]
+
+    await wait_until(loading, lambda: f"a loading worker is shown: {states}", timeout_s=START_S)
+    assert not up.fact("stop")
 
 
 async def test_several_run_side_by_side(start: Start) -> None:
@@ -260,20 +277,6 @@ async def test_every_setting_is_a_flag(start: Start) -> None:
     url = f"{up.fact('API').split()[0]}/embed"
     assert (await asyncio.to_thread(plain_http.post, url, json={"text": "four"})).status_code == 413
 
-
-FAKE_DRIVER = """
-class NVMLError(Exception): pass
-def nvmlInit(): pass
-nvmlShutdown = nvmlInit
-def nvmlSystemGetDriverVersion(): return "570.1"
-def nvmlDeviceGetCount(): return 2
-def nvmlDeviceGetHandleByIndex(index): return index
-def nvmlDeviceGetUUID(index): return f"GPU-{index}"
-def nvmlDeviceGetName(index): return "NVIDIA H100"
-class nvmlDeviceGetMemoryInfo:
-    def __init__(self, index): self.total = 80 * 2**30
-"""
-"""The module `pynvml` on a host with two GPUs."""
 
 SHOWS_GPU = """
 import os, time

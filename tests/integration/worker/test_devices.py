@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -58,10 +59,18 @@ async def test_a_process_without_a_serving_device_ends(cluster: WorkerCluster, t
     assert "cannot be loaded" in worker.output
 
 
-async def test_all_gpus_need_a_driver(cluster: WorkerCluster) -> None:
-    """Without an NVIDIA driver, `--devices all` ends the worker with exit code 2 and a line with the cause."""
+@pytest.mark.parametrize(
+    ("settings", "option"),
+    [
+        ({"devices": "all"}, "--devices all"),
+        ({"device": "cuda:1"}, "--device cuda:1"),
+        ({"devices": "0,1", "span": True, "model": "squares:Squares"}, "--devices cuda:0"),
+    ],
+)
+async def test_gpus_need_a_driver(cluster: WorkerCluster, settings: dict[str, Any], option: str) -> None:
+    """Without an NVIDIA driver, a GPU that is named ends the worker with exit code 2 and a line with the cause."""
     if Path("/dev/nvidia0").exists():
         pytest.skip("this host has a GPU")
-    worker = await cluster.start_worker(devices="all", ready=False)
+    worker = await cluster.start_worker(**settings, ready=False)
     assert await worker.wait_until_ended(timeout_s=20) == 2
-    assert "--devices all: no NVIDIA GPU is visible" in worker.output
+    assert f"{option}: no NVIDIA GPU is visible" in worker.output

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
 import signal
 import time
 
+import psutil
 import pytest
 
 from tests.integration.worker.worker_cluster import WorkerCluster, num_reclaimed
@@ -32,6 +36,24 @@ async def test_an_idle_worker_stops_at_once(cluster: WorkerCluster, number: int)
     assert await stop_time_s(worker, number) < 1.5
     assert await cluster.consumers() == set()
     assert await cluster.live_workers() == set()
+    assert worker.session() == []
+
+
+@pytest.mark.parametrize("cpu_s", [0, 0.02, 0.05, 0.1, 0.15, 0.2])
+async def test_ctrl_c_during_the_start_is_quiet(cluster: WorkerCluster, cpu_s: float) -> None:
+    """A terminal sends SIGINT to all processes of the worker: at any moment of their start, they leave no traceback."""
+    worker = await cluster.start_worker(ready=False)
+
+    def has_run() -> bool:
+        servers = worker.descendants("forkserver")
+        with contextlib.suppress(psutil.Error):
+            return any(sum(each.cpu_times()[:2]) >= cpu_s for each in servers)
+        return False
+
+    await wait_until(has_run, "the fork server has run for some time")
+    os.killpg(worker.pid, signal.SIGINT)
+    assert await worker.wait_until_ended() == 0
+    assert {json.loads(line)["service"] for line in worker.output.splitlines()} <= {"worker", "engine"}
     assert worker.session() == []
 
 

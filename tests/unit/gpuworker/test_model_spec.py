@@ -106,3 +106,30 @@ def test_a_class_is_named_by_its_module(name: str) -> None:
 def test_an_invalid_class_name_is_a_hub_id(name: str) -> None:
     """It is refused as such when it is loaded."""
     assert parse_model(name).kind == "sentence"
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("squares", "squares:Squares"),
+        ("squares.py", "squares:Squares"),
+        ("./squares.py", "squares:Squares"),
+        ("squares.Cubes", "squares:Cubes"),
+        ("squares.Sqares", "squares:Class"),
+        ("my_package.cubes", "my_package.cubes:Class"),
+        ("my_package/cubes.py", "my_package.cubes:Class"),
+    ],
+)
+def test_a_class_without_its_colon_is_no_hub_id(
+    name: str, hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If its module is in the current folder, the error says how a class is named. A folder of the name is a model."""
+    (tmp_path / "squares.py").write_text("class Squares:\n    pass\n\n\nclass Cubes(Squares):\n    pass\n")
+    (tmp_path / "my_package").mkdir()
+    (tmp_path / "my_package" / "cubes.py").write_text("Squares = None\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ModelLoadError, match=f"a Python class is named module:Class, here {hint}$"):
+        parse_model(name)
+    (tmp_path / name).unlink(missing_ok=True)
+    (tmp_path / name).mkdir()
+    assert parse_model(name).kind == "sentence"

@@ -45,18 +45,22 @@ def test_a_wide_console_has_a_row_a_line() -> None:
     assert [line.rstrip() for line in text_of(table, 80).splitlines()] == ["id   worker  inputs", "1-0  gpu 1       12"]
 
 
-def test_a_narrow_console_has_labelled_lines() -> None:
-    """If the longest words do not fit beside each other, each row is a block of lines with the headings."""
-    table = plain_table("id", "worker")
+def test_a_narrow_console_has_labelled_values() -> None:
+    """If the longest words do not fit beside each other, a row is its first cell, with the other cells under it.
+
+    These have their headings, and those that fit share a line; empty ones are left out.
+    """
+    table = plain_table("id", "worker", "state", "note", "error")
     for number in range(2):
-        table.add_row(f"minilm.{'5' * 20}", f"a-long-name-of-a-worker-{number}")
-    assert [line.rstrip() for line in text_of(table, 40).splitlines()] == [
-        "  id      minilm.55555555555555555555",
-        "  worker  a-long-name-of-a-worker-0",
-        "",
-        "  id      minilm.55555555555555555555",
-        "  worker  a-long-name-of-a-worker-1",
-    ]
+        table.add_row(
+            f"minilm.{'5' * 20}", f"a-long-name-of-a-worker-{number}", "ready", "", "it is broken at all ends"
+        )
+    row = ["minilm.55555555555555555555", "  worker: a-long-name-of-a-worker-{}", "  state: ready"]
+    error = ["  error: it is broken at all ends"]
+    expected = [line.format(number) for number in range(2) for line in (*row, *error)]
+    assert [line.rstrip() for line in text_of(table, 40).splitlines()] == expected
+    wide = [line.rstrip() for line in text_of(table, 52).splitlines()]
+    assert wide[:2] == [row[0], "  worker: a-long-name-of-a-worker-0  state: ready"]
 
 
 def test_columns_without_wrap_stay_whole() -> None:

@@ -157,6 +157,14 @@ def test_a_missing_model_is_named() -> None:
     assert caught.value.param == "model"
 
 
+@pytest.mark.parametrize("name", ["inputs", "text", "texts"])
+def test_a_field_of_another_route_in_place_of_the_input_is_named(name: str) -> None:
+    """Other unknown fields are ignored; without an input the message says which route takes this field."""
+    with pytest.raises(InvalidRequestError, match=f"^input: .*; POST /embed takes {name}\\.$") as caught:
+        DIALECT.parse(json.dumps({"model": "minilm", name: "a"}).encode(), {}, LIMITS)
+    assert caught.value.param == "input"
+
+
 def test_limits_are_those_of_the_gateway() -> None:
     """Too many inputs are a 400 that names `input`, as OpenAI answers; one that is too long is a 413."""
     for too_many in cast("list[list[object]]", [["a"] * 9, [[1]] * 9, [None] * 9, [[]] * 9]):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from structlog.testing import capture_logs
 
 from gpuworker.backends.function import FunctionBackend
 from gpuworker.model_spec import ModelLoadError, parse_model
@@ -146,3 +147,15 @@ def test_an_object_that_is_no_function_is_an_error_in_words(name: str, message: 
     """Whether the class or its constructor is at fault."""
     with pytest.raises(ModelLoadError, match=f"model ownmodel:{name} {message}"):
         load(f"ownmodel:{name}")
+
+
+def test_a_misspelled_method_is_a_warning(folder: Path) -> None:
+    """With the name that the class lacks; the class is served."""
+    (folder / "typo.py").write_text(
+        "class Model:\n    def transform(self, x): return x\n    def preproces(self, x): ...\n"
+    )
+    with capture_logs() as logs:
+        load("typo:Model")
+    assert [(each["log_level"], each["method"], each["known"]) for each in logs] == [
+        ("warning", "preproces", "preprocess")
+    ]

@@ -9,7 +9,12 @@ import numpy as np
 import pytest
 
 from gpuworker.backends.base import ModelOutputError
-from gpuworker.backends.function_methods import FunctionMethods, MethodsError, check_methods
+from gpuworker.backends.function_methods import (
+    FunctionMethods,
+    MethodsError,
+    check_methods,
+    find_misspelled_methods,
+)
 from gpuworker.functions import PerInputFunction, VectorizedFunction
 
 
@@ -157,6 +162,24 @@ def test_what_the_constructor_sets_is_checked_too(retry_on: object) -> None:
 def test_methods_of_any_kind_are_accepted(methods: dict[str, object]) -> None:
     """Static methods, those of the class, built-in, cached and partial ones, and more arguments with defaults."""
     check_methods(class_with(**methods)())
+
+
+@pytest.mark.parametrize(
+    ("names", "misspelled"),
+    [
+        ("preproces", {"preproces": "preprocess"}),
+        ("post_process warm_up", {"post_process": "postprocess", "warm_up": "warmup"}),
+        ("preProcess warmUp", {"preProcess": "preprocess", "warmUp": "warmup"}),
+        ("preprocess_inputs costs", {"preprocess_inputs": "preprocess_input", "costs": "cost"}),
+        ("preprocess preproces", {}),  # the method is there: this is another
+        ("preprocess_one fit fit_transform compute_cost _preproces load", {}),
+    ],
+)
+def test_a_misspelled_method_is_found(names: str, misspelled: dict[str, str]) -> None:
+    """If it resembles one that the class lacks; a class may have any other methods for itself."""
+    function = class_with(**dict.fromkeys(names.split(), lambda _self, _x: None))()
+    function.warm_up = len  # an attribute is no method of the class
+    assert dict(find_misspelled_methods(function)) == misspelled
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -82,6 +83,17 @@ async def test_the_state_says_why_and_ends_after_the_backoff() -> None:
     harness.breaker.record_batch(WORKED)
     assert harness.heartbeat.state == READY
     assert harness.state.circuit.open_s(time.monotonic()) == 0.0
+
+
+async def test_another_attempt_at_an_input_is_no_other_failure() -> None:
+    """The first attempt has counted; an output of a later one still says that the model works."""
+    harness = Harness()
+    for _ in range(100):
+        harness.breaker.record_batch(replace(FAILED, is_retry=True))
+    assert harness.heartbeat.state == READY
+    harness.fail()
+    harness.breaker.record_batch(replace(WORKED, is_retry=True))
+    assert harness.heartbeat.state == READY
 
 
 async def test_a_part_of_a_result_does_not_count() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from gpuworker.consumer.inflight import InFlightEntries, key_of
 from gpuworker.policy.credits import HeldLoad
 from shared.keys import BULK, INTERACTIVE
@@ -176,3 +178,17 @@ def test_reports_of_two_parts_may_be_out_of_order() -> None:
     in_flight.count_attempts()
     [in_flight_entry] = in_flight.entries()
     assert (in_flight_entry.entry.attempts, in_flight_entry.num_running, in_flight.running_entries()) == (1, 0, [])
+
+
+def test_only_the_last_run_of_an_entry_hung() -> None:
+    """An entry whose next engine dies of something else did not hang; one that had not begun never did."""
+    in_flight = InFlightEntries()
+    hung, waiting = in_flight.add(entry(1), ("a",)), in_flight.add(entry(2), ("b",))
+    in_flight.mark_started([key_of(hung.entry)])
+    assert hung.started_at is not None
+    in_flight.mark_hung(hung.started_at + 7)
+    in_flight.count_attempts()
+    assert hung.hung_s == pytest.approx(7)
+    assert waiting.hung_s == 0
+    in_flight.mark_started([key_of(hung.entry)])
+    assert hung.hung_s == 0

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from gpuworker.gpu.devices import NO_GPU, Gpu, NoGpuError, engine_devices, gpu_of, list_gpus, visible_gpus
+from gpuworker.gpu.devices import (
+    NO_GPU,
+    Gpu,
+    NoGpuError,
+    check_devices,
+    engine_devices,
+    gpu_of,
+    list_gpus,
+    visible_gpus,
+)
 
 HOST = [Gpu(f"GPU-{letter}{letter}-1234", "NVIDIA H100", 80 * 2**30, "570.1") for letter in "abcd"]
 
@@ -38,6 +47,27 @@ def test_engines_are_started_for_the_named_devices() -> None:
     assert engine_devices("", "mps", HOST) == ["mps"]
     with pytest.raises(NoGpuError, match="no NVIDIA GPU"):
         engine_devices("all", "auto", [])
+
+
+@pytest.mark.parametrize(
+    ("names", "gpus", "reason"),
+    [
+        (["cuda:1"], 0, "--device cuda:1: no NVIDIA GPU is visible; --device cpu uses the CPU"),
+        (["cuda"], 0, "--device cuda: no NVIDIA GPU"),
+        (["cuda:0", "cuda:1"], 1, "--device cuda:1: the only visible GPU is cuda:0"),
+        (["cpu", "cuda:4"], 4, "--device cuda:4: the GPUs visible here are cuda:0 to cuda:3"),
+    ],
+)
+def test_a_gpu_that_is_not_there_is_refused(names: list[str], gpus: int, reason: str) -> None:
+    """In words of the option, with what there is."""
+    with pytest.raises(NoGpuError, match=reason):
+        check_devices(names, "--device", HOST[:gpus])
+
+
+def test_devices_that_are_there_are_accepted() -> None:
+    """GPUs by their numbers, and devices that are no GPUs on any host."""
+    check_devices(["cuda", "cuda:3"], "--devices", HOST)
+    check_devices(["auto", "cpu", "mps"], "--devices", [])
 
 
 def test_an_engine_knows_its_gpu() -> None:

@@ -15,6 +15,8 @@ from redbatch.bench.settings import BenchSettings
 from redbatch.times import parse_duration
 from tests.bench_server import answer, refusal, serving
 
+ROOT = Path(__file__).parents[4]
+
 
 def bench(*arguments: str, cwd: Path, prelude: str = "") -> subprocess.CompletedProcess[str]:
     """Runs the command in an empty folder, after a line of Python."""
@@ -24,7 +26,7 @@ def bench(*arguments: str, cwd: Path, prelude: str = "") -> subprocess.Completed
     return subprocess.run(
         [sys.executable, "-P", "-c", program],
         cwd=cwd,
-        env={"PATH": "/usr/bin:/bin", "COLUMNS": "160", "TERM": "dumb"},
+        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "COLUMNS": "160", "TERM": "dumb"},
         capture_output=True,
         text=True,
         timeout=60,
@@ -97,11 +99,7 @@ def test_a_refused_connection_is_one_line(tmp_path: Path) -> None:
         (lambda n: answer(body=b"{}") if n % 2 else answer(), True, "5 of 10 answers did not contain one vector"),
         (lambda _: refusal("queue_full"), False, "none of 10 requests got a good answer"),
         (lambda n: refusal("queue_full") if n % 2 else answer(), True, ""),
-        (
-            lambda _: answer(401, b'{"error": {"code": "invalid_api_key"}}'),
-            False,
-            'good answer: send an API key with --header "Authorization: Bearer $REDBATCH_API_KEY"',
-        ),
+        (lambda n: answer() if n == 1 else answer(400), False, ""),
     ],
 )
 async def test_the_exit_code_depends_on_the_answers(
@@ -117,6 +115,30 @@ async def test_the_exit_code_depends_on_the_answers(
     assert len(result.stderr.splitlines()) == (1 if error else 0)
     assert "throughput" in result.stdout
     assert (tmp_path / "run.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("status", "arguments", "advice"),
+    [
+        (400, [], """; for a function, give its route: --path /predict --body '{"input": "{number}"}'"""),
+        (400, ["--body", '{"text": "a"}'], ""),
+        (401, [], '; send an API key with --header "Authorization: Bearer $REDBATCH_API_KEY"'),
+        (404, [], ""),
+    ],
+)
+async def test_a_refusal_of_the_first_request_ends_the_run(
+    status: int, arguments: list[str], advice: str, tmp_path: Path
+) -> None:
+    """What is wrong with it is wrong with all: the command ends at once, also in the warmup, with that message."""
+    body = b'{"error": {"code": "a_code", "message": "Do it otherwise."}}'
+    async with serving(lambda _: answer(status, body)) as server:
+        options = ("--clients", "2", "--warmup", "4s", "--duration", "4s")
+        result = await asyncio.to_thread(bench, server.url, *options, *arguments, cwd=tmp_path)
+        assert server.requests <= 2
+    assert (result.returncode, result.stdout) == (1, "")
+    assert (
+        result.stderr == f"redbatch: {server.url}/embed refuses the request: {status} a_code: Do it otherwise{advice}\n"
+    )
 
 
 @pytest.mark.parametrize(

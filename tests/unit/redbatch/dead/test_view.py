@@ -24,5 +24,6 @@ def test_a_binary_input_is_described(with_text: bool) -> None:
     Console(file=out, width=200).print(as_text(letter, with_text=with_text))
     assert expected in out.getvalue()
     assert "secret" not in out.getvalue()
+    assert ("input 0" in out.getvalue(), "text 0" in out.getvalue()) == (True, False)
     if with_text:
         assert as_dict(letter, with_text=True)["texts"] == ['{"a":1}', expected]

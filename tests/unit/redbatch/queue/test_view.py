@@ -18,7 +18,7 @@ from redbatch.queue_target import QueueTarget
 from redbatch.state_printer import state_printer
 from redbatch.up.run_file import Announcement, RunFile
 from shared.activity import Activity, bucket_of
-from shared.messages import Heartbeat
+from shared.messages import PREDICT, Heartbeat
 from shared.producer import QueueStats
 from tests.users import as_user
 
@@ -94,9 +94,18 @@ def test_text_shows_numbers_and_workers() -> None:
         "12.3 requests/s, 5.0 inputs/s",
         "12.5 inputs on average",
         "p50 12 ms, p99 470 ms",
-        "2 in the last 10 s",
+        "failed     2 entries in 10 s; 504s and refusals: /metrics of the gateways",
     ):
         assert expected in text
+
+
+def test_a_function_has_no_tokens() -> None:
+    """Each of its inputs counts as one, which is no token; a model of texts has both."""
+    function = replace(BUSY, bytes=0, workers=(replace(BEAT, ops=(PREDICT,)),))
+    text = text_of(QueueView("f", function))
+    assert ("running  inputs/s" in text, "token" in text) == (True, False)
+    text = text_of(QueueView("minilm", replace(BUSY, bytes=0)))
+    assert ("about 90,000 tokens" in text, "tokens/s" in text) == (True, True)
 
 
 def test_an_empty_queue_without_workers_says_so() -> None:
@@ -121,13 +130,14 @@ def test_several_queues_are_a_table() -> None:
     """Each queue is a row of a table, whole in 80 columns; the rates of two workers are added up."""
     two = replace(BUSY, workers=(BEAT, replace(BEAT, worker="gpu-2")))
     text = text_of(QueueView("all-mpnet-base", two), QueueView("empty", EMPTY), width=80)
-    head, *rows, footer = text.splitlines()
-    assert head.split() == ["queue", "waiting", "oldest", "requests/s", "batch", "p50", "p99", "errors", "workers"]
+    head, *rows, footer, more = text.splitlines()
+    assert head.split() == ["queue", "waiting", "oldest", "requests/s", "batch", "p50", "p99", "failed", "workers"]
     assert [row.split() for row in rows] == [
         ["all-mpnet-base", "44", "1.5", "s", "24.6", "12.5", "12", "ms", "470", "ms", "4", "2"],
         ["empty", "0", "-", "0.0", "-", "-", "-", "0", "0"],
     ]
-    assert "the last 10 s" in footer
+    assert "The last 10 s, as workers saw them; `failed` counts entries." in footer
+    assert "504s included, are in /metrics of the gateways." in more
 
 
 def test_without_any_queue_it_says_how_to_start_one() -> None:

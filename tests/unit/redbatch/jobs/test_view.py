@@ -1,0 +1,36 @@
+"""Jobs as a table, and one job as text."""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+
+import pytest
+from rich.console import Console
+
+from redbatch.jobs.view import as_table, as_text
+from shared.jobs import Job
+from shared.keys import BULK
+from shared.messages import EMBED, PREDICT
+
+
+@pytest.mark.parametrize(("queue", "lines_per_job"), [("minilm", 1), ("sentence-transformers-all-mpnet-base-v2", 2)])
+def test_a_job_takes_one_or_two_lines(queue: str, lines_per_job: int) -> None:
+    """At 80 columns the id of a job is whole: one line holds all of it or, after a long name of a queue, two do."""
+    jobs = [(queue, Job(f"{n:032x}", "running", "", 1, 100_000, 40_000, 3, 32, 1_000, 2_000, 3)) for n in range(3)]
+    output = io.StringIO()
+    Console(file=output, width=80).print(as_table("All queues", jobs, 0, 600_000.0, Counter()))
+    lines = [line.rstrip() for line in output.getvalue().splitlines()]
+    ids = [number for number, line in enumerate(lines) if f"{queue}.0000" in line]
+    assert [b - a for a, b in zip(ids, [*ids[1:], len(lines)], strict=True)] == [lines_per_job] * 3
+    for first in ids:
+        row = " ".join(lines[first : first + lines_per_job])
+        assert all(each in row for each in ("running", "40,000", "100,000", "9 min 59 s"))
+
+
+@pytest.mark.parametrize(("op", "shown"), [(EMBED, True), (PREDICT, False)])
+def test_truncation_is_shown_of_texts_alone(op: str, shown: bool) -> None:
+    """Inputs of a function are never cut."""
+    output = io.StringIO()
+    Console(file=output).print(as_text("q", Job("0" * 32, "done", "", BULK, 3, 3, 0, 1, 0, 0, 0, op=op), []))
+    assert ("truncated inputs" in output.getvalue()) == shown
