@@ -1,4 +1,4 @@
-"""How replies come back: a few waiters, each blocking on the reply key of one request, and one bell for all others.
+"""How replies come back: waiters, each blocking on the reply key of one of few requests, and one bell for many.
 
 A blocking pop holds a connection, so the number of waiters is fixed. A pop is never cancelled either: a reply that is
 already on its way would be popped from Redis and read by no request, or by the next one. Every pop belongs to a task of
@@ -66,7 +66,7 @@ class Replies:
         requests: dict[str, InFlight],
         reconcile: ReconcileAfterBreak,
     ) -> None:
-        self._free_waiters = list(waiters)
+        self._free_waiters, self._num_waiters = list(waiters), len(waiters)
         self._bell = bell
         self._control = control
         self._requests = requests
@@ -84,18 +84,23 @@ class Replies:
     def reserve(self, request: InFlight, max_bytes: int) -> None:
         """Reserves a waiter for a request if one is free; otherwise its replies are announced on the bell.
 
+        While more requests are in flight than there are waiters, all new ones use the bell: it costs more of one
+        request's time, but less of everybody's CPU, since replies then come many in a call.
+
         Args:
-            request: the request.
+            request: the request, which is one of those in flight.
             max_bytes: of its results. Of large ones, only one request at a time has a waiter, as each takes memory.
         """
-        if max_bytes > MAX_SMALL_BYTES:
+        is_large = max_bytes > MAX_SMALL_BYTES
+        if is_large:
             self._large.add(request.request_id)
-            if self._large_with_waiter:
-                return
-            self._large_with_waiter = request.request_id if self._free_waiters else ""
-        if self._free_waiters:
-            request.uses_bell = False
-            self._reserved[request.request_id] = self._free_waiters.pop()
+        is_crowded = len(self._requests) > self._num_waiters
+        if is_crowded or not self._free_waiters or (is_large and self._large_with_waiter):
+            return
+        if is_large:
+            self._large_with_waiter = request.request_id
+        request.uses_bell = False
+        self._reserved[request.request_id] = self._free_waiters.pop()
 
     def release(self, request: InFlight) -> None:
         """Frees the reserved waiter of a request that has ended, unless the waiter is already listening."""

@@ -11,6 +11,7 @@ import pytest
 from tests import plain_http
 from tests.integration.gateway.gateway_cluster import GatewayCluster
 from tests.integration.worker.test_minilm import encode_with_library, entries_of, mixed_texts
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.model]
 
@@ -58,5 +59,9 @@ async def test_fewer_dimensions_have_length_1_again_and_prompts_are_empty(cluste
     assert np.linalg.norm(await asyncio.to_thread(embed, dimensions=64, normalize=False)) != pytest.approx(1, abs=0.1)
     for prompt in ("query", "document"):
         assert np.allclose(await asyncio.to_thread(embed, prompt_name=prompt), whole, atol=1e-6)
-    refused = plain_http.post(f"{gateway.url}/jobs", json={"texts": ["a"], "prompt_name": "question"})
-    assert (refused.status_code, "such prompt; it has document, query." in refused.text) == (400, True)
+
+    def is_job_refused() -> bool:
+        refused = plain_http.post(f"{gateway.url}/jobs", json={"texts": ["a"], "prompt_name": "question"})
+        return refused.status_code == 400 and "such prompt; it has document, query." in refused.text
+
+    await wait_until(is_job_refused, "the gateway has heard of the model's prompts, and names them")

@@ -54,6 +54,22 @@ async def test_the_next_large_request_has_a_waiter_once_the_one_that_had_it_has_
     assert [each.uses_bell for each in requests] == [False, True] * 5
 
 
+async def test_beyond_the_waiters_all_requests_use_the_bell() -> None:
+    """Even if a waiter is free: of many requests in flight, replies come in fewer calls."""
+    connection: Any = object()
+    requests: dict[str, InFlight] = {}
+    replies = Replies([connection] * WAITERS, connection, connection, requests, no_reconcile)
+    all_requests = [make_request(number) for number in range(WAITERS + 2)]
+    for each in all_requests[:-1]:
+        requests[each.request_id] = each
+        replies.reserve(each, MAX_SMALL_BYTES)
+    del requests[all_requests[0].request_id]
+    replies.release(all_requests[0])
+    requests[all_requests[-1].request_id] = all_requests[-1]
+    replies.reserve(all_requests[-1], MAX_SMALL_BYTES)
+    assert [each.uses_bell for each in all_requests] == [False] * WAITERS + [True, True]
+
+
 @pytest.mark.redis
 async def test_a_large_request_has_no_waiter_while_another_one_listens(queue: QueueConnections) -> None:
     """One whose client has left listens until it is woken: until then its large reply may arrive."""
