@@ -132,5 +132,9 @@ def _notes(view: SizeView) -> Iterator[str]:
     if needed.dim != measured.dim:
         yield f"CPU was measured with vectors of {measured.dim} numbers; more numbers cost more."
     model = measured.models.get(view.model)
-    if model is not None and needed.tokens_per_input > (longest := model.speeds[-1].tokens):
+    if (
+        model is not None
+        and view.speed.cores is not None
+        and needed.tokens_per_input > (longest := model.speeds[-1].tokens)
+    ):
         yield f"{view.model} was measured with up to {longest:g} tokens on average; longer texts are extrapolated."

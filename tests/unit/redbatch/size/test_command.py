@@ -96,6 +96,12 @@ def test_what_was_not_measured_is_said(needed: Requirements, vectors_per_s: floa
     assert note not in text_of(view_of(), width=400)
 
 
+def test_a_speed_of_the_user_is_not_extrapolated() -> None:
+    """It is that of the user's texts, also for a model that was measured with shorter ones."""
+    text = text_of(view_of(Requirements(10, 1, 300, 384, 0.3), vectors_per_s=5_000), width=400)
+    assert "extrapolated" not in text
+
+
 def test_an_unknown_model_needs_its_speed(capsys: pytest.CaptureFixture[str]) -> None:
     """The error names the option, the commands that measure it, and the known models; with the option it works."""
     assert show_size(NEEDED, "intfloat/e5-small-v2", None, in_json=False) == 2
