@@ -83,6 +83,8 @@ def test_a_torch_for_gpus_is_detected_before_its_download() -> None:
     assert gpu_packages("Would install filelock-4.2 torch-2.13.0+cpu\n") == []
     output = "Would install nvidia-cublas-13.1 torch-2.13.0 triton-3.6.0 cuda-bindings-13.0\n"
     assert gpu_packages(output) == ["cuda-bindings-13.0", "nvidia-cublas-13.1", "triton-3.6.0"]
+    output = "Collecting torch (from -r /src/triton-peer/torch.txt (line 1))\nWould install torch-2.13.0+cpu\n"
+    assert gpu_packages(output) == []
 
 
 def test_an_environment_is_created_again_if_a_pin_changes() -> None:
