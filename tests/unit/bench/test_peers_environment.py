@@ -75,6 +75,7 @@ def test_a_server_gets_none_of_our_variables_and_sends_no_statistics(monkeypatch
     assert {"REDBATCH_MODEL", "VIRTUAL_ENV"} & found.keys() == set()
     assert found["PYTHONPATH"] == str(ROOT)
     assert (found["DO_NOT_TRACK"], found["RAY_USAGE_STATS_ENABLED"], found["HF_HUB_OFFLINE"]) == ("1", "0", "1")
+    assert found["PYTRITON_HOME"] == "/tmp/files"  # noqa: S108
     assert found["RAY_SERVE_HAPROXY_SOCKET_PATH"] == "/tmp/files/haproxy.sock"  # noqa: S108
 
 
