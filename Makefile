@@ -65,7 +65,7 @@ soak: $(READY) ## Inject random faults for MINUTES (30), and plot what grows ove
 bench: $(READY) ## Benchmark this machine, and write its tables into the documents (30 minutes)
 	@exec $(BIN)/python -m bench.suite $(ARGS)
 
-bench-peers: $(READY) ## Compare with FastAPI, mosec, LitServe, BentoML, Ray Serve and Infinity (45 minutes)
+bench-peers: $(READY) ## Compare with FastAPI, mosec, LitServe, BentoML, Ray Serve, Infinity and Triton (50 minutes)
 	@exec $(BIN)/python -m bench.peers.suite $(ARGS)
 
 bench-overload: $(READY) ## Overload Redbatch, FastAPI and mosec by up to ten times their capacity (eight minutes)
