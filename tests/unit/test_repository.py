@@ -106,3 +106,11 @@ def test_each_bullet_of_the_readme_has_a_figure() -> None:
     assert len(bullets) == 5
     status = r"\b[2-5]\d\d\b(?= (and|with))"
     assert [each for each in bullets if not re.search(r"\d", re.sub(status, "", each))] == []
+
+
+def test_the_readme_has_the_figure_of_the_last_chaos() -> None:
+    """`make chaos` writes the table of faults; the README quotes the calls of its first row."""
+    faults = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
+    [calls] = re.findall(r"^\| F1 busy worker killed \| (\d+) \| 0 \|.*\bkills 100\b", faults, re.MULTILINE)
+    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    assert f"{int(calls):,} calls during 100 kills" in readme
