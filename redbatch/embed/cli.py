@@ -91,7 +91,12 @@ Truncate = Annotated[
     ),
 ]
 TruncationDirection = Annotated[
-    Side | None, typer.Option(help="Side from which to truncate.", rich_help_panel=OPTIONS_PANEL)
+    Side | None,
+    typer.Option(
+        metavar="SIDE",  # and N below: if the panel is wider, a terminal of 80 columns cuts this flag
+        help="Side from which to truncate: left or right.",
+        rich_help_panel=OPTIONS_PANEL,
+    ),
 ]
 Normalize = Annotated[
     bool | None,
@@ -101,6 +106,7 @@ Dimensions = Annotated[
     int | None,
     typer.Option(
         min=1,
+        metavar="N",
         help="Truncate vectors to this many dimensions, before they are normalized.",
         rich_help_panel=OPTIONS_PANEL,
     ),

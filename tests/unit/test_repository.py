@@ -96,3 +96,21 @@ def test_the_page_of_the_architecture_names_every_script() -> None:
     called = set(re.findall(r'Script\.load\(\s*"(\w+)"', (ROOT / "shared" / "scripts.py").read_text(encoding="utf-8")))
     assert called <= named
     assert named - called <= {"collect", "job_end"}, "collect is no script, and job_end is part of others"
+
+
+def test_each_bullet_of_the_readme_has_a_figure() -> None:
+    """The README has at most 120 lines, and what it says of Redbatch alone it says with a number."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert readme.count("\n") <= 120
+    bullets = re.findall(r"^- \*\*(.+?)(?=\n- |\n\n)", readme, re.MULTILINE | re.DOTALL)
+    assert len(bullets) == 5
+    status = r"\b[2-5]\d\d\b(?= (and|with))"
+    assert [each for each in bullets if not re.search(r"\d", re.sub(status, "", each))] == []
+
+
+def test_the_readme_has_the_figure_of_the_last_chaos() -> None:
+    """`make chaos` writes the table of faults; the README quotes the calls of its first row."""
+    faults = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
+    [calls] = re.findall(r"^\| F1 busy worker killed \| (\d+) \| 0 \|.*\bkills 100\b", faults, re.MULTILINE)
+    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    assert f"{int(calls):,} calls during 100 kills" in readme

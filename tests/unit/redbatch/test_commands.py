@@ -15,11 +15,17 @@ HEAVY = ("torch", "transformers", "sentence_transformers", "fastapi", "uvicorn",
 
 
 def redbatch(*arguments: str, cwd: Path, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    """Runs the command in a folder with a minimal environment."""
+    """Runs the command in a folder with a minimal environment, in which no `redbatch up` of this user is found."""
     return subprocess.run(
         [sys.executable, "-m", "redbatch", *arguments],
         cwd=cwd,
-        env={"PATH": "/usr/bin:/bin", "COLUMNS": "160", "TERM": "dumb", **(environment or {})},
+        env={
+            "PATH": "/usr/bin:/bin",
+            "COLUMNS": "160",
+            "TERM": "dumb",
+            "XDG_RUNTIME_DIR": str(cwd),
+            **(environment or {}),
+        },
         capture_output=True,
         text=True,
         timeout=60,

@@ -27,7 +27,7 @@ FOREIGN_WORDS = (
     *("pydantic", "regex", "pattern", "errno", "input should", "validation error", "value error", "traceback"),
     *("unable to", "valueerror", "filenotfounderror", "does not take this value"),
 )
-NO_TEXT = {"INTEGER": "soon", "NUMBER": "soon", "BOOLEAN": "perhaps", "PORT": "soon"}
+NO_TEXT = {"INTEGER": "soon", "N": "soon", "NUMBER": "soon", "BOOLEAN": "perhaps", "PORT": "soon"}
 """A bad value by the kind of an option's values."""
 
 BAD_TEXTS = {
@@ -121,7 +121,7 @@ def bad_values(flag: str, option: TyperOption) -> list[str]:
     """Returns bad values of an option; fails for a new option that no table of this file has."""
     kind = option.metavar or METAVARS.get(option.type_descriptor.annotation, "")
     if kind in NO_TEXT:
-        out_of_range = ["-1"] if kind in {"INTEGER", "NUMBER"} and flag not in UNBOUNDED else []
+        out_of_range = ["-1"] if kind in {"INTEGER", "N", "NUMBER"} and flag not in UNBOUNDED else []
         return [NO_TEXT[kind], *out_of_range]
     if CHOICES.get(flag) or choices_of(option.type_descriptor.annotation):
         return ["nonsense"]
@@ -163,8 +163,9 @@ class CommandLine:
 def command_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Iterator[CommandLine]:
-    """Returns the command line in a folder with a text file."""
+    """Returns the command line in a folder with a text file. It finds no `redbatch up` that this user runs."""
     (tmp_path / "texts.txt").write_text("one text\n", encoding="utf-8")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     title, logging = getproctitle(), structlog.get_config()
     yield CommandLine(monkeypatch, capsys)
@@ -267,3 +268,13 @@ def test_the_nearest_command_or_option_is_named(line: list[str], hint: str, comm
     code, printed = command_line.run(" ".join(line))
     assert code == 2
     assert re.search(rf"(Did you mean '|Possible options: .*){hint}\b", printed)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_shows_whole_flags(name: str, command_line: CommandLine) -> None:
+    """On a terminal of 80 columns none is cut: a reader could not type it."""
+    code, printed = command_line.run(name, "--help", COLUMNS="80")
+    options = [each for each in COMMANDS[name].params if isinstance(each, TyperOption) and not each.hidden]
+    flags = {flag for each in options for flag in (*each.opts, *each.secondary_opts)}
+    assert code == 0
+    assert {flag for flag in flags if not re.search(rf"(?<![\w-]){flag}(?![\w…-])", printed)} == set()
