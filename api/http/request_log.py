@@ -37,6 +37,8 @@ OVERLOADED = 429
 SERVER_ERROR = 500
 BAD_REQUEST = 400
 ADDRESS = re.compile(r"[0-9A-Fa-f.:]{2,45}")
+_DIGITS = re.compile(r"\d+")
+"""In the messages of one kind of error, numbers differ: times, sizes, indices."""
 
 
 def log_error(
@@ -51,7 +53,9 @@ def log_error(
         request_id: of the request.
         failure: the exception that led to the error, if any; its message, which may quote the client, is left out.
     """
-    kind, details = {"code": error.code, "key_id": error.key_id}, {"message": error.log_message}
+    message = error.log_message
+    kind = {"code": error.code, "key_id": error.key_id, "message": _DIGITS.sub("N", message)}
+    details = {"message": message}
     if failure is not None:
         kind["error"], details["exception"] = type(failure).__name__, describe_briefly(failure)
     _log_error(scope, status, request_id, kind, details)

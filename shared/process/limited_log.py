@@ -38,7 +38,8 @@ class LimitedLog:
         Args:
             level: as in the module logging.
             event: the message.
-            details: returns further fields of the line, which differ among lines of a kind.
+            details: returns further fields of the line, which differ among lines of a kind; or the value of one of the
+                kind, of which that has the general form.
             fields: of the kind; their values are hashable.
         """
         kind = (level, event, tuple(fields.items()))
@@ -49,7 +50,7 @@ class LimitedLog:
                 self._timer.daemon = True
                 self._timer.start()
         if is_first:
-            self._log.log(level, event, **fields, **({} if details is None else details()))
+            self._log.log(level, event, **{**fields, **({} if details is None else details())})
 
     def flush(self) -> None:
         """Writes a line for each kind of which lines were counted."""
