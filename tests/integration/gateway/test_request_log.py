@@ -163,7 +163,7 @@ async def test_the_address_is_the_client_s_behind_a_trusted_proxy(
 async def test_equal_refusals_are_counted(cluster: GatewayCluster) -> None:
     """The first is a line at once; one more says how many followed, whatever their texts, ids and addresses.
 
-    Those with another message have a line of their own; but numbers in messages do not matter.
+    Those with another message have a separate line; but numbers in messages do not matter.
     """
     gateway = await cluster.start_gateway()
     for number in range(50):
