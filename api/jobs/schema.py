@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field, ValidationError
 
 from api.dialects.parsing import invalid_body_error, parse_object, texts_of
 from api.dialects.request import MAX_MODEL, TIMEOUT_HEADER
-from api.dialects.strict_body import shown_name
+from api.dialects.strict_body import shown_name, unknown_parameter_error
 from api.dialects.text_options import TEXT_OPTIONS, TextOptions, function_option_error
 from shared.errors import InvalidRequestError
 
@@ -89,7 +89,8 @@ def parse_query(query: Mapping[str, str]) -> TextOptions:
         fields = TextOptions.model_validate_strings(dict(query))
     except ValidationError as error:
         raise invalid_body_error(error) from None
-    fields.check_fields()
+    for name in fields.model_extra or ():
+        raise unknown_parameter_error(name, TextOptions.model_fields)
     return fields
 
 

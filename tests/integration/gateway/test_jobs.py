@@ -226,10 +226,13 @@ def test_an_unknown_parameter_is_refused(served: GatewayProcess) -> None:
     for path, message in (
         (new_job["status_url"] + "?wiat=1", "wiat: there is no such parameter; did you mean wait?"),
         (new_job["result_url"] + "?ofset=3", "ofset: there is no such parameter; did you mean offset?"),
-        (new_job["result_url"] + "s?x%20y=3", "query: there is no such parameter; the parameters are offset, limit."),
+        (new_job["result_url"] + "s?x%20y=3", "query: there is no such parameter; this route takes offset, limit."),
+        (new_job["status_url"] + "?inputs=3", "inputs: there is no such parameter; this route takes wait."),
     ):
         answer = client.get(path)
         assert (answer.status_code, error_of(answer)["message"]) == (400, message)
+    answer = client.delete(new_job["status_url"] + "?wait=1")
+    assert "wait: there is no such parameter; this route takes none." in answer.text
     for path in ("/v1/models?ofset=3", "/info?ofset=3", "/livez?ofset=3"):
         assert client.get(path).status_code == 200
 
