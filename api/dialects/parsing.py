@@ -114,11 +114,20 @@ def parse_inputs(value: object, max_inputs: int, name: str, *, partial: bool = F
         inputs = (_input(value),)
     valid = tuple(each for each in inputs if each or (partial and each == "" and len(inputs) > 1))
     if not valid or len(valid) < len(inputs):
-        message = (
-            f"{name}: send a text, a list of texts, a list of token ids, or a list of such lists; none of them empty."
-        )
-        raise InvalidRequestError(message, param=name)
+        raise _invalid_inputs_error(value, inputs, name, partial=partial)
     return valid
+
+
+def _invalid_inputs_error(
+    value: object, inputs: Sequence[Input | None], name: str, *, partial: bool
+) -> InvalidRequestError:
+    """Returns the error for a field with invalid inputs; of several, it names the first one by its index."""
+    faults = [i for i, each in enumerate(inputs) if each is None or not (each or partial)]
+    if len(inputs) < 2 or not isinstance(value, list):  # noqa: PLR2004 - one input has no index
+        expected = "send a text, a list of texts, a list of token ids, or a list of such lists; none of them empty"
+        return InvalidRequestError(f"{name}: {expected}.", param=name)
+    fault = "is empty" if value[faults[0]] in ("", []) else "is neither a text nor a list of token ids"
+    return InvalidRequestError(f"{name}[{faults[0]}] {fault}.", param=name)
 
 
 def _input(value: object) -> Input | None:
