@@ -20,7 +20,7 @@ JOBS ?= $(shell echo $$(($$(nproc 2>/dev/null || echo 2) + 1)))
 PYTEST = $(BIN)/pytest -n $(JOBS) --maxprocesses 4 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run docs manifests test test-long test-images stress chaos soak bench bench-peers bench-overload bench-cache bench-jobs bench-embed bench-gpu bench-simulation bench-autoscaling bench-sweep bench-guard recording test-redis7 test-frameworks fuzz check fmt lock audit sbom clean FORCE
+.PHONY: help setup run docs manifests test test-long test-images stress chaos soak bench bench-peers bench-overload bench-cache bench-jobs bench-embed bench-gpu bench-simulation bench-autoscaling bench-sweep bench-guard bench-scale recording test-redis7 test-frameworks fuzz check fmt lock audit sbom clean FORCE
 
 help: ## List the targets (this page)
 	@printf 'Redbatch: a dynamic-batching cluster for embedding models, on Redis.\n\n'
@@ -65,7 +65,7 @@ soak: $(READY) ## Inject random faults for MINUTES (30), and plot what grows ove
 bench: $(READY) ## Benchmark this machine, and write its tables into the documents (30 minutes)
 	@exec $(BIN)/python -m bench.suite $(ARGS)
 
-bench-peers: $(READY) ## Compare with FastAPI, mosec, LitServe, BentoML, Ray Serve and Infinity (45 minutes)
+bench-peers: $(READY) ## Compare with FastAPI, mosec, LitServe, BentoML, Ray Serve, Infinity and Triton (50 minutes)
 	@exec $(BIN)/python -m bench.peers.suite $(ARGS)
 
 bench-overload: $(READY) ## Overload Redbatch, FastAPI and mosec by up to ten times their capacity (eight minutes)
@@ -94,6 +94,9 @@ bench-sweep: $(READY) ## Compare batch sizes and waits with the maximum of a sim
 
 bench-guard: $(READY) ## Compare the speed with the last tag v*, or ARGS="--against COMMIT", in turns (two minutes)
 	@exec $(BIN)/python -m bench.guard $(ARGS)
+
+bench-scale: $(READY) ## Compare the cost of a request on 1 to 8 gateways and workers, at the same rate (eight minutes)
+	@exec $(BIN)/python -m bench.scale $(ARGS)
 
 recording: $(READY) ## Record the terminal of the README: a worker and Redis killed under load (half a minute)
 	@exec $(BIN)/python -m bench.recording

@@ -98,20 +98,21 @@ async def respond(request: Request, state: State, dialect: BaseDialect) -> Respo
     exchange = Exchange(request, state, headers, dialect, request_id, redis_id, start, is_async)
     try:
         return await _answer(exchange)
-    except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - its message may quote the client
-        return answer_error(_cause_of(error, exchange), request, exchange.dialect, request_id)
+    except (Exception, asyncio.CancelledError) as error:
+        cause = error if isinstance(error, Exception) else _cause_of_cancel(exchange)
+        if cause is None:
+            raise
+        return answer_error(cause, request, exchange.dialect, request_id)
 
 
-def _cause_of(error: BaseException, exchange: Exchange) -> Exception:
-    """Returns the error, or why the task was cancelled: the client has left, or the drain's grace time is over."""
-    if isinstance(error, Exception):
-        return error
+def _cause_of_cancel(exchange: Exchange) -> Exception | None:
+    """Returns why the task was cancelled: the client has left, or the drain's grace time is over; None: neither."""
     if exchange.request.scope["state"][CLIENT].gone:
         return ClientDisconnect()
     if exchange.state.draining:
         message = "This gateway is shutting down: send the request again."
         return UnavailableError(message, retry_after_s=LEAVING_RETRY_S)
-    raise error
+    return None
 
 
 async def _answer(exchange: Exchange) -> Response:

@@ -13,6 +13,7 @@ import structlog
 from opentelemetry.trace import Span, SpanKind, StatusCode, Tracer, format_span_id, format_trace_id, get_current_span
 
 from api.dispatch.inflight import InFlight
+from api.http.answer_cycle import begins_answer
 from api.routes import DIALECTS
 from shared.errors import RedbatchError
 from shared.keys import LANES
@@ -52,7 +53,7 @@ class TracingMiddleware:
             return
 
         async def send_traced(message: Message) -> None:
-            if "status" in message:
+            if begins_answer(message):
                 _record_answer(span, message)
             await send(message)
 

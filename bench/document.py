@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench import plots, results, tables
+from bench import plots, results, size_figures, tables
 from bench.machine import ROOT, describe_run
-from tools import blocks
+from tools import blocks, documents
 
 PAGES = (ROOT / "docs" / "performance.md", ROOT / "docs" / "measurements.md")
 """The pages with blocks; each block is in one of them."""
@@ -74,8 +74,13 @@ def machine_line(measured: results.Results) -> str:
 
 
 def write(measured: results.Results, pages: Sequence[Path] = PAGES, images: Path = IMAGES) -> None:
-    """Writes the tables into the pages, and the pictures to docs/images. Raises MissingResultsError."""
+    """Writes the tables into the pages, the figures of `redbatch size` with its example, and the pictures.
+
+    Raises MissingResultsError.
+    """
     write_blocks(make_blocks(measured), pages)
+    results.write(size_figures.size_figures(measured), size_figures.PATH)
+    documents.main()
     plots.draw(measured, images)
 
 

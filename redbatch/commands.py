@@ -27,6 +27,7 @@ from redbatch.options import UpPort
 from redbatch.plain_errors import PlainErrors
 from redbatch.queue.cli import queue
 from redbatch.redis_users.cli import k8s_app, swarm_app
+from redbatch.size.cli import size
 from redbatch.terminal import print_line
 from redbatch.tune.settings import TuneSettings
 from shared.process.version import __version__
@@ -59,6 +60,7 @@ app.add_typer(keys_app, name="keys")
 app.command()(leases)
 app.command()(queue)
 app.add_typer(k8s_app, name="k8s")
+app.command()(size)
 app.add_typer(swarm_app, name="swarm")
 
 GATEWAY = settings_of(GatewaySettings)

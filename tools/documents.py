@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import ast
+import io
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import orjson
+from rich.console import Console
 
 from api import memory_bounds
 from api.app import description
 from api.settings import GatewaySettings
 from gpuworker.settings import WorkerSettings
 from redbatch.settings_view import as_markdown, setting_rows
+from redbatch.size import command as size_command
+from redbatch.size.estimate import Requirements
+from redbatch.size.view import as_text as size_as_text
 from shared.key_table import job_keys_table, keys_table
+from shared.settings import DEFAULT_MODEL
 from tools.blocks import replace_block
 
 ROOT = Path(__file__).parents[1]
@@ -36,6 +42,16 @@ def memory_table() -> str:
     return memory_bounds.as_markdown(GatewaySettings.model_construct())
 
 
+def size_example() -> str:
+    """Returns what the example of `redbatch size` prints to a terminal of 80 columns."""
+    printed = io.StringIO()
+    Console(file=printed, width=80).print(
+        size_as_text(size_command.compute(Requirements(2_000, 1, 15, 384, 0.3), DEFAULT_MODEL, None))
+    )
+    lines = "\n".join(line.rstrip() for line in printed.getvalue().splitlines())
+    return f"```text\n{lines}\n```"
+
+
 def pure_modules() -> list[str]:
     """Returns the modules that the import contract `pure` names, packages with all their modules, in its order."""
     settings: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -53,6 +69,7 @@ BLOCKS: Mapping[tuple[str, str], Callable[[], str]] = {
     ("docs/architecture.md", "pure"): pure_table,
     ("docs/architecture.md", "keys"): keys_table,
     ("docs/jobs.md", "job-keys"): job_keys_table,
+    ("docs/performance.md", "size"): size_example,
     ("docs/settings.md", "settings"): settings_table,
     ("docs/settings.md", "memory"): memory_table,
 }

@@ -84,8 +84,8 @@ class Replies:
     def reserve(self, request: InFlight, max_bytes: int) -> None:
         """Reserves a waiter for a request if one is free; otherwise its replies are announced on the bell.
 
-        While more requests are in flight than there are waiters, all new ones use the bell: it costs more of one
-        request's time, but less of everybody's CPU, since replies then come many in a call.
+        While more requests are in flight than there are waiters, all new ones use the bell: replies then come many in a
+        call, which takes less CPU. For one request alone, a waiter is the faster way.
 
         Args:
             request: the request, which is one of those in flight.

@@ -1,7 +1,8 @@
-"""Answers in one message: an ASGI extension, for which uvicorn's two messages and their checks take too long."""
+"""Answers in one message: an extension of ASGI. uvicorn's two messages and its checks of each field take too long."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -9,15 +10,23 @@ from fastapi import Response
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
 if TYPE_CHECKING:
-    from starlette.types import Receive, Scope, Send
+    from starlette.types import Message, Receive, Scope, Send
 
 WHOLE_ANSWER = "redbatch.answer"
 """Type of the message with a whole answer, and the name of the extension in a scope whose `send` takes it.
 
-It has the fields `status`, `headers` and `body`, and answers no HEAD request.
+It has the fields `status`, `headers`, with names in lower case, and `body`.
 """
 
 EXTENSIONS: dict[str, dict[object, object]] = {WHOLE_ANSWER: {}}
+"""Of the scope of a request with a method other than HEAD, whose answer has no body."""
+
+_CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+
+
+def begins_answer(message: Message) -> bool:
+    """Returns whether an ASGI message has the status and the headers of an answer, whether or not its body, too."""
+    return "status" in message
 
 
 class WholeResponse(Response):
@@ -45,7 +54,7 @@ class WholeResponse(Response):
 
 
 class AnswerCycle(RequestResponseCycle):
-    """What answers one request: that of uvicorn, with the extension.
+    """Answers one request, as uvicorn's cycle does, also in one message.
 
     Attributes:
         held_bytes: what the request counts for among those of its connection that are not answered.
@@ -75,12 +84,12 @@ class AnswerCycle(RequestResponseCycle):
         self.on_response()
 
     def _head(self, status: int, fields: list[tuple[bytes, bytes]]) -> bytes:
-        lines = [b"%b: %b\r\n" % field for field in (*self.default_headers, *fields)]
+        """Returns the head; names are our own. Raises RuntimeError: a value has a control character."""
+        lines = [b"%b: %b" % field for field in (*self.default_headers, *fields)]
         if (b"connection", b"close") in fields:
             self.keep_alive = False
         elif not self.keep_alive:
-            lines.append(b"connection: close\r\n")
-        head = b"".join(lines)
-        if head.count(b"\r") != len(lines) or head.count(b"\n") != len(lines) or b"\0" in head:
-            raise RuntimeError("A header of the answer has a line break.")
-        return b"%b%b\r\n" % (STATUS_LINE[status], head)
+            lines.append(b"connection: close")
+        if _CONTROL.search(b"".join(lines)):
+            raise RuntimeError("A header of the answer has a control character.")
+        return STATUS_LINE[status] + b"\r\n".join([*lines, b"", b""])

@@ -34,7 +34,8 @@ class CoalescingTransport:
         unsent: UnsentLimiter,
         requests: UnansweredRequests,
     ) -> None:
-        self._transport, self.is_closing = transport, transport.is_closing
+        self._transport = transport
+        self.is_closing = transport.is_closing  # called several times for each request: `__getattr__` takes longer
         self._loop = loop
         self._flow, self._unsent, self._requests = flow, unsent, requests
         self._pending: list[bytes] = []

@@ -168,11 +168,15 @@ class ParsingProtocol(HttpToolsProtocol):
         self._in_body = True
 
     def _complete_scope(self) -> None:
-        """Does what uvicorn's `on_headers_complete` does, without a look at the URL's parts if it is a usual one."""
+        """Does what uvicorn's `on_headers_complete` does, without a look at the URL's parts if it is a usual one.
+
+        The prefix of a proxy is that of RootPathApp, not uvicorn's.
+        """
         scope, url = self.scope, self.url
         scope["method"] = self.parser.get_method().decode("ascii")
         scope["http_version"] = self.parser.get_http_version()
-        scope["extensions"] = EXTENSIONS
+        if scope["method"] != "HEAD":
+            scope["extensions"] = EXTENSIONS
         if _USUAL_URL.fullmatch(url):
             path, query = url, b""
         else:
@@ -182,7 +186,11 @@ class ParsingProtocol(HttpToolsProtocol):
         scope["raw_path"], scope["query_string"] = path, query
 
     def _begin_request(self) -> None:
-        """Begins the request whose head is complete, or lets it wait behind others. Does what uvicorn's does."""
+        """Begins the request whose head is complete, or lets it wait behind others.
+
+        Does what uvicorn's `on_headers_complete` does, without its `limit_concurrency`, which is not set, and without
+        WebSockets, of which there are none.
+        """
         previous = self.cycle
         self.cycle = AnswerCycle(
             scope=self.scope,

@@ -130,7 +130,10 @@ class GatewayProtocol(RefusingProtocol):
             self._complete_response()
 
     def _complete_response(self) -> None:
-        """Does what uvicorn's `on_response_complete` does, without a timer for each connection."""
+        """Does what uvicorn's `on_response_complete` does, without a timer for each connection.
+
+        Nor does it count requests, which is for uvicorn's `limit_max_requests`, which is not set.
+        """
         if not self.transport.is_closing():
             self.flow.resume_reading()
             if self.pipeline:

@@ -1,4 +1,4 @@
-"""The id of a request, in its answer and in the logs."""
+"""The ids of a request: that of its answer and of the logs, and that of its keys in Redis."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ import re
 import secrets
 from collections.abc import Mapping
 
-ID_BYTES = 16
-DRAWN_IDS = 64
-
+_ID_BYTES, _NUM_DRAWN = 16, 64
 _unused: list[str] = []
 _REQUEST_ID = re.compile(r"^[A-Za-z0-9_-]{1,64}$")
 
@@ -20,9 +18,11 @@ def request_id_of(headers: Mapping[str, str], default: str = "") -> str:
 
 
 def new_request_id() -> str:
-    """Returns an id that is impossible to guess."""
-    global _unused  # noqa: PLW0603 - one system call draws many: it takes longer than the rest of an id
+    """Returns an id that is impossible to guess.
+
+    One system call draws many, as it takes longer than the rest. So a process that has drawn one must not fork.
+    """
     if not _unused:
-        drawn = secrets.token_hex(DRAWN_IDS * ID_BYTES)
-        _unused = [drawn[start : start + 2 * ID_BYTES] for start in range(0, len(drawn), 2 * ID_BYTES)]
+        drawn = secrets.token_hex(_NUM_DRAWN * _ID_BYTES)
+        _unused.extend(drawn[start : start + 2 * _ID_BYTES] for start in range(0, len(drawn), 2 * _ID_BYTES))
     return _unused.pop()

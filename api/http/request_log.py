@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from api.http.answer_cycle import begins_answer
 from api.http.client_connection import client_address
 from api.http.protocol import QUEUE
 from api.tenants import ANONYMOUS, Tenant
@@ -93,7 +94,7 @@ class AccessLogApp:
 
         async def send_noted(message: Message) -> None:
             nonlocal status, request_id
-            if "status" in message:
+            if begins_answer(message):
                 status = message["status"]
                 request_id = next((value.decode() for name, value in message["headers"] if name == b"x-request-id"), "")
             await send(message)

@@ -36,7 +36,7 @@ class Peer:
         configurations: at most three; the best is compared.
         environment: the folder with its requirements.txt, if it is not `name`.
         path: path of the route that embeds.
-        body: form of a request: `text`, `texts` (a list of one) or `openai`.
+        body: form of a request: `text`, `texts` (a list of one), `openai` or `kserve` (its protocol version 2).
         models: the models it can serve.
     """
 
@@ -163,4 +163,17 @@ INFINITY = Peer(
     body="openai",
     models=("minilm",),
 )
-PEERS = (FASTAPI, MOSEC, MOSEC_JSON, LITSERVE, BENTOML, RAY, INFINITY)
+TRITON = Peer(
+    name="triton",
+    title="PyTriton, with Triton's server",
+    package="nvidia-pytriton",
+    command=(*MODULE, "bench.peers.triton.serve", *COMMON),
+    configurations=(
+        _batching("32, 5 ms", 32, 5),
+        _batching("64, 10 ms", 64, 10),
+        _batching("32, 1 ms", 32, 1),
+    ),
+    path="/v2/models/embed/infer",
+    body="kserve",
+)
+PEERS = (FASTAPI, MOSEC, MOSEC_JSON, LITSERVE, BENTOML, RAY, INFINITY, TRITON)

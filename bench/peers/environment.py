@@ -20,6 +20,7 @@ PIP = ("-m", "pip", "--disable-pip-version-check", "--no-input")
 MAX_LOG_LINES = 15
 _PIN = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)==([^\s;#]+)")
 _GPU = re.compile(r"(?:nvidia|cuda|triton)-\S+")
+_WOULD_INSTALL = re.compile(r"^Would install (.*)$", re.MULTILINE)
 
 
 class EnvironmentBuildError(RuntimeError):
@@ -54,7 +55,7 @@ def version(folder: str, package: str) -> str:
 
 def gpu_packages(dry_run: str) -> list[str]:
     """Returns the packages that pip would install only for GPUs."""
-    return sorted(set(_GPU.findall(dry_run)))
+    return sorted({name for line in _WOULD_INSTALL.findall(dry_run) for name in _GPU.findall(line)})
 
 
 def fingerprint(texts: Iterable[str]) -> str:

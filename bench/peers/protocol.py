@@ -29,6 +29,7 @@ def encode_request(form: str, text: str) -> bytes:
         "text": {"text": text},
         "texts": {"text": [text]},
         "openai": {"input": text, "model": "minilm"},
+        "kserve": {"inputs": [{"name": "text", "datatype": "BYTES", "shape": [1, 1], "data": [text]}]},
     }
     return json.dumps(bodies[form], ensure_ascii=False).encode()
 
@@ -41,6 +42,7 @@ def decode_vector(form: str, answer: bytes) -> Vector:
             "text": lambda: parsed["embedding"],
             "texts": lambda: parsed[0],
             "openai": lambda: parsed["data"][0]["embedding"],
+            "kserve": lambda: parsed["outputs"][0]["data"],
         }[form]()
         return np.array(values, dtype=np.float64).reshape(len(values))
     except (ValueError, TypeError, LookupError) as error:

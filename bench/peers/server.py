@@ -26,7 +26,8 @@ from shared.process.parent_death import wrap_command
 
 START_S = 240.0  # the first start of a compiled model takes most of a minute
 ANSWER_S = 10.0
-STOP_S = 2.0  # no request is in flight
+STOP_S = 10.0
+"""Triton takes four seconds, more on a busy machine. If killed before, it and mosec leave files in /dev/shm."""
 POLL_S = 0.1
 MAX_LOG_LINES = 12
 NO_TELEMETRY = {
@@ -70,6 +71,7 @@ def environment(launch: Launch, names: Mapping[str, str]) -> dict[str, str]:
         "TMPDIR": folder,
         "RAY_TMPDIR": folder,
         "BENTOML_HOME": folder,
+        "PYTRITON_HOME": folder,
         # Later starts use the code that the first start compiled.
         "TORCHINDUCTOR_CACHE_DIR": str(launch.programs.parents[1] / "compiled"),
     }

@@ -137,7 +137,7 @@ class BatchRunner:
         with schedule.lock:
             began = max(now, schedule.last_end) if self._backend.runs_sequentially else now
             result.run_s = ended_at - began
-            schedule.last_end = ended_at
+            schedule.record_run(ended_at, result.run_s)
             limits, answered = schedule.adaptive_limits, sum(len(task.inputs) for task in result.completed)
             limits.record_batch(ended_at, result.run_s, result.size, result.padded_tokens, answered)
             result.full_batch_s, result.max_batch_tokens = limits.full_s, limits.max_tokens

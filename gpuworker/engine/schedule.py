@@ -13,6 +13,7 @@ from gpuworker.ipc.messages import EntryFailure
 from gpuworker.policy.adaptive_limits import AdaptiveLimits
 from gpuworker.policy.batching import Plan
 from gpuworker.policy.limits import Limits
+from gpuworker.policy.suspects import SuspectTurns
 
 
 class Schedule:
@@ -47,7 +48,7 @@ class Schedule:
         self.num_running, self.last_end = 0, 0.0
         self.leader_runs = self.suspect_runs = False
         self._tasks: dict[str, EntryTask] = {}
-        self._running_tokens, self._suspect_ran = 0, False
+        self._running_tokens, self._suspect_turns = 0, SuspectTurns()
 
     # -- entries and inputs -------------------------------------------------------------------------------------------
 
@@ -106,7 +107,8 @@ class Schedule:
         if not self.waiting:
             return Plan()
         busy = self.num_running > 0
-        return self.waiting.plan(self._limits(), time.monotonic(), busy=busy, suspect_ran=self._suspect_ran)
+        had_turn = self._suspect_turns.is_over
+        return self.waiting.plan(self._limits(), time.monotonic(), busy=busy, suspects_had_turn=had_turn)
 
     def take_ready(self) -> Batch | None:
         """Takes the batch that is held ready; None if there is none, or if another one goes before it."""
@@ -132,10 +134,17 @@ class Schedule:
         self.num_running += 1
         self._running_tokens += sum(row.encoded.tokens for row in rows)
         self.leader_runs = self.leader_runs or leads
-        self.suspect_runs = self._suspect_ran = suspect
+        self.suspect_runs = suspect
+        if not suspect:
+            self._suspect_turns.start_batch()
         if self.waiting:
             self.wake_runner()
             self.preparer.notify()
+
+    def record_run(self, ended_at: float, run_s: float) -> None:
+        """Records when a batch had run, on the monotonic clock, and for how long."""
+        self.last_end = ended_at
+        self._suspect_turns.end_run(run_s, suspect=self.suspect_runs)
 
     def end_batch(self, tokens: int, *, leads: bool) -> None:
         """Records that a runner is free again, after a batch that began with this number of tokens."""

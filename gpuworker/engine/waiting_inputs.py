@@ -69,11 +69,11 @@ class WaitingInputs:
             else:
                 self._join(item)
 
-    def plan(self, limits: Limits, now: float, *, busy: bool, suspect_ran: bool) -> Plan:
+    def plan(self, limits: Limits, now: float, *, busy: bool, suspects_had_turn: bool) -> Plan:
         """Returns what to do now; its indices are those of the visible rows."""
         owed = self._deficit.tokens_owed(now)
         self.bulk_first = owed > 0
-        state = SchedulerState(busy, suspect_ran, owed, self._long_since_short)
+        state = SchedulerState(busy, suspects_had_turn, owed, self._long_since_short)
         limits = limits._replace(max_bulk_tokens=self._bulk_limit.max_bulk_tokens(limits.costs, now))
         return plan([row.waiting for _, row in self._visible()], limits, now, state)
 

@@ -33,13 +33,13 @@ class SchedulerState(NamedTuple):
 
     Attributes:
         busy: whether the device is busy.
-        suspect_ran: whether the last batch was a suspect.
+        suspects_had_turn: whether it is the turn of others (policy.suspects.SuspectTurns).
         bulk_owed: tokens that bulk is owed.
         long_since_short: tokens of long inputs that ran since short ones last went before such.
     """
 
     busy: bool = False
-    suspect_ran: bool = False
+    suspects_had_turn: bool = False
     bulk_owed: int = 0
     long_since_short: float = math.inf
 
@@ -79,7 +79,7 @@ def plan(waiting: Sequence[WaitingInput], limits: Limits, now: float, state: Sch
         (over if each.deadline <= now else suspects if each.suspect else shared).append(i)
     expired = tuple(over)
     due = suspects_due_at(waiting, shared, suspects)
-    if not shared or (now >= due and not state.suspect_ran):
+    if not shared or (now >= due and not state.suspects_had_turn):
         if state.busy or not suspects:
             return Plan(expired=expired)
         return Plan(next_suspects(waiting, suspects), expired, full=True)

@@ -3,8 +3,9 @@
 A *suspect* is an input whose run began before and did not end: the engine died in it, and the input may be the cause.
 It runs only with the other inputs of its entry, which is accused as a whole: so no other entry is accused in its place.
 Suspects go after all inputs that waited when they came back: those that ran once when an engine died, then those that
-ran twice. After that, or once they have let others go first for long enough, batches of others and of suspects
-alternate.
+ran twice. After that, or once they have let others go first for long enough, others and suspects take turns of about
+the same time: a batch of others, then suspects, one entry at a time, for as long as that batch took. One entry a turn
+would be too little: after the death of a worker, 30 entries may be suspects with seconds left, while batches are full.
 """
 
 from __future__ import annotations
@@ -17,6 +18,29 @@ from gpuworker.policy.composition import WaitingInput
 SUSPECT_BOUND_S = 1.0
 """Longest time that a suspect lets others go first, however many were there before it: they may be more than the engine
 can serve."""
+
+
+class SuspectTurns:
+    """The turns of suspects, which begin once they are due."""
+
+    def __init__(self) -> None:
+        self._batch_s = self._turn_s = 0.0  # of the last batch of others, and of the suspects that ran since
+
+    @property
+    def is_over(self) -> bool:
+        """Whether suspects have had their turn: it is that of others."""
+        return 0 < self._turn_s >= self._batch_s
+
+    def start_batch(self) -> None:
+        """A batch of others begins."""
+        self._turn_s = 0.0
+
+    def end_run(self, run_s: float, *, suspect: bool) -> None:
+        """A batch of others, or a suspect, has run for a time."""
+        if suspect:
+            self._turn_s += run_s
+        else:
+            self._batch_s = run_s
 
 
 def suspects_due_at(waiting: Sequence[WaitingInput], shared: list[int], suspects: list[int]) -> float:

@@ -75,6 +75,7 @@ def test_a_server_gets_none_of_our_variables_and_sends_no_statistics(monkeypatch
     assert {"REDBATCH_MODEL", "VIRTUAL_ENV"} & found.keys() == set()
     assert found["PYTHONPATH"] == str(ROOT)
     assert (found["DO_NOT_TRACK"], found["RAY_USAGE_STATS_ENABLED"], found["HF_HUB_OFFLINE"]) == ("1", "0", "1")
+    assert found["PYTRITON_HOME"] == "/tmp/files"  # noqa: S108
     assert found["RAY_SERVE_HAPROXY_SOCKET_PATH"] == "/tmp/files/haproxy.sock"  # noqa: S108
 
 
@@ -83,6 +84,8 @@ def test_a_torch_for_gpus_is_detected_before_its_download() -> None:
     assert gpu_packages("Would install filelock-4.2 torch-2.13.0+cpu\n") == []
     output = "Would install nvidia-cublas-13.1 torch-2.13.0 triton-3.6.0 cuda-bindings-13.0\n"
     assert gpu_packages(output) == ["cuda-bindings-13.0", "nvidia-cublas-13.1", "triton-3.6.0"]
+    output = "Collecting torch (from -r /src/triton-peer/torch.txt (line 1))\nWould install torch-2.13.0+cpu\n"
+    assert gpu_packages(output) == []
 
 
 def test_an_environment_is_created_again_if_a_pin_changes() -> None:

@@ -36,6 +36,7 @@ def test_the_null_vector_is_redbatchs() -> None:
         ("text", {"embedding": [1.0, 0.5]}),
         ("texts", [[1.0, 0.5]]),
         ("openai", {"object": "list", "data": [{"embedding": [1.0, 0.5]}]}),
+        ("kserve", {"model_name": "embed", "outputs": [{"name": "embedding", "shape": [1, 2], "data": [1.0, 0.5]}]}),
     ],
 )
 def test_each_form_of_answer_is_read(form: str, answer: object) -> None:
@@ -58,6 +59,8 @@ def test_a_body_holds_the_text_in_the_form_that_the_peer_takes() -> None:
     assert encode_request("text", "größer") == '{"text": "größer"}'.encode()
     assert json.loads(encode_request("texts", "a")) == {"text": ["a"]}
     assert json.loads(encode_request("openai", "a")) == {"input": "a", "model": "minilm"}
+    tensor = {"name": "text", "datatype": "BYTES", "shape": [1, 1], "data": ["größer"]}
+    assert json.loads(encode_request("kserve", "größer")) == {"inputs": [tensor]}
 
 
 def test_the_null_vector_must_be_right_in_every_number() -> None:

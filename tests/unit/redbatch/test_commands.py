@@ -49,6 +49,7 @@ def test_without_arguments_it_prints_help(tmp_path: Path) -> None:
         ("leases", ("--redis-url", "--pool", "--json", "--watch")),
         ("tune", ("--p95-ms", "--texts", "--search", "--model", "--dtype", "--out")),
         ("settings", ("--json", "--markdown")),
+        ("size", ("--rate", "--model", "--vectors-per-s-per-worker", "--headroom", "--json")),
     ],
 )
 def test_each_command_explains_itself(command: str, flags: tuple[str, ...], tmp_path: Path) -> None:

@@ -87,7 +87,12 @@ ARGUMENTS = {
     "jobs show": ["minilm.5f"],
     "keys revoke": ["5f"],
 }
-REQUIRED = {"tune": ["--p95-ms", "100"], "embed": ["--out", "out.npy"], "jobs results": ["--out", "out.npy"]}
+REQUIRED = {
+    "tune": ["--p95-ms", "100"],
+    "size": ["--rate", "100"],
+    "embed": ["--out", "out.npy"],
+    "jobs results": ["--out", "out.npy"],
+}
 CHOICES = {each.flag: each.choices for model in SETTINGS_CLASSES for each in settings_of(model) if each.kind is str}
 
 
@@ -227,6 +232,8 @@ def test_a_field_with_a_pattern_has_words_for_it(model: type[Any]) -> None:
         ("keys create", ["--weight", "heavy"], "'--weight': it takes a number from 0.01 to 100"),
         ("keys create", ["--tokens-per-s", "1e12"], "--tokens-per-s: it takes a number from 0 to 1000000000"),
         ("dead list", ["--most", "0"], "'--most': it takes a whole number of at least 1"),
+        ("size", ["--rate", "0"], "'--rate': it takes a number from 0.001 to 1000000000"),
+        ("size", ["--rate", "5", "--headroom", "1"], "'--headroom': it takes a number from 0 to 0.9"),
         ("settings", ["nonsense"], "there is no setting nonsense"),
         ("bench", ["--duration", "1s", "--requests", "5"], "redbatch: --duration and --requests exclude each other\n"),
     ],

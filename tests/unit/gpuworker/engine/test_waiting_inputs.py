@@ -33,7 +33,7 @@ def item(text: str, *, tokens: int = 10, bulk: bool = False, attempts: int = 0, 
 
 def planned(waiting: WaitingInputs, now: float = NOW) -> list[str]:
     """Takes the next batch of the waiting inputs, as one that begins; returns its texts."""
-    rows, _ = waiting.take(waiting.plan(LIMITS, now, busy=False, suspect_ran=False), now)
+    rows, _ = waiting.take(waiting.plan(LIMITS, now, busy=False, suspects_had_turn=False), now)
     waiting.record_start(rows, now)
     return [str(row.items[0].task.inputs[0]) for row in rows]
 
@@ -80,7 +80,7 @@ def test_a_batch_that_is_put_back_goes_before_later_inputs() -> None:
     """The interactive input that it would have delayed goes first; inputs of closed entries are left out."""
     ready = [item(f"{i}", bulk=True) for i in range(3)]
     waiting = waiting_inputs(ready)
-    rows, _ = waiting.take(waiting.plan(LIMITS, NOW, busy=True, suspect_ran=False), NOW)
+    rows, _ = waiting.take(waiting.plan(LIMITS, NOW, busy=True, suspects_had_turn=False), NOW)
     waiting.hold_ready(Batch(rows, None), NOW, bulk_first=False, passes_over=False)
     waiting.add([item("later", bulk=True, since=NOW + 1), item("interactive", since=NOW + 1)])
     ready[1].task.closed = True
@@ -104,7 +104,7 @@ def test_a_batch_with_bulk_would_be_outranked_if_interactive_inputs_come_before_
 
 def hold_ready(waiting: WaitingInputs, now: float) -> None:
     """Makes the next batch ready while another one runs."""
-    rows, _ = waiting.take(waiting.plan(LONG_LIMITS, now, busy=True, suspect_ran=False), now)
+    rows, _ = waiting.take(waiting.plan(LONG_LIMITS, now, busy=True, suspects_had_turn=False), now)
     waiting.hold_ready(Batch(rows, None), now, bulk_first=False, passes_over=waiting.passes_over)
 
 
@@ -148,7 +148,7 @@ def test_long_inputs_and_short_ones_take_turns_past_the_age_bound() -> None:
     for number in range(8):
         waiting.add([item(f"short {number}", since=now)])
         if (ready := waiting.take_ready(LONG_LIMITS, now)) is None:
-            rows, _ = waiting.take(waiting.plan(LONG_LIMITS, now, busy=False, suspect_ran=False), now)
+            rows, _ = waiting.take(waiting.plan(LONG_LIMITS, now, busy=False, suspects_had_turn=False), now)
         else:
             rows = ready.rows
         waiting.record_start(rows, now)

@@ -10,6 +10,7 @@ from gpuworker.policy.batching import SchedulerState, plan
 from gpuworker.policy.composition import WaitingInput
 from gpuworker.policy.costs import Costs
 from gpuworker.policy.limits import Limits
+from gpuworker.policy.suspects import SuspectTurns
 
 TICK_S = 0.05
 NOW = 20 * TICK_S
@@ -54,22 +55,33 @@ def padded(waiting: Sequence[WaitingInput], batch: Sequence[int]) -> int:
 
 
 def run_all(
-    arrivals: Sequence[WaitingInput], limits: Limits, run_s: float, start: float = 0.0
+    arrivals: Sequence[WaitingInput],
+    limits: Limits,
+    run_s: float,
+    start: float = 0.0,
+    suspect_s: float | None = None,
 ) -> tuple[list[tuple[int, ...]], list[int]]:
-    """Plans on a simulated clock until no input waits; returns the batches and the expired, by place in `arrivals`."""
-    now, left, suspect_ran = start, list(range(len(arrivals))), False
+    """Plans on a simulated clock until no input waits; returns the batches and the expired, by place in `arrivals`.
+
+    A suspect runs for `suspect_s`, by default as long as a batch of others.
+    """
+    now, left, turns = start, list(range(len(arrivals))), SuspectTurns()
     batches: list[tuple[int, ...]] = []
     expired: list[int] = []
     while left:
         there = [i for i in left if arrivals[i].since <= now]
-        result = plan([arrivals[i] for i in there], limits, now, SchedulerState(suspect_ran=suspect_ran))
+        result = plan([arrivals[i] for i in there], limits, now, SchedulerState(suspects_had_turn=turns.is_over))
         gone = {there[i] for i in (*result.batch, *result.expired)}
         left = [i for i in left if i not in gone]
         expired += [there[i] for i in result.expired]
         if result.batch:
             batches.append(tuple(there[i] for i in result.batch))
-            suspect_ran = arrivals[batches[-1][0]].suspect
-            now += run_s
+            suspect = arrivals[batches[-1][0]].suspect
+            if not suspect:
+                turns.start_batch()
+            took_s = suspect_s if suspect and suspect_s is not None else run_s
+            turns.end_run(took_s, suspect=suspect)
+            now += took_s
         elif left and not gone:
             coming = [arrivals[i].since for i in left if arrivals[i].since > now]
             now = min([*coming, *([] if result.wake_at is None else [result.wake_at])])

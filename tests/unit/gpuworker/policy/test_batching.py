@@ -101,7 +101,7 @@ def test_no_suspect_begins_on_a_busy_device(waiting: list[WaitingInput], limits:
 @given(waiting_inputs(), limits_strategy)
 def test_after_a_suspect_others_have_their_turn(waiting: list[WaitingInput], limits: Limits) -> None:
     """However long the next suspect has waited."""
-    batch = plan(waiting, limits._replace(wait_s=0.0), NOW, SchedulerState(suspect_ran=True)).batch
+    batch = plan(waiting, limits._replace(wait_s=0.0), NOW, SchedulerState(suspects_had_turn=True)).batch
     others = [i for i in live(waiting) if not waiting[i].suspect]
     assert bool(batch) == bool(live(waiting))
     assert not others or not any(waiting[i].suspect for i in batch)
@@ -170,6 +170,18 @@ def test_suspects_alternate_with_later_inputs(before: int, after: int, suspects:
     assert [arrivals[i].suspect for (i,) in batches[:before]] == [False] * before
     both = 2 * min(after, suspects)
     assert [arrivals[i].suspect for (i,) in batches[before:][:both]] == [at % 2 == 0 for at in range(both)]
+
+
+def test_suspects_have_as_much_time_as_others() -> None:
+    """When a worker has died with a full batch, a loaded one runs its inputs in seconds, not each behind a batch."""
+    suspects = [WaitingInput(5, 0.0, 10.0, attempts=1, entry=str(i)) for i in range(32)]
+    others = [WaitingInput(5, -1.0, 1e9) for _ in range(32 * 30)]
+    batches, expired = run_all(suspects + others, Limits(32, 10_000), run_s=1.0, suspect_s=0.1)
+    assert expired == []
+    at = [number for number, batch in enumerate(batches) if batch[0] < len(suspects)]
+    assert len(at) == len(suspects)
+    num_batches_before_last = at[-1] + 1 - len(suspects)
+    assert num_batches_before_last <= 1 + 32 * 0.1 + 1, "one before they are due, then one for each second of theirs"
 
 
 @given(st.lists(st.integers(1, 512), min_size=2, max_size=60), st.integers(1, 8))
