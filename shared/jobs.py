@@ -213,11 +213,17 @@ async def result_bytes(connection: RedisConnection, keys: Keys) -> Counter[str]:
     return amounts
 
 
-async def cancel(connection: RedisConnection, keys: Keys, job_id: str, *, if_expired: bool = False) -> str:
-    """Ends a job, and deletes its inputs and results; returns its previous status, empty if there is no such job.
+async def cancel(connection: RedisConnection, keys: Keys, job_id: str) -> str:
+    """Ends a job, and deletes its inputs and results; returns its previous status, empty if there is no such job."""
+    return await _end(connection, keys, job_id, if_expired=False)
 
-    With `if_expired`, only a job whose time is over ends, and it keeps the results that it has.
-    """
+
+async def expire(connection: RedisConnection, keys: Keys, job_id: str) -> bool:
+    """Ends a job if its time is over, and deletes its inputs; returns whether it did. The job keeps its results."""
+    return bool(await _end(connection, keys, job_id, if_expired=True))
+
+
+async def _end(connection: RedisConnection, keys: Keys, job_id: str, *, if_expired: bool) -> str:
     names = [keys.backlog, keys.jobs, keys.owed, keys.results, keys.kept, *keys.lanes]
     status = await connection.run(
         scripts.JOB_CANCEL, names, JobCancelArguments(keys.job(""), job_id, GROUP, MAX_RESULTS, int(if_expired))

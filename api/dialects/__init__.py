@@ -4,7 +4,7 @@
 - example_errors: the errors that the OpenAPI descriptions show.
 - headers: time and lane of a request; the times of its answer.
 - job_options: the options of a request that becomes a job.
-- long_integers: finds integers that the JSON parser would round.
+- long_integers: marks integers that the JSON parser would round.
 - native: Redbatch's own API.
 - openai: OpenAI's embeddings API.
 - operations: the OpenAPI descriptions of the embedding routes.

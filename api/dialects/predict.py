@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import binascii
-import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,7 @@ from pydantic import ConfigDict, Field, ValidationError
 
 from api.dialects.base import BaseDialect
 from api.dialects.headers import media_type_of, parse_lane, resolve_timeout_ms
-from api.dialects.long_integers import RoundedIntegers, find_rounded_integers, has_rounded_integer
+from api.dialects.long_integers import MARK
 from api.dialects.native import RequestOptions
 from api.dialects.parsing import invalid_body_error, parse_object, too_many_inputs_error
 from api.dialects.request import MODEL_HEADER, PRIORITY_HEADER, InferenceRequest
@@ -63,7 +62,7 @@ class Predict(BaseDialect):
         kind = BINARY_TYPES.get(media_type_of(headers))
         if kind is not None:
             return _parse_binary(kind, body, headers, limits)
-        fields = parse_object(body)
+        fields = parse_object(body, exact=True)
         single = "input" in fields
         values = _pop_inputs(fields, limits)
         try:
@@ -74,8 +73,7 @@ class Predict(BaseDialect):
             is_text_option = name in TEXT_OPTIONS
             raise function_option_error(name) if is_text_option else unknown_field_error(name, PredictBody.model_fields)
         partial = options.on_error == "null"
-        rounded = functools.cache(functools.partial(find_rounded_integers, body))
-        inputs, errors = _encode_inputs(values, rounded, limits, "input" if single else "inputs[{}]", partial=partial)
+        inputs, errors = _encode_inputs(values, limits, "input" if single else "inputs[{}]", partial=partial)
         return InferenceRequest(
             inputs,
             resolve_timeout_ms(options.timeout_ms, headers, len(inputs), limits),
@@ -126,7 +124,7 @@ def _parse_binary(kind: str, body: bytes, headers: Mapping[str, str], limits: Re
 
 
 def _encode_inputs(
-    values: list[Any], rounded: RoundedIntegers, limits: RequestLimits, name: str, *, partial: bool
+    values: list[Any], limits: RequestLimits, name: str, *, partial: bool
 ) -> tuple[tuple[Input, ...], dict[int, RequestError]]:
     """Returns the inputs in the form that the engine takes, and the errors of invalid ones by index, if `partial`.
 
@@ -137,7 +135,7 @@ def _encode_inputs(
     for index, value in enumerate(values):
         error: RequestError | None
         try:
-            inputs.append(encode_input(value, rounded, name.format(index)))
+            inputs.append(encode_input(value, name.format(index)))
             error = _size_error(index, inputs[-1], limits)
         except InvalidRequestError as invalid:
             inputs.append("null")  # it keeps the place of the input
@@ -149,8 +147,8 @@ def _encode_inputs(
     return tuple(inputs), errors
 
 
-def encode_input(value: Any, rounded: RoundedIntegers, name: str) -> Input:  # noqa: ANN401 - any JSON value
-    """Returns an input in the form that the engine takes; `rounded` is of its document. Raises InvalidRequestError."""
+def encode_input(value: Any, name: str) -> Input:  # noqa: ANN401 - any JSON value
+    """Returns an input of an exact document in the form that the engine takes. Raises InvalidRequestError."""
     if type(value) is dict and len(value) == 1:
         key, content = next(iter(value.items()))
         if key in BINARY_KEYS:
@@ -159,7 +157,7 @@ def encode_input(value: Any, rounded: RoundedIntegers, name: str) -> Input:  # n
         encoded = orjson.dumps(value).decode()
     except orjson.JSONEncodeError:  # the parser allows deeper nesting than the encoder, and lone surrogates
         raise InvalidRequestError("An input is nested too deeply, or holds a lone surrogate.") from None
-    if has_rounded_integer(encoded, rounded):
+    if MARK in encoded:
         raise InvalidRequestError(
             f"{name}: it has an integer outside -2^63 to 2^64 - 1: send that as a text.", param=name
         )

@@ -32,18 +32,27 @@ class StrictBody(BaseModel):
             raise unknown_field_error(next(iter(self.model_extra)), (model or type(self)).model_fields)
 
 
-def unknown_field_error(
-    name: str, known: Iterable[str], noun: str = "field", place: str = "body"
-) -> InvalidRequestError:
-    """Returns the error for a field that does not exist: it names the field, and the nearest known one or all.
-
-    `noun` is what a message calls such a field, and `place` where it stands.
-    """
-    shown = shown_name(name)
-    nearest = difflib.get_close_matches(name, known, n=1) if shown else []
+def unknown_field_error(name: str, known: Iterable[str]) -> InvalidRequestError:
+    """Returns the error for a field of a body that does not exist; the advice also names the route that takes it."""
     elsewhere = f"; {ROUTE_OF_FIELD[name]} takes {name}" if name in ROUTE_OF_FIELD else ""
-    advice = f"did you mean {nearest[0]}?" if nearest else f"the {noun}s are {', '.join(known)}{elsewhere}."
-    return InvalidRequestError(f"{shown or place}: there is no such {noun}; {advice}", param=shown, quoted=shown or "")
+    advice = _nearest_name(name, known) or f"the fields are {', '.join(known)}{elsewhere}."
+    return _unknown_name_error(name, "body", f"there is no such field; {advice}")
+
+
+def unknown_parameter_error(name: str, known: Iterable[str]) -> InvalidRequestError:
+    """Returns the error for a parameter of a query that does not exist."""
+    advice = _nearest_name(name, known) or f"this route takes {', '.join(known) or 'none'}."
+    return _unknown_name_error(name, "query", f"there is no such parameter; {advice}")
+
+
+def _nearest_name(name: str, known: Iterable[str]) -> str:
+    nearest = difflib.get_close_matches(name, known, n=1) if shown_name(name) else []
+    return f"did you mean {nearest[0]}?" if nearest else ""
+
+
+def _unknown_name_error(name: str, place: str, advice: str) -> InvalidRequestError:
+    shown = shown_name(name)
+    return InvalidRequestError(f"{shown or place}: {advice}", param=shown, quoted=shown or "")
 
 
 def shown_name(name: str) -> str | None:

@@ -17,6 +17,7 @@ from shared.errors import (
 )
 from shared.long_entries import is_long, min_long_tokens
 from shared.messages import MAX_TOKENS, Heartbeat
+from shared.tenants import Quota
 
 MIN_RETRY_AFTER_S = 1.0
 MAX_RETRY_AFTER_S = 30.0
@@ -115,21 +116,26 @@ def memory_full_error(jitter: float) -> RedbatchError:
     )
 
 
-def quota_error(tokens: int, max_daily_tokens: int, wait_ms: int, jitter: float) -> RedbatchError:
+def quota_error(tokens: int, quota: Quota, wait_ms: int, jitter: float) -> RedbatchError:
     """Returns the error for a request that its tenant's quota refuses, and has the tokens for after `wait_ms`.
+
+    Redis does not report which limit refuses it, so that the error names the day only if there is no other.
 
     Args:
         tokens: those that the request has, as estimated.
-        max_daily_tokens: those of the tenant's whole day, which no retry exceeds; 0: no limit.
+        quota: of the tenant; a request of more tokens than its whole day has is never accepted.
         wait_ms: until the tenant has enough tokens, unless a day has too few.
         jitter: the client's place in the jitter, from 0 to 1.
     """
-    if 0 < max_daily_tokens < tokens:
+    if 0 < quota.daily_tokens < tokens:
         return TooLargeError(
-            f"The request has about {tokens} tokens, and the tenant's quota is {max_daily_tokens} a day: send fewer."
+            f"The request has about {tokens} tokens, and the tenant's quota is {quota.daily_tokens} a day: send fewer."
         )
     wait_s = wait_ms / 1000 + min(wait_ms / 1000 * LIMIT_JITTER, MAX_LIMIT_JITTER_S) * jitter
-    return RateLimitedError(f"Tenant rate limit exceeded: try again in {wait_s:.1f} s.", retry_after_s=wait_s)
+    limit = "Tenant rate limit exceeded"
+    if not quota.tokens_per_s:
+        limit = f"The tenant has too few of its {quota.daily_tokens} tokens left for this day, which began at 00:00 UTC"
+    return RateLimitedError(f"{limit}: try again in {wait_s:.1f} s.", retry_after_s=wait_s)
 
 
 def fleet_rate(rates: Sequence[float]) -> float:

@@ -71,7 +71,7 @@ class CacheQuota:
             return
         if wait_ms:
             jitter = random.random()  # noqa: S311 - spreads clients
-            raise quota_error(tokens, quota.daily_tokens, wait_ms, jitter)
+            raise quota_error(tokens, quota, wait_ms, jitter)
 
     async def run(self) -> None:
         """Charges until cancelled."""

@@ -197,15 +197,25 @@ class Dispatcher:
     def _check_fits(self, new_entries: Sequence[NewEntry], lane: int) -> None:
         """Raises TooLargeError if even an empty queue would reject the request, so that a retry would never help."""
         share = 1.0 if lane == INTERACTIVE else MAX_BULK_SHARE
-        for number, maximum, noun in (
-            (sum([entry.n for entry in new_entries]), self._limits.max_inputs, "inputs"),
-            (sum([entry.cost for entry in new_entries]), self._limits.max_tokens, "tokens"),
-            (sum([entry.counted_bytes for entry in new_entries]), self._limits.max_bytes, "bytes"),
+        for number, maximum, counted, setting in (
+            (sum([entry.n for entry in new_entries]), self._limits.max_inputs, "{} inputs", "max_queue_inputs"),
+            (
+                sum([entry.cost for entry in new_entries]),
+                self._limits.max_tokens,
+                "About {} tokens",
+                "max_queue_tokens",
+            ),
+            (
+                sum([entry.counted_bytes for entry in new_entries]),
+                self._limits.max_bytes,
+                "{} bytes",
+                "max_queue_bytes",
+            ),
         ):
             if number > maximum * share:
                 raise TooLargeError(
-                    f"{number} {noun} exceed the maximum of this lane ({maximum * share:.0f}): send less at once, or "
-                    f"raise the setting max_queue_{noun} of the gateways."
+                    f"{counted.format(number)} exceed the maximum of this lane ({maximum * share:.0f}): send less at "
+                    f"once, or raise the setting {setting} of the gateways."
                 )
 
     def _backlog_full(self) -> bool:

@@ -242,9 +242,8 @@ class Submitter:
         if outcome.status == "slow":
             return self._callbacks.slow(outcome.lane, self._excess(pending, outcome))
         if outcome.status == "limited":
-            max_daily_tokens = pending.request.tenant.quota.daily_tokens
             jitter = random.random()  # noqa: S311 - spreads clients
-            return quota_error(pending.tokens, max_daily_tokens, outcome.wait_ms, jitter)
+            return quota_error(pending.tokens, pending.request.tenant.quota, outcome.wait_ms, jitter)
         return DeadlineExceededError("The deadline passed before the request reached the queue.")
 
     def _excess(self, pending: PendingSubmit, outcome: SubmitOutcome) -> int:

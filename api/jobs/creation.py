@@ -113,7 +113,7 @@ async def _create_from_body(
     queue = find_queue(request, state, body.model or headers.get(MODEL_HEADER))
     if body.is_for_function:
         limit = input_limit(state.limits.max_input_bytes, queue.workers())
-        op, check = PREDICT, partial(check_value, rounded=lambda: body.rounded, limit=limit)
+        op, check = PREDICT, partial(check_value, limit=limit)
     else:
         op, check = EMBED, partial(check_text, max_chars=state.limits.max_input_chars)
     queue.check_op(op)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from api.dialects.long_integers import RoundedIntegers
 from api.dialects.predict import encode_input
 from shared.codec import input_size
 from shared.errors import InvalidRequestError, RequestError, TooLargeError
@@ -37,13 +36,10 @@ def check_text(text: str, max_chars: int) -> JobInput:
     return text
 
 
-def check_value(value: Any, rounded: RoundedIntegers, limit: InputLimit) -> JobInput:  # noqa: ANN401 - any JSON value
-    """Returns an input of a function, or its error if it is over the limit, or cannot be encoded.
-
-    `rounded` is of the document that holds the value.
-    """
+def check_value(value: Any, limit: InputLimit) -> JobInput:  # noqa: ANN401 - any JSON value
+    """Returns an input of a function, or its error if it is over the limit, or cannot be encoded."""
     try:
-        encoded = encode_input(value, rounded, "input")
+        encoded = encode_input(value, "input")
     except InvalidRequestError as error:
         return error
     if (size := input_size(encoded)) > limit.max_bytes:

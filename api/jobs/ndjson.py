@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from api.dialects.long_integers import find_rounded_integers
+from api.dialects.long_integers import mark_long_integers
 from api.dialects.parsing import check_parts
 from api.dialects.strict_body import unknown_field_error
 from api.dialects.text_options import TEXT_OPTIONS
@@ -98,7 +98,7 @@ class NdjsonReader:
             return None
         try:
             check_parts(line)
-            value = orjson.loads(line)
+            value = orjson.loads(mark_long_integers(line))
         except TooLargeError as error:
             raise TooLargeError(f"Line {self._line}: {error.message}") from None
         except orjson.JSONDecodeError:
@@ -113,7 +113,7 @@ class NdjsonReader:
             self._check_fields(value)
         if isinstance(value, dict) and "input" in value and "text" not in value:
             self._check_kind(PREDICT)
-            return check_value(value["input"], lambda: find_rounded_integers(line), self._input_limit)
+            return check_value(value["input"], self._input_limit)
         text = value.get("text") if isinstance(value, dict) and "input" not in value else value
         if not isinstance(text, str):
             raise InvalidRequestError(f'Line {self._line}: send "...", {{"text": "..."}} or {{"input": ...}}.')

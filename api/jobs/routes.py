@@ -15,7 +15,7 @@ from api import metrics
 from api.dialects.native import Native
 from api.dialects.operations import JSON, TAG_JOBS
 from api.dialects.request import TRUNCATED_HEADER
-from api.dialects.strict_body import unknown_field_error
+from api.dialects.strict_body import unknown_parameter_error
 from api.dialects.vectors import npy_header
 from api.http.body import BodyUnreadError
 from api.http.client_connection import CLIENT, ClientConnection, client_address
@@ -115,6 +115,7 @@ async def show(request: Request) -> Response:
 @_with_error_answers
 async def cancel(request: Request) -> Response:
     """Cancels a job, and deletes its results, also if it has ended."""
+    _check_query(request)
     job_store, job, public_id = await _find_job(request)
     await jobs.cancel(job_store.connection, job_store.keys, job.job_id)
     job_store, job, public_id = await _find_job(request)
@@ -184,7 +185,7 @@ def _check_query(request: Request, *known: str) -> None:
     """Raises InvalidRequestError: the query has another parameter than these."""
     for name in request.query_params:
         if name not in known:
-            raise unknown_field_error(name, known, "parameter", "query")
+            raise unknown_parameter_error(name, known)
 
 
 def _query_number(request: Request, name: str, default: int, maximum: int | None = None) -> int:

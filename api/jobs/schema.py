@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import ConfigDict, Field, PrivateAttr, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 
-from api.dialects.long_integers import find_rounded_integers
 from api.dialects.parsing import invalid_body_error, parse_object, texts_of
 from api.dialects.request import MAX_MODEL, TIMEOUT_HEADER
-from api.dialects.strict_body import shown_name
+from api.dialects.strict_body import shown_name, unknown_parameter_error
 from api.dialects.text_options import TEXT_OPTIONS, TextOptions, function_option_error
 from shared.errors import InvalidRequestError
 
@@ -39,18 +38,6 @@ class JobBody(TextOptions):
     model: str | None = Field(
         default=None, max_length=MAX_MODEL, description="As on /embed; overrides the header X-Model."
     )
-
-    _rounded: frozenset[str] = PrivateAttr(default=frozenset())
-
-    def model_post_init(self, body: bytes) -> None:
-        """Reads the body once more while it is there; it is gone when the inputs are checked."""
-        if self.is_for_function:
-            self._rounded = find_rounded_integers(body)
-
-    @property
-    def rounded(self) -> frozenset[str]:
-        """The integers that the parser has rounded, in the inputs of a function: see `find_rounded_integers`."""
-        return self._rounded
 
     @property
     def is_for_function(self) -> bool:
@@ -82,7 +69,7 @@ def parse_job_body(body: bytes) -> JobBody:
         TooLargeError: the body holds too many parts (see `parse_object`).
     """
     try:
-        fields = JobBody.model_validate(parse_object(body), context=body)
+        fields = JobBody.model_validate(parse_object(body, exact=True))
     except ValidationError as error:
         raise invalid_body_error(error, HINT) from None
     fields.check_fields()
@@ -102,7 +89,8 @@ def parse_query(query: Mapping[str, str]) -> TextOptions:
         fields = TextOptions.model_validate_strings(dict(query))
     except ValidationError as error:
         raise invalid_body_error(error) from None
-    fields.check_fields()
+    for name in fields.model_extra or ():
+        raise unknown_parameter_error(name, TextOptions.model_fields)
     return fields
 
 

@@ -7,6 +7,8 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+import structlog
+
 from api.jobs.durability import Durability
 from shared import jobs
 from shared.errors import RedisUnreachableError
@@ -17,12 +19,14 @@ if TYPE_CHECKING:
     from shared.connection import QueueConnections, RedisConnection
     from shared.jobs import Job
 
+log = structlog.get_logger()
+
 POLL_INTERVAL_S = 0.1
 """Interval of the polls for the end of jobs; one poll covers all jobs that clients wait for."""
 
 
 class JobStore:
-    """Reads jobs, and wakes those who wait for the end of one.
+    """Reads jobs, ends those whose time is over, and wakes those who wait for the end of one.
 
     A wait holds no connection: one poll covers all waits.
 
@@ -42,14 +46,15 @@ class JobStore:
         self._poll_task: asyncio.Task[None] | None = None
 
     async def find(self, job_id: str) -> Job | None:
-        """Returns a job, or None if it does not exist. Raises RedisUnreachableError.
+        """Returns a job, or None if it does not exist; ends it first if its time is over. Raises RedisUnreachableError.
 
-        Workers end jobs whose time is over. While none lives, a client would wait for ever, so that this does it too.
+        Workers end such jobs, but while none lives, a client would wait for ever.
         """
         job = await jobs.find(self.connection, self.keys, job_id)
         if job is None or job.ended or time.time() * 1000 < job.expires_ms:
             return job
-        await jobs.cancel(self.connection, self.keys, job_id, if_expired=True)
+        if await jobs.expire(self.connection, self.keys, job_id):
+            log.warning("jobs expired", n=1)
         return await jobs.find(self.connection, self.keys, job_id)
 
     async def has_jobs(self) -> bool:

@@ -34,6 +34,7 @@ from shared.errors import (
 from shared.job_uploads import ELEMENT_BYTES, JOB_BYTES, UploadReservation
 from shared.jobs import JobCapacity, JobSpec
 from shared.messages import DEFAULT_OPTIONS, EMBED, EMBED_ALL, PREDICT, Body, Failure, NewEntry, Options
+from shared.tenants import NO_QUOTA
 
 if TYPE_CHECKING:
     from api.jobs.store import JobStore
@@ -206,8 +207,8 @@ class JobUpload:
 
     def _quota_error(self, wait_ms: int) -> RedbatchError:
         limits = self._request.limits
-        max_daily_tokens = 0 if limits is None else limits.quota.daily_tokens
-        return quota_error(self._cost, max_daily_tokens, wait_ms, random.random())  # noqa: S311 - spreads clients
+        quota = NO_QUOTA if limits is None else limits.quota
+        return quota_error(self._cost, quota, wait_ms, random.random())  # noqa: S311 - spreads clients
 
     async def _create(self, spec: JobSpec, capacity: JobCapacity) -> jobs.CreateResult:
         """Creates the job; repeats the call if its answer was lost, which creates no second job."""

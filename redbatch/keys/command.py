@@ -97,7 +97,7 @@ def revoke_api_keys(target: QueueTarget, ids: Sequence[str]) -> int:
 
 
 def _where_it_is_required(target: QueueTarget) -> str:
-    """Returns that gateways ignore API keys, or when they do; empty if those of the running `up` require them."""
+    """Returns a sentence about the gateways that ignore a new API key; empty if the running `up` requires API keys."""
     if target.redis_url is not None:
         return "Gateways require API keys with --auth on, or where they listen beyond loopback; others ignore them."
     for each in find_running_ups():

@@ -1,6 +1,6 @@
 -- Job cancel: ends a job whose result is no longer wanted, and removes its entries from the lane. Of a job that has ended,
--- it removes the results, whose part of the bounds is free at once. Or ends a job only if its time is over, and keeps the
--- results that it has.
+-- it removes the results, whose part of the bounds is free at once. With if_expired, ends a job only if its time is over,
+-- as expired, and keeps the results that it has.
 --
 -- KEYS[1]   backlog hash      KEYS[2] open jobs      KEYS[3] hash of what jobs are owed      KEYS[4] results stream
 -- KEYS[5]   jobs that are kept      KEYS[6..] lanes, in the order of keys.LANES
@@ -11,7 +11,7 @@
 --   max_results  maximum results kept in the results stream
 --   if_expired   1: only if its time is over
 --
--- Returns the job's previous status, or nil if there is no such job.
+-- Returns the job's previous status, or nil if there is no such job, or none whose time is over.
 local job_prefix, job_id, group, max_results, if_expired = unpack(ARGV, 1, 5)
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -19,18 +19,19 @@ local jobs = {open = KEYS[2], owed = KEYS[3], results = KEYS[4], kept = KEYS[5],
               max_results = max_results, lanes = {unpack(KEYS, 6)}}
 local job_key = job_prefix .. job_id
 local status = redis.call('HGET', job_key, 'status')
+local is_open = status == 'queued' or status == 'running'
+if if_expired == '1' and not (is_open and now >= tonumber(redis.call('HGET', job_key, 'expires_ms'))) then
+  return false
+end
 redis.call('ZREM', jobs.open, '')  -- Redis allows this when memory is full, and after it allows the other writes
-if status == 'queued' or status == 'running' then
+if is_open then
+  withdraw(jobs, job_id)
   if if_expired == '0' then
-    withdraw(jobs, job_id)
     redis.call('UNLINK', job_key .. ':out', job_key .. ':failed')
-    end_job(jobs, job_id, 'cancelled', now)
-  elseif now >= tonumber(redis.call('HGET', job_key, 'expires_ms')) then
-    withdraw(jobs, job_id)
-    end_job(jobs, job_id, 'expired', now)
   end
+  end_job(jobs, job_id, if_expired == '1' and 'expired' or 'cancelled', now)
   write_counts(KEYS[1], 1)
-elseif if_expired == '0' and (status == 'done' or status == 'failed' or status == 'expired') then
+elseif status == 'done' or status == 'failed' or status == 'expired' then
   redis.call('UNLINK', job_key .. ':out', job_key .. ':failed')
   redis.call('HSET', job_key, 'status', 'deleted')
   local bytes, tenant = unpack(redis.call('HMGET', job_key, 'kept_bytes', 'tenant'))

@@ -56,11 +56,11 @@ async def test_a_job_of_a_function_runs_to_its_end(cluster: GatewayCluster) -> N
 async def test_an_integer_of_more_than_64_bits_fails_alone(cluster: GatewayCluster) -> None:
     """In one document as in lines: it would be rounded."""
     client = JobClient(await start(cluster))
-    values = [2**64 - 1, 2**64, 1e30]
+    values = [2**64 - 1, 2**64, 1e30, 2.0**64, str(2.0**64)]
     for answer in (client.post({"inputs": values}), client.post_lines([{"input": each} for each in values])):
         job = client.wait_until_ended(client.job_of(answer))
         [error] = job["errors"]
-        assert (job["done"], error["index"], error["code"]) == (2, 1, "invalid_request")
+        assert (job["done"], error["index"], error["code"]) == (4, 1, "invalid_request")
         assert "2^64" in error["message"]
 
 

@@ -46,8 +46,9 @@ async def test_the_first_request_of_a_day_has_no_more_than_the_day(
         assert (answer.status_code, error_of(answer)["code"]) == (413, "too_large")
         assert "100 a day" in error_of(answer)["message"]
     assert client.wait_until_ended(client.job_of(client.post({"texts": large[:10]})))["done"] == 10  # 70 tokens
-    answer = client.post({"texts": large[:5]})
-    assert (answer.status_code, error_of(answer)["code"]) == (429, "rate_limited")
+    for answer in (client.post({"texts": large[:5]}), gateway.embed({"texts": large[:5]}, x_api_key=key)):
+        assert (answer.status_code, error_of(answer)["code"]) == (429, "rate_limited")
+        assert "too few of its 100 tokens left for this day, which began at 00:00 UTC" in error_of(answer)["message"]
     assert gateway.embed({"texts": large[:4]}, x_api_key=key).status_code == 200
 
 

@@ -23,6 +23,7 @@ from tests.integration.gateway.gateway_cluster import (
     GatewayCluster,
     GatewayProcess,
     error_of,
+    log_lines,
     null_vector,
     vector_bytes,
 )
@@ -224,12 +225,13 @@ def test_an_unknown_parameter_is_refused(served: GatewayProcess) -> None:
     client = JobClient(served)
     new_job = client.job_of(client.post({"text": "a"}))
     for path, message in (
-        (new_job["status_url"] + "?wiat=1", "wiat: there is no such parameter; did you mean wait?"),
+        (new_job["status_url"] + "?inputs=3", "inputs: there is no such parameter; this route takes wait."),
         (new_job["result_url"] + "?ofset=3", "ofset: there is no such parameter; did you mean offset?"),
-        (new_job["result_url"] + "s?x%20y=3", "query: there is no such parameter; the parameters are offset, limit."),
+        (new_job["result_url"] + "s?x%20y=3", "query: there is no such parameter; this route takes offset, limit."),
     ):
         answer = client.get(path)
         assert (answer.status_code, error_of(answer)["message"]) == (400, message)
+    assert "no such parameter; this route takes none." in client.delete(new_job["status_url"] + "?wait=1").text
     for path in ("/v1/models?ofset=3", "/info?ofset=3", "/livez?ofset=3"):
         assert client.get(path).status_code == 200
 
@@ -323,6 +325,7 @@ async def test_a_job_expires_without_a_worker(cluster: GatewayCluster) -> None:
     assert client.get(new_job["status_url"]).json()["status"] == "queued"
     job = client.get(new_job["status_url"] + "?wait=4").json()
     assert (job["status"], job["done"], job["failed"]) == ("expired", 0, 0)
+    assert [line["n"] for line in log_lines(gateway.program) if line["msg"] == "jobs expired"] == [1]
     assert client.delete(new_job["status_url"]).json()["status"] == "deleted"
 
 

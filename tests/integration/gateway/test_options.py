@@ -77,13 +77,14 @@ def test_an_option_that_the_model_refuses_is_an_error(served: GatewayProcess) ->
 @pytest.mark.parametrize(
     ("query", "message"),
     [
-        ({"dimension": 8}, "dimension: there is no such field; did you mean dimensions?"),
+        ({"dimension": 8}, "dimension: there is no such parameter; did you mean dimensions?"),
         ({"dimensions": "eight"}, "dimensions: "),
         ({"dimensions": 0}, "dimensions: "),
         ({"truncate": "maybe"}, "truncate: "),
         ({"model": "minilm"}, "model: with a body of lines, send the header X-Model."),
         ({"priority": "bulk"}, "priority: with a body of lines, send the header X-Priority."),
-        ({"a b": 1}, "no such field; the fields are prompt_name"),
+        ({"a b": 1}, "no such parameter; this route takes prompt_name"),
+        ({"inputs": "a"}, "inputs: there is no such parameter; this route takes prompt_name"),
     ],
 )
 def test_a_wrong_query_is_refused(served: GatewayProcess, query: dict[str, object], message: str) -> None:

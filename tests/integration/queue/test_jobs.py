@@ -7,6 +7,7 @@ import secrets
 from array import array
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -386,21 +387,23 @@ async def test_a_cancel_deletes_the_results_of_an_ended_job(
     assert len(await results(job_client)) == 1
 
 
-async def test_a_job_expires(job_client: JobClient, worker: Worker, bulk_lane: Lane) -> None:
-    """An expired job keeps its results; its waiting entries are removed."""
+@pytest.mark.parametrize("by_feed", [True, False])
+async def test_a_job_expires(job_client: JobClient, worker: Worker, bulk_lane: Lane, *, by_feed: bool) -> None:
+    """An expired job keeps its results; its waiting entries are removed. A feed ends it, or its expiry; once."""
     job_id = await job_client.create_job(8, timeout_ms=300)
+    expire = partial(jobs.expire, job_client.connection, job_client.keys, job_id)
     entries = await claim(worker)
     await answer(worker, entries[1:])
 
     async def has_expired() -> bool:
-        return (await job_client.feed()).expired == 1
+        return (await job_client.feed()).expired == 1 if by_feed else await expire()
 
     await wait_until(has_expired, "it expires")
+    assert not await expire()
     job = await job_client.job(job_id)
     assert (job.status, job.done, await job_client.numbers(job)) == ("expired", 4, [4, 5, 6, 7])
     assert await answer(worker, entries[:1]) == [False]
-    assert await bulk_lane.length() == 0
-    assert await job_client.owed() == {"inputs": 0, "entries": 0, "tokens": 0}
+    assert (await bulk_lane.length(), await job_client.owed()) == (0, {"inputs": 0, "entries": 0, "tokens": 0})
 
 
 async def test_what_fails_is_named(job_client: JobClient, worker: Worker) -> None:

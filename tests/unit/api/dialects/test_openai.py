@@ -234,3 +234,26 @@ def test_every_error_has_all_four_keys(kind: type[RedbatchError]) -> None:
     assert (error["message"], error["param"], error["code"]) == ("It is so.", None, kind.code)
     expected = "rate_limit_error" if status == 429 else "invalid_request_error" if status < 500 else "server_error"
     assert error["type"] == expected
+
+
+@pytest.mark.parametrize(
+    ("inputs", "partial", "message"),
+    [
+        (["a", "", None], "fail", "input[1] is empty."),
+        ([[1], []], "fail", "input[1] is empty."),
+        (["", "a", []], "null", "input[2] is empty."),
+        (["a", "b", 5], "fail", "input[2] is neither a text nor a list of token ids."),
+        ([[1], [-1]], "null", "input[1] is neither a text nor a list of token ids."),
+    ],
+)
+def test_an_invalid_input_among_several_is_named(inputs: list[object], partial: str, message: str) -> None:
+    """By its index, as on /embed."""
+    error = fault(input=inputs, on_error=partial)
+    assert (error.message, error.param) == (message, "input")
+
+
+@pytest.mark.parametrize("inputs", ["", [], [""], [[]], [None], None, 5, [1, "a"]])
+def test_another_invalid_field_gets_what_it_takes(inputs: object) -> None:
+    """There is no index to name."""
+    for partial in ("fail", "null"):
+        assert "send a text, a list of texts, a list of token ids" in fault(input=inputs, on_error=partial).message

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable
 
 import orjson
 import pytest
@@ -122,18 +121,6 @@ def test_an_object_with_a_binary_key_alone_is_binary(data: bytes, key_and_kind: 
         assert [json.loads(each) for each in parse({"input": json_value}, WIDE).inputs] == [json_value]
 
 
-@pytest.mark.parametrize("integer", [2**64, -(2**63) - 1, 10**25, -(10**300)])
-@pytest.mark.parametrize("wrap", [lambda value: value, lambda value: {'a\\"': [1.5, {"b": value}]}])
-def test_an_integer_of_more_than_64_bits_is_refused(integer: int, wrap: Callable[[int], object]) -> None:
-    """It would be rounded to a float. The error names the input; with on_error, only that input fails."""
-    body: dict[str, object] = {"inputs": [1e300, wrap(integer), str(integer), 2.0**70]}
-    with pytest.raises(InvalidRequestError, match=r"inputs\[1\]: it has an integer outside -2\^63 to 2\^64 - 1"):
-        parse(body, WIDE)
-    assert list(parse(body | {"on_error": "null"}, WIDE).input_errors) == [1]
-    with pytest.raises(InvalidRequestError, match="input: it has an integer"):
-        parse({"input": wrap(integer)}, WIDE)
-
-
 @given(
     st.lists(
         st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False, allow_infinity=False) | st.text(), min_size=1
@@ -145,7 +132,7 @@ def test_other_numbers_keep_their_value(content: list[object]) -> None:
     assert json.loads(encoded) == [content, str(content)]
 
 
-@pytest.mark.parametrize("number", ["1e400", "-1e400", "1" + 400 * "0", "Infinity", "NaN"])
+@pytest.mark.parametrize("number", ["1e400", "-1e400", "1" + 400 * "0" + ".0", "Infinity", "NaN"])
 def test_no_number_is_infinite(number: str) -> None:
     """A number beyond the range of floats is no valid JSON here."""
     with pytest.raises(InvalidRequestError, match="not valid JSON"):
