@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, cast
 
 import orjson
@@ -13,6 +14,7 @@ import pytest
 from gpuworker.backends.base import Backend, InputRefusedError
 from gpuworker.backends.function import PreprocessedInput
 from gpuworker.backends.function_methods import CollatedInputs, FunctionMethods
+from gpuworker.engine.delayed_calls import DelayedCalls
 from gpuworker.engine.model_errors import ErrorOptions
 from gpuworker.engine.pipeline import Pipeline
 from gpuworker.engine.work import BatchResult, EntryTask, PipelineCallbacks
@@ -233,6 +235,22 @@ async def test_no_retry_is_waited_for_that_the_deadline_would_cut_off() -> None:
     await harness.answer("away")
     [failure] = [failure for result in harness.results for failure in result.failures]
     assert (failure.message, failure.dead_after) == ("The model failed on this input (TimeoutError).", None)
+
+
+async def test_only_the_first_failure_of_an_input_is_no_retry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even if the retry begins, in its thread, before the first failure is reported."""
+
+    def call_at_once(_calls: DelayedCalls, _delay_s: float, function: partial[None]) -> None:
+        [task] = function.args
+        num_retries = task.num_retries
+        threading.Thread(target=function, daemon=True).start()
+        while task.num_retries == num_retries:
+            time.sleep(0.001)
+
+    monkeypatch.setattr(DelayedCalls, "call_after", call_at_once)
+    harness = create_harness(Passing("preprocess_input", away=2))
+    await harness.answer("away")
+    assert sorted(result.is_retry for result in harness.results if result.errors) == [False, True]
 
 
 async def test_an_entry_that_is_dropped_is_not_tried_again() -> None:
