@@ -137,14 +137,6 @@ def test_other_preferred_sizes_are_refused_in_one_line(
 
 
 @pytest.mark.parametrize(
-    ("devices", "names"), [("0,1", "cuda:0,cuda:1"), ("all", "all"), ("cuda:2, 13", "cuda:2, cuda:13"), ("cpu", "cpu")]
-)
-def test_a_number_is_a_gpu(devices: str, names: str) -> None:
-    """Without writing `cuda:` before each."""
-    assert WorkerSettings(devices=devices).devices == names
-
-
-@pytest.mark.parametrize(
     ("model", "devices", "message"),
     [
         ("minilm", "0,1", "only your own class"),
