@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
 from gpuworker.consumer.inflight import InFlightEntries, key_of
 from gpuworker.policy.credits import HeldLoad
 from shared.keys import BULK, INTERACTIVE
