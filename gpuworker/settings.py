@@ -27,6 +27,7 @@ from shared.settings import DEFAULT_MODEL, Host, Name, QueueName, queue_slug
 
 MAX_WAIT_MS = 60_000
 AUTO = OtherValue("auto")
+_MODEL_ARGS_WORDS = 'it takes a JSON object, such as {"name": "value"}'
 
 
 class WorkerSettings(GpuLeaseSettings, FailureSettings):
@@ -222,9 +223,9 @@ class WorkerSettings(GpuLeaseSettings, FailureSettings):
         try:
             given = json.loads(value or "{}")
         except ValueError as error:
-            raise ValueError(f"it is not valid JSON: {error}") from None
+            raise ValueError(f"{_MODEL_ARGS_WORDS}; this is not valid JSON: {error}") from None
         if not isinstance(given, dict):
-            raise ValueError('it takes a JSON object, such as {"name": "value"}')  # noqa: TRY004 - pydantic's own
+            raise ValueError(_MODEL_ARGS_WORDS)  # noqa: TRY004 - pydantic's own
         return value
 
     @field_validator("max_batch_wait_ms", mode="wrap")

@@ -67,7 +67,10 @@ async def test_an_input_that_fails_does_not_fail_its_batch(cluster: GatewayClust
     assert [each.status_code for each in answers] == [*bad.values(), *[200] * 40]
     assert [each.json()["output"][0] for each in answers[len(bad) :]] == list(range(40))
     assert error_of(answers[0])["message"] == "Not this one."
-    assert error_of(answers[1])["message"] == "The model failed on this input (RuntimeError)."
+    assert (
+        error_of(answers[1])["message"]
+        == "The model failed on this input (RuntimeError): the worker's log has the traceback."
+    )
     assert "40 MiB" in error_of(answers[5])["message"]
     answer = predict(gateway, {"inputs": [1, "!refuse", 2, "!transform"], "on_error": "null"}).json()
     assert [output and output[0] for output in answer["outputs"]] == [1, None, 2, None]
@@ -155,7 +158,7 @@ async def test_an_input_is_tried_again_and_then_is_a_dead_letter(cluster: Gatewa
             *(client.post(f"{gateway.url}/predict", json={"input": each}) for each in inputs)
         )
         assert [each.status_code for each in answers] == [500, 200, 200]
-        assert error_of(answers[0])["message"].endswith("(TimeoutError). It was tried again 3 times.")
+        assert error_of(answers[0])["message"].endswith("has the traceback. It was tried again 3 times.")
         late = await client.post(f"{gateway.url}/predict", json={"input": "ever", "timeout_ms": 250})
         assert (late.status_code, "tried again 1 time." in error_of(late)["message"]) == (500, True)
     with redis.Redis.from_url(cluster.redis_url, protocol=2) as client_of_redis:

@@ -66,7 +66,7 @@ def test_other_arguments_are_refused_in_one_line(text: str, capsys: pytest.Captu
         read_settings(WorkerSettings, {"model_args": text})
     (line,) = capsys.readouterr().err.splitlines()
     assert "--model-args (REDBATCH_MODEL_ARGS)" in line
-    assert "JSON" in line
+    assert 'it takes a JSON object, such as {"name": "value"}' in line
 
 
 def test_groups_have_the_values_of_the_flat_settings() -> None:

@@ -154,7 +154,7 @@ async def test_exceptions_are_reported_by_type_and_clients_get_the_type() -> Non
     await harness.answer("bad", "good", "refused")
     assert harness.outputs == {"good": "good"}
     assert harness.messages == {
-        "bad": "The model failed on this input (KeyError).",
+        "bad": "The model failed on this input (KeyError): the worker's log has the traceback.",
         "refused": "cannot compute refused",
     }
     assert set(harness.errors) == {"KeyError"}
@@ -223,7 +223,9 @@ async def test_an_input_that_fails_at_each_retry_is_a_dead_letter(method: str) -
     harness = create_harness(function)
     await harness.answer("away", "here")
     assert harness.outputs == {"here": "here"}
-    assert harness.messages["away"].endswith("(TimeoutError). It was tried again 2 times.")
+    assert harness.messages["away"].endswith(
+        "(TimeoutError): the worker's log has the traceback. It was tried again 2 times."
+    )
     [failure] = [failure for result in harness.results for failure in result.failures]
     assert failure.dead_after == 3
     assert function.calls.count("away") in (3, 4), "once, twice again, and perhaps in a batch with the other"
@@ -234,7 +236,10 @@ async def test_no_retry_is_waited_for_that_the_deadline_would_cut_off() -> None:
     harness = create_harness(Passing("transform", away=1), RetryLimits(max_retries=2, backoff_s=LONG_S))
     await harness.answer("away")
     [failure] = [failure for result in harness.results for failure in result.failures]
-    assert (failure.message, failure.dead_after) == ("The model failed on this input (TimeoutError).", None)
+    assert (failure.message, failure.dead_after) == (
+        "The model failed on this input (TimeoutError): the worker's log has the traceback.",
+        None,
+    )
 
 
 async def test_only_the_first_failure_of_an_input_is_no_retry(monkeypatch: pytest.MonkeyPatch) -> None:
