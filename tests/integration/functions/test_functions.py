@@ -197,6 +197,21 @@ async def test_an_input_that_hangs_is_given_up_soon(cluster: GatewayCluster) -> 
     assert metric(worker, "redbatch_engine_hangs_total") == 3
 
 
+async def test_an_input_that_hangs_past_its_deadline_is_no_dead_letter(cluster: GatewayCluster) -> None:
+    """Its gateway answers 504 and cancels it; the engine is killed at the limit all the same."""
+    gateway, worker = await asyncio.gather(
+        cluster.start_gateway(), cluster.start_worker(f"{MODELS}:Echo", engine_hang_s=1)
+    )
+    await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
+    assert predict(gateway, {"input": 1}).status_code == 200
+    answer = await asyncio.to_thread(predict, gateway, {"input": "!hang", "timeout_ms": 1_500})
+    assert (answer.status_code, error_of(answer)["code"]) == (504, "deadline_exceeded")
+    await wait_until(lambda: metric(worker, "redbatch_engine_hangs_total") >= 1, "the engine was killed")
+    assert predict(gateway, {"input": 2}).status_code == 200
+    with redis.Redis.from_url(cluster.redis_url, protocol=2) as client_of_redis:
+        assert client_of_redis.xlen(cluster.keys.dead) == 0
+
+
 async def test_processes_that_a_function_forks_do_not_hide_the_engines_death(cluster: GatewayCluster) -> None:
     """Forked processes do not keep the engine's socket open, so its death is detected, and the next engine serves."""
     gateway = await start(cluster, f"{MODELS}:Forking")
