@@ -66,7 +66,7 @@ def parse_model(name: str, revision: str | None = None) -> Model:
         return Model(name, "null")
     if name == "simulated" or name.startswith("simulated:"):
         return _simulated(name)
-    if is_function(name):
+    if is_function(name) and not _is_file(name):
         return Model(name, "function", name)
     folder = _bundled_folder() if canonical_model(name) == DEFAULT_MODEL else None
     if name == DEFAULT_MODEL and folder is None:
@@ -84,16 +84,30 @@ def parse_model(name: str, revision: str | None = None) -> Model:
     return Model(name, "sentence", name)
 
 
+def _is_file(name: str) -> bool:
+    """Whether a name has a file of Python in place of the module: a module named `py` in a package is not one."""
+    source, colon, _ = name.partition(":")
+    return bool(colon) and source.endswith(".py") and not _file_of(source).is_file()
+
+
 def _class_hint(name: str) -> str:
     """Returns how to name a class that the user meant by its module, file or dotted name; empty if there is none."""
-    module = name.removeprefix("./").removesuffix(".py").replace("/", ".")
+    source, colon, class_name = name.partition(":")
+    module = source.removeprefix("./").removesuffix(".py").replace("/", ".")
+    if colon:
+        meant = f"{module}:{class_name}"
+        return meant if _is_file(name) and is_function(meant) else ""
     parent, _, class_name = module.rpartition(".")
     for source, wanted in ((module, r"\w+"), (parent, re.escape(class_name))):
-        file = Path(source.replace(".", "/") + ".py")
+        file = _file_of(source)
         if is_function(f"{source}:Class") and file.is_file():
             found = re.search(rf"^class ({wanted})\b", file.read_text(errors="replace"), re.MULTILINE)
             return f"{source}:{found[1] if found else 'Class'}"
     return ""
+
+
+def _file_of(module: str) -> Path:
+    return Path(module.replace(".", "/") + ".py")
 
 
 def _bundled_folder() -> str | None:

@@ -10,6 +10,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, field_validator, model_validator
 
 from gpuworker.failure_settings import FailureSettings
+from gpuworker.gpu.devices import parse_devices
 from gpuworker.lease_settings import GpuLeaseSettings
 from gpuworker.model_spec import ModelLoadError, is_function, parse_model
 from gpuworker.policy.credits import default_claim_window
@@ -26,6 +27,7 @@ from shared.settings import DEFAULT_MODEL, Host, Name, QueueName, queue_slug
 
 MAX_WAIT_MS = 60_000
 AUTO = OtherValue("auto")
+_MODEL_ARGS_WORDS = 'it takes a JSON object, such as {"name": "value"}'
 
 
 class WorkerSettings(GpuLeaseSettings, FailureSettings):
@@ -59,7 +61,7 @@ class WorkerSettings(GpuLeaseSettings, FailureSettings):
     )
     devices: Annotated[str, ValueForm("all, or devices separated by commas, such as cuda:0,cuda:1")] = Field(
         default="",
-        pattern=r"^(|all|(cpu|mps|cuda(:\d+)?)(,\s*(cpu|mps|cuda(:\d+)?))*)$",
+        pattern=r"^(|all|(cpu|mps|cuda(:\d+)?|\d+)(,\s*(cpu|mps|cuda(:\d+)?|\d+))*)$",
         description="Several devices, each with its own engine: all (GPUs that this process sees), or cuda:0,cuda:1 "
         "and so on; a number N is cuda:N. Takes precedence over --device.",
     )
@@ -202,11 +204,6 @@ class WorkerSettings(GpuLeaseSettings, FailureSettings):
                 raise ValueError(str(error).removeprefix(f"model {value}: ")) from None
         return value
 
-    @field_validator("devices", mode="before")
-    @classmethod
-    def _gpu_numbers(cls, value: object) -> object:
-        return re.sub(r"(?<![\w:])(\d+)(?![\w:])", r"cuda:\1", value) if isinstance(value, str) else value
-
     @field_validator("cores", "runners", "max_batch_tokens", "claim_window", mode="before")
     @classmethod
     def _auto(cls, value: object) -> object:
@@ -226,9 +223,9 @@ class WorkerSettings(GpuLeaseSettings, FailureSettings):
         try:
             given = json.loads(value or "{}")
         except ValueError as error:
-            raise ValueError(f"it is not valid JSON: {error}") from None
+            raise ValueError(f"{_MODEL_ARGS_WORDS}; this is not valid JSON: {error}") from None
         if not isinstance(given, dict):
-            raise ValueError('it takes a JSON object, such as {"name": "value"}')  # noqa: TRY004 - pydantic's own
+            raise ValueError(_MODEL_ARGS_WORDS)  # noqa: TRY004 - pydantic's own
         return value
 
     @field_validator("max_batch_wait_ms", mode="wrap")
@@ -280,7 +277,7 @@ class WorkerSettings(GpuLeaseSettings, FailureSettings):
 
     @model_validator(mode="after")
     def _spans_gpus(self) -> Self:
-        names = [each.strip() for each in self.devices.split(",")]
+        names = parse_devices(self.devices)
         if self.span and not is_function(self.model):
             raise ValueError("span: only your own class (package.module:Class) can use several GPUs at once")
         if self.span and self.devices != "all" and not all(re.fullmatch(r"cuda:\d+", each) for each in names):

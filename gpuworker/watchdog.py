@@ -55,9 +55,10 @@ class Watchdog:
             began = self._worker_state.in_flight.oldest_start()
             quiet_since = max(self._counts_from, self._engine.last_message_at)
             since = quiet_since if began is None else min(quiet_since, max(self._counts_from, began))
-            if now - since > self._hang_timeout.timeout_s:
-                log.warning("engine hangs: killed", after_s=round(now - since, 1), bound_s=self._hang_timeout.timeout_s)
+            limit_s = self._hang_timeout.timeout_s
+            if now - since > limit_s:
+                log.warning("engine hangs: killed", after_s=round(now - since, 1), bound_s=limit_s)
                 metrics.ENGINE_HANGS.inc()
-                self._worker_state.in_flight.mark_hung(now)
+                self._worker_state.in_flight.mark_hung(now, limit_s)
                 self._engine.kill()
                 self._counts_from = now

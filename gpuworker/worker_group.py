@@ -115,10 +115,12 @@ def run(settings: WorkerSettings) -> int:
     """Runs the workers of this process; returns its exit code: 0 after a drain, 2 if a restart would not help."""
     try:
         check_hub(parse_model(settings.model, settings.model_revision), settings.model_revision)
-        gpus = devices.list_visible_gpus()
+        host, variable = devices.list_gpus(), os.environ.get("CUDA_VISIBLE_DEVICES")
+        gpus = devices.visible_gpus(host, variable)
         device_names = devices.engine_devices(settings.devices, settings.device, gpus)
-        if settings.gpu_lease == "off":  # otherwise the pool has the GPUs
-            devices.check_devices(device_names, "--devices" if settings.devices else "--device", gpus)
+        if settings.gpu_lease == "off" and devices.lists_all(host, variable):  # with a lease, the pool has the GPUs
+            option = f"--devices {settings.devices}" if settings.devices else f"--device {settings.device}"
+            devices.check_devices(device_names, option, gpus)
         if settings.gpu_lease == "batch":
             device_names = turn_devices(device_names, settings.lease.gpus)
         if settings.span:

@@ -7,13 +7,14 @@ from typing import Annotated
 
 import typer
 
-from shared.settings import QUEUE_PATTERN, QUEUE_WORDS
+from shared.settings import QUEUE_PATTERN, QUEUE_WORDS, queue_slug
 
 
 def check_queue(name: str | None) -> str | None:
     """Returns a name that a queue may have. Raises BadParameter for any other."""
     if name is not None and not re.fullmatch(QUEUE_PATTERN, name):
-        raise typer.BadParameter(f"it takes {QUEUE_WORDS}, got {name!r}")
+        hint = f"; a model of that name has the queue {queue_slug(name)}" if name else ""
+        raise typer.BadParameter(f"it takes {QUEUE_WORDS}, got {name!r}{hint}")
     return name
 
 

@@ -21,7 +21,7 @@ class Activity:
 
     Attributes:
         requests: requests whose first entry it answered, with a result or an error; jobs are not counted.
-        errors: entries that it answered with an error.
+        errors: entries that it answered with an error which is not the client's fault.
         batches: that its model ran; `inputs` are the sum of their sizes.
         latencies: of the entries of these requests, from the submission to the answer: pairs of a bucket (see
             `bucket_of`) and a number of entries.

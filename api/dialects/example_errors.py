@@ -46,7 +46,7 @@ _COMMON: tuple[RedbatchError, ...] = (
     KEY_REUSED,
     QueueFullError("The queue is full: try again in 2 s."),
     RATE_LIMITED,
-    InputFailedError("The model failed on this input (ValueError)."),
+    InputFailedError("The model failed on this input (ValueError): the worker's log has the traceback."),
     NoWorkerError("No worker serves this queue yet: start one, then try again."),
     RedisUnreachableError("Redis has not answered for 2.0 s: try again later."),
     DeadlineExceededError(

@@ -34,7 +34,7 @@ _DEFAULTS = [getattr(each, name, None) for each in (VectorizedFunction, PerInput
 """The methods of the protocols themselves: a subclass that inherits one does not have it."""
 
 RETRY_ON = "retry_on"
-SIMILARITY = 0.85
+MIN_SIMILARITY = 0.85
 """A lower ratio of equal letters finds helpers, such as `preprocess_one`."""
 
 
@@ -135,9 +135,12 @@ def find_misspelled_methods(function: object) -> Iterator[tuple[str, str]]:
     """
     lacking = [each for each in (*_ARGUMENTS, "warmup") if _method(function, each) is None]
     for name in dir(type(function)):
-        if name.startswith("_") or name in _ARGUMENTS or not callable(inspect.getattr_static(type(function), name)):
+        if name.startswith("_") or name in _ARGUMENTS:
             continue
-        for hook in get_close_matches(name.lower(), lacking, n=1, cutoff=SIMILARITY):
+        method = inspect.getattr_static(type(function), name, None)  # a metaclass may list names that are not there
+        if not callable(getattr(method, "__func__", method)):  # of a static method or one of the class
+            continue
+        for hook in get_close_matches(name.lower(), lacking, n=1, cutoff=MIN_SIMILARITY):
             yield name, hook
 
 

@@ -52,8 +52,10 @@ class CircuitBreaker:
             return
         circuit, now = self._worker_state.circuit, time.monotonic()
         was_closed = circuit.state(now) is CircuitState.CLOSED
-        # Each input counts once: the retries of one bad input must not stop all others.
-        error = completed.errors[-1] if completed.errors and not completed.is_retry else ""
+        # Each input counts once: the retries of one bad input must not stop all others. Except while half-open: then
+        # the retries of an entry that ran when the circuit opened are the attempt, since no other entry is claimed.
+        counts = completed.errors and not (completed.is_retry and was_closed)
+        error = completed.errors[-1] if counts else ""
         if circuit.record_batch(completed.num_outputs, error, now, completed.run_s):
             self._open(circuit.open_s(now))
         elif not was_closed and circuit.state(now) is CircuitState.CLOSED:

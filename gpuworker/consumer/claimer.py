@@ -44,7 +44,10 @@ FRAME_ENTRIES = 16
 
 DEADLINE_MESSAGE = "The deadline passed while the request waited."
 GIVEN_UP_MESSAGE = "The engine died each time that it ran this input."
-HUNG_MESSAGE = "The model hangs: a batch with this input ran for {:.1f} s, and its time limit (engine_hang_s) ended it."
+HUNG_MESSAGE = (
+    "The model hangs: a batch with this input ran for {ran_s:.1f} s, until a limit of {limit_s:.1f} s ended it. "
+    "engine_hang_s is the minimum of this limit."
+)
 
 FULL_PAUSE_S = 1.0
 SHARE_PAUSE_S = 0.02
@@ -337,4 +340,5 @@ class Claimer:
 
 def _hung_message(in_flight_entry: InFlightEntry) -> str:
     """Returns that the last run of an entry hung; empty if it did not."""
-    return HUNG_MESSAGE.format(in_flight_entry.hung_s) if in_flight_entry.hung_s else ""
+    hang = in_flight_entry.hang
+    return "" if hang is None else HUNG_MESSAGE.format(ran_s=hang.ran_s, limit_s=hang.limit_s)

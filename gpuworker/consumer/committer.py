@@ -17,7 +17,7 @@ from shared import consumer, jobs
 from shared.codec import encode_body, encode_reply
 from shared.connection import RedisConnection
 from shared.consumer import CommitOptions, EntryAnswer
-from shared.errors import DeadlineExceededError, RedisUnreachableError
+from shared.errors import DeadlineExceededError, InvalidRequestError, RedisUnreachableError
 from shared.messages import Body, Entry, Failure, Ref, Reply, Vectors
 from shared.process.backoff import Backoff
 from shared.process.limited_log import LimitedLog
@@ -57,16 +57,19 @@ class Committer:
         in_flight_entry.answered = True
         encoded, is_failure = encode_reply(reply), isinstance(reply, Failure)
         num_truncated = len(reply.truncated) if isinstance(reply, Vectors) else 0
-        self._record(in_flight_entry.entry, is_failure=is_failure)
+        # What is the client's own fault says nothing about this queue.
+        self._record(
+            in_flight_entry.entry, failed=isinstance(reply, Failure) and reply.code != InvalidRequestError.code
+        )
         entry = in_flight_entry.entry
         if dead_after is not None:  # not in the entry in flight: another worker would believe that it killed engines
             entry = entry._replace(attempts=dead_after)
         self._pending.append(EntryAnswer(entry, encoded, died_of, is_failure, num_truncated))
         self._wake.set()
 
-    def _record(self, entry: Entry, *, is_failure: bool) -> None:
+    def _record(self, entry: Entry, *, failed: bool) -> None:
         now, state = time.monotonic(), self._worker_state
-        if is_failure:
+        if failed:
             state.activity.record_error(now)
         if not entry.job:  # which waits for capacity, not for its turn
             submitted = state.clock.to_monotonic(int(entry.ref.entry_id.split(b"-")[0]))

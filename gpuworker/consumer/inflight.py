@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from gpuworker.policy.credits import HeldLoad
 from shared.keys import INTERACTIVE, LANES
@@ -17,6 +18,13 @@ from shared.messages import DEFAULT_OPTIONS, EMBED, Entry, Input, Options
 def key_of(entry: Entry) -> str:
     """Returns the name of an entry within its queue: its lane and its stream id."""
     return f"{entry.ref.lane}/{entry.ref.entry_id.decode()}"
+
+
+class Hang(NamedTuple):
+    """How long a run went on that hung, and the limit at which its engine was killed, s."""
+
+    ran_s: float
+    limit_s: float
 
 
 @dataclass(slots=True)
@@ -32,7 +40,7 @@ class InFlightEntry:
         num_running: how many of its parts have started and not paused.
         answered: whether it only waits for its commit.
         counted_tokens: how many tokens it counts as in the load.
-        hung_s: how long its last run went on before the engine was killed as hung; 0 if it was not.
+        hang: what ended its last run, if the engine was killed as hung.
     """
 
     entry: Entry
@@ -43,7 +51,7 @@ class InFlightEntry:
     num_running: int = 0
     answered: bool = False
     counted_tokens: int = 0
-    hung_s: float = 0.0
+    hang: Hang | None = None
 
 
 class InFlightEntries:
@@ -110,7 +118,7 @@ class InFlightEntries:
         for key in keys:
             in_flight_entry = self._by_key.get(key)
             if in_flight_entry is not None:
-                in_flight_entry.started_at, in_flight_entry.hung_s = time.monotonic(), 0.0
+                in_flight_entry.started_at, in_flight_entry.hang = time.monotonic(), None
                 in_flight_entry.num_running += 1
 
     def mark_paused(self, keys: Iterable[str]) -> None:
@@ -125,11 +133,11 @@ class InFlightEntries:
                 if in_flight_entry.num_running <= 0:
                     in_flight_entry.started_at, in_flight_entry.num_running = None, 0
 
-    def mark_hung(self, now: float) -> None:
+    def mark_hung(self, now: float, limit_s: float) -> None:
         """Notes how long the entries have run in an engine that is killed because it hangs."""
         for each in self._by_key.values():
             if each.started_at is not None and not each.answered:
-                each.hung_s = now - each.started_at
+                each.hang = Hang(now - each.started_at, limit_s)
 
     def running_entries(self) -> list[Entry]:
         """Returns the entries that have started and are not answered."""

@@ -149,7 +149,7 @@ class BatchRunner:
         self._callbacks.on_result(result)
         return ended_at
 
-    def _compute(self, batch: Batch, result: BatchResult, *, exclusive: bool, is_retry: bool = False) -> None:
+    def _compute(self, batch: Batch, result: BatchResult, *, exclusive: bool, is_second_run: bool = False) -> None:
         """Runs a batch. A batch that fails is halved until each text that fails is alone.
 
         If there is no memory for a single text, the text runs once more: what took the memory may have ended.
@@ -167,7 +167,7 @@ class BatchRunner:
         if failure is not None:  # out of the block above: its error holds what the run has allocated
             if failure.is_out_of_memory:
                 self._free_memory(batch)
-            self._compute_less(batch, result, failure, exclusive=exclusive, is_retry=is_retry)
+            self._compute_less(batch, result, failure, exclusive=exclusive, is_second_run=is_second_run)
             return
         result.num_outputs += len(outputs)
         with self._schedule.lock:
@@ -185,15 +185,15 @@ class BatchRunner:
         self._backend.free_memory()
 
     def _compute_less(
-        self, batch: Batch, result: BatchResult, failure: ModelFailure, *, exclusive: bool, is_retry: bool
+        self, batch: Batch, result: BatchResult, failure: ModelFailure, *, exclusive: bool, is_second_run: bool
     ) -> None:
         """Runs the halves of a batch that has failed. A single text runs again, now or later, or fails its entries."""
         middle = len(batch.rows) // 2
         if middle:
             for half in (batch.rows[:middle], batch.rows[middle:]):
                 self._compute(collate(self._backend, half), result, exclusive=exclusive)
-        elif failure.is_out_of_memory and not is_retry:
-            self._compute(collate(self._backend, batch.rows), result, exclusive=exclusive, is_retry=True)
+        elif failure.is_out_of_memory and not is_second_run:
+            self._compute(collate(self._backend, batch.rows), result, exclusive=exclusive, is_second_run=True)
         else:
             with self._schedule.lock:
                 if (

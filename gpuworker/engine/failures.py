@@ -48,10 +48,10 @@ def model_failure(
     if isinstance(error, ModelOutputError):
         message = f"The model failed on this input: {error}."
         return ModelFailure(InputFailedError.code, message, is_out_of_memory=False, is_transient=False)
-    reason = type(error).__name__
+    reason, where = type(error).__name__, ": the worker's log has the traceback"
     if show_message and str(error):
-        reason = f"{reason}: {str(error)[:MAX_MESSAGE_CHARS]}"
-    message = f"The model failed on this input ({reason})."
+        reason, where = f"{reason}: {str(error)[:MAX_MESSAGE_CHARS]}", ""
+    message = f"The model failed on this input ({reason}){where}."
     return ModelFailure(InputFailedError.code, message, is_out_of_memory(error), isinstance(error, retry_on))
 
 

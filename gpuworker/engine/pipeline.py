@@ -95,6 +95,7 @@ class Pipeline:
             items, errors = tokenize_tasks(self._backend, tasks)
         result = BatchResult()
         failed = [(task, self._errors.record(error, result)) for task, error in errors]
+        result.is_retry = all(task.num_retries for task, _ in failed)  # before a retry begins in its thread
         with self._schedule.lock:
             self._schedule.add_items(items)
             for task, failure in failed:
@@ -104,7 +105,6 @@ class Pipeline:
                 self._schedule.close(task)
                 result.failures.append(self._errors.failure_of(failure, task, task.num_retries))
         if failed:
-            result.is_retry = all(task.num_retries for task, _ in failed)
             self._callbacks.on_result(result)
 
     def _tokenize_again(self, task: EntryTask) -> None:

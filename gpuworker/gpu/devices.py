@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import structlog
@@ -11,6 +12,12 @@ import structlog
 log = structlog.get_logger()
 
 ALL = "all"
+
+_DEVICE_FILES = ("nvidia*", "nvhost*", "kfd", "dxg")
+"""What a GPU may be used through: NVIDIA's driver, the same on a Jetson, AMD's driver, and WSL."""
+
+_MIG = "MIG-"
+"""How the name of a part of a GPU begins in CUDA_VISIBLE_DEVICES; the list of GPUs has whole ones only."""
 
 
 class Gpu(NamedTuple):
@@ -88,6 +95,11 @@ def visible_gpus(gpus: Sequence[Gpu], variable: str | None) -> list[Gpu]:
     return visible
 
 
+def parse_devices(setting: str) -> list[str]:
+    """Returns the devices of a setting that separates them by commas; a number N is cuda:N."""
+    return [f"cuda:{part}" if part.isdigit() else part for part in map(str.strip, setting.split(","))]
+
+
 def engine_devices(setting: str, device: str, visible: Sequence[Gpu]) -> list[str]:
     """Returns the devices on which engines run, each in a separate process.
 
@@ -102,7 +114,7 @@ def engine_devices(setting: str, device: str, visible: Sequence[Gpu]) -> list[st
     if not setting:
         return [device]
     if setting != ALL:
-        return [part.strip() for part in setting.split(",")]
+        return parse_devices(setting)
     if not visible:
         raise NoGpuError(f"--devices all: {_NO_GPU_VISIBLE}")
     return [f"cuda:{index}" for index in range(len(visible))]
@@ -111,7 +123,13 @@ def engine_devices(setting: str, device: str, visible: Sequence[Gpu]) -> list[st
 def check_devices(names: Sequence[str], option: str, visible: Sequence[Gpu]) -> None:
     """Checks that this process sees the GPUs that `option` names: in the engine, some libraries fall back to the CPU.
 
-    Raises NoGpuError: it does not see one.
+    Args:
+        names: of the devices.
+        option: as the user wrote it, with its value.
+        visible: the GPUs that this process sees.
+
+    Raises:
+        NoGpuError: it does not see one.
     """
     for name in names:
         if name.startswith("cuda") and gpu_of(name, visible) is NO_GPU:
@@ -119,7 +137,22 @@ def check_devices(names: Sequence[str], option: str, visible: Sequence[Gpu]) -> 
             seen = (
                 f"the GPUs visible here are cuda:0 to {last}" if len(visible) > 1 else "the only visible GPU is cuda:0"
             )
-            raise NoGpuError(f"{option} {name}: {seen if visible else _NO_GPU_VISIBLE}")
+            raise NoGpuError(f"{option}: {seen if visible else _NO_GPU_VISIBLE}")
+
+
+def lists_all(host: Sequence[Gpu], variable: str | None, dev: Path = Path("/dev")) -> bool:
+    """Whether a process can use no GPU but those of the driver's list.
+
+    The list has no GPUs of other vendors, no parts of GPUs, and is empty in a container without NVML.
+
+    Args:
+        host: the list (see `list_gpus`).
+        variable: CUDA_VISIBLE_DEVICES of the process.
+        dev: where device files are.
+    """
+    if _MIG in (variable or ""):
+        return False
+    return bool(host) or not any(found for pattern in _DEVICE_FILES for found in dev.glob(pattern))
 
 
 def gpu_of(device: str, visible: Sequence[Gpu]) -> Gpu:

@@ -39,7 +39,11 @@ FIRST_PROGRESS_S = 5.0
 MAX_PROGRESS_S = 30.0
 STOP_TIMEOUT_S = 2.0
 IGNORE_SIGNALS = ("/bin/sh", "-c", 'trap "" INT TERM; exec "$0" "$@"')
-"""Becomes a command that ignores Ctrl-C: one in the first second of a Python program is a traceback of its imports."""
+"""Begins a command line that is to ignore Ctrl-C (INT) and TERM from its first moment.
+
+The shell ignores both signals and then becomes the program, which inherits that. A Python program can ignore them only
+when it runs: in its first second, Ctrl-C would print a traceback of its imports, and TERM would end it.
+"""
 
 
 def engine_environment(environment: Mapping[str, str]) -> dict[str, str]:

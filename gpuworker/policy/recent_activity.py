@@ -38,7 +38,7 @@ class RecentActivity:
         second.latencies[bucket_of(latency_ms)] += 1
 
     def record_error(self, now: float) -> None:
-        """Counts an entry that is answered with an error."""
+        """Counts an entry that is answered with an error which is not the client's fault."""
         self._second(now).errors += 1
 
     def record_batch(self, now: float, size: int) -> None:

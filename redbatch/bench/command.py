@@ -15,7 +15,7 @@ from redbatch.preconditions import check_file, missing_module
 from shared.process.settings import option_of, read_settings
 
 if TYPE_CHECKING:
-    from redbatch.bench.run import RunResult
+    from redbatch.bench.run import RefusedError, RunResult
 
 PLOT_SUFFIXES = (".png", ".svg", ".pdf")
 
@@ -23,7 +23,7 @@ PLOT_SUFFIXES = (".png", ".svg", ".pdf")
 def bench(overrides: Mapping[str, str], url: str, headers: Sequence[str], *, check: bool) -> int:
     """Runs the load and prints its result.
 
-    Returns the exit code: 0; 1 if the server cannot be reached or refuses the first request, no request got a good
+    Returns the exit code: 0; 1 if the server cannot be reached or refuses each request, no request got a good
     answer, a checked answer was wrong, or a file cannot be written; 2 for invalid arguments.
     """
     settings = read_settings(BenchSettings, overrides)
@@ -48,7 +48,7 @@ def bench(overrides: Mapping[str, str], url: str, headers: Sequence[str], *, che
     except CannotConnectError as error:
         return report_failure(f"cannot connect to {target.url}: {error}")
     except RefusedError as error:
-        return report_failure(f"{target.url} refuses the request: {error}{_advice(error.status, settings)}")
+        return report_failure(f"{target.url} refuses the request: {error}{_advice(error, settings)}")
     from redbatch.bench.report import print_result
 
     print_result(result)
@@ -98,11 +98,11 @@ def _judge(result: RunResult) -> int:
     return 0
 
 
-def _advice(status: int, settings: BenchSettings) -> str:
-    """Returns what to do about a refusal with this status, if that is known."""
-    if status == HTTPStatus.UNAUTHORIZED:
+def _advice(error: RefusedError, settings: BenchSettings) -> str:
+    """Returns what to do about a refusal, if that is known."""
+    if error.status == HTTPStatus.UNAUTHORIZED:
         return '; send an API key with --header "Authorization: Bearer $REDBATCH_API_KEY"'
-    if status == HTTPStatus.BAD_REQUEST and settings.body is None:
+    if error.status == HTTPStatus.BAD_REQUEST and "/predict" in str(error) and settings.body is None:
         return """; for a function, give its route: --path /predict --body '{"input": "{number}"}'"""
     return ""
 

@@ -30,7 +30,10 @@ MAX_TIMER_EARLY_S = 0.002
 could stop before its last due request."""
 
 REFUSALS = frozenset((400, 401, 403, 404, 405, 415, 422))
-"""Statuses that say that each request is wrong; a text may be too large (413) where others are not."""
+"""Statuses that say that a request is wrong. One text may be, where others are not: see MIN_REFUSALS."""
+
+MIN_REFUSALS = 8
+"""The run ends if at least this many requests were answered, all with the same error of these."""
 
 SWEEP_INTERVAL_S = 0.25
 RECONNECT_DELAY_S = 0.1
@@ -67,7 +70,7 @@ class LoadGenerator(ABC):
         self.peak_in_flight = 0
         self.unanswered = 0  # requests in flight when the run was interrupted
         self.first_error: AnsweredError | None = None
-        self.refusal: AnsweredError | None = None  # of the first request, and so of all
+        self.refusal: AnsweredError | None = None  # of all requests: the run is over
         self.stopped = False
         self.ended = asyncio.Event()
         self.snapshots: list[UsageSnapshot] = []  # at the beginning and at the end of the measurement
@@ -130,20 +133,23 @@ class LoadGenerator(ABC):
     def on_answer(self, connection: Connection, answer: Answer) -> None:
         """Logs an answer."""
         code = outcome_code(answer, self.plan.check_inputs)
-        if code != OK and self.first_error is None:
-            error = AnsweredError(answer.status, code, error_message(answer.body) if code != WRONG_ANSWER else "")
-            if connection.start_s >= self.measure_start_s:
-                self.first_error = error
-            if len(self.log) == 0 and answer.status in REFUSALS:
-                self.refusal = error
-                self.interrupt()
+        if code != OK and self.first_error is None and connection.start_s >= self.measure_start_s:
+            message = error_message(answer.body) if code != WRONG_ANSWER else ""
+            self.first_error = AnsweredError(answer.status, code, message)
         self._finish(connection, code)
+        if answer.status in REFUSALS and self._all_ended_in(code) and not self.ended.is_set():
+            self.refusal = AnsweredError(answer.status, code, error_message(answer.body))
+            self.interrupt()
         if answer.keep_alive:
             self._on_idle(connection)
         else:
             self._connections.discard(connection)
             self._on_disconnect()
         self._check_ended()
+
+    def _all_ended_in(self, code: str) -> bool:
+        """Whether several requests have ended, and all in this error."""
+        return self.log.errors == len(self.log) >= MIN_REFUSALS and self.log.codes == [OK, code]
 
     def on_failure(self, connection: Connection, code: str) -> None:
         """Logs a request that gets no answer."""

@@ -36,7 +36,7 @@ class CannotConnectError(Exception):
 
 
 class RefusedError(Exception):
-    """The server refuses the first request, and so would refuse all; the message gives its answer."""
+    """The server refuses each request, and so would refuse all; the message gives its answer."""
 
     def __init__(self, error: AnsweredError) -> None:
         super().__init__(f"{error.status} {error.code}: {error.message}".removesuffix(".").removesuffix(": "))
@@ -93,7 +93,7 @@ def run(spec: RunSpec, progress: ProgressDisplay) -> RunResult:
 
     Raises:
         CannotConnectError: an initial connection cannot be opened.
-        RefusedError: the server refuses the first request.
+        RefusedError: the server refuses each request.
     """
     raise_open_file_limit()
     # Existing objects live until the end: the garbage collector should not scan them while an answer arrives.

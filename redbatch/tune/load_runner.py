@@ -45,6 +45,7 @@ class LoadRunner:
         Raises:
             KeyboardInterrupt: the user interrupted the load.
             CannotConnectError: the gateway cannot be reached.
+            RefusedError: the gateway refuses each request.
         """
         settings = BenchSettings(
             clients=clients,

@@ -11,6 +11,7 @@ import structlog
 from setproctitle import setproctitle
 
 from api.settings import GatewaySettings
+from gpuworker.model_spec import ModelLoadError, parse_model
 from gpuworker.settings import WorkerSettings
 from redbatch.exit_codes import report_failure, report_misuse
 from redbatch.up.child_spec import SettingValues, with_up_defaults
@@ -39,6 +40,10 @@ def run(
         return report_misuse("--data-dir is for the private Redis of `up`: with --redis-url, that Redis keeps the data")
     if max_redis_bytes is not None and "redis_url" in settings:
         return report_misuse("--max-redis-bytes is for the private Redis of `up`: with --redis-url, set its maxmemory")
+    try:
+        parse_model(worker.model, worker.model_revision)  # before anything starts: a worker would refuse it later
+    except ModelLoadError as error:
+        return report_misuse(str(error))
     raise_open_file_limit()
     try:
         with listen(gateway.host, gateway.port) as listener, _open(data_path) as data_dir:

@@ -51,7 +51,7 @@ async def states(cluster: GatewayCluster, *words: str) -> dict[str, dict[str, An
 
 
 async def test_answers_and_errors_of_all_workers_are_added_up(cluster: GatewayCluster) -> None:
-    """Requests, batches, latencies and errors of two workers are shown together."""
+    """Requests, batches, latencies and errors of two workers are shown together, without those of clients."""
     cluster.environment["PYTHONPATH"] = str(ROOT)
     gateway = await cluster.start_gateway()
     await asyncio.gather(*(cluster.start_worker(ECHO) for _ in range(2)))
@@ -60,10 +60,11 @@ async def test_answers_and_errors_of_all_workers_are_added_up(cluster: GatewayCl
         inputs = list(range(40)) if number == 0 else [number]  # 40 inputs are two entries of one request
         assert plain_http.post(f"{gateway.url}/predict", json={"inputs": inputs}).status_code == 200
     assert plain_http.post(f"{gateway.url}/predict", json={"input": "!refuse"}).status_code == 400
+    assert plain_http.post(f"{gateway.url}/predict", json={"input": "!transform"}).status_code == 500
 
     async def shown() -> bool:
         state = (await states(cluster, "--queue", cluster.queue))[cluster.queue]
-        return (state["requests"], state["errors"]) == (21, 1)
+        return (state["requests"], state["errors"]) == (22, 1)
 
     await wait_until(shown, "all answers are shown")
     state = (await states(cluster))[cluster.queue]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import shlex
+import subprocess
 import sys
 from io import BytesIO
 from pathlib import Path
@@ -29,15 +31,27 @@ def blocks(language: str) -> list[str]:
 
 
 def test_the_classes_of_the_page_run() -> None:
-    """As they stand, with their imports; the class in the style of another service is tested as the page shows."""
+    """As they stand, with their imports."""
     names: dict[str, Any] = {}
-    exec(compile("\n".join(blocks("python")), "docs/functions.md", "exec"), names)  # noqa: S102 - our own page
-    names["test_squares"]()
+    classes = "\n".join(each for each in blocks("python") if not each.startswith("# test_"))
+    exec(compile(classes, "docs/functions.md", "exec"), names)  # noqa: S102 - our own page
     assert names["Squares"]().transform([2, 3]) == [4, 9]
     photo = BytesIO()
     Image.new("RGB", (300, 200), (200, 200, 200)).save(photo, "PNG")
     images = names["Brightness"]()
     assert images.transform([images.preprocess_input(photo.getvalue())]) == [200]
+
+
+def test_the_test_of_the_page_runs(tmp_path: Path) -> None:
+    """With its command, beside a file with the class."""
+    [class_block] = [each for each in blocks("python") if "class Squarer:" in each]
+    [test_block] = [each for each in blocks("python") if each.startswith("# test_squarer.py\n")]
+    (tmp_path / "squarer.py").write_text(class_block)
+    (tmp_path / "test_squarer.py").write_text(test_block)
+    [command] = re.findall(r"^python (test_squarer\.py) +#", PAGE, re.MULTILINE)
+    environment = {**os.environ, "PYTHONPATH": ""}
+    output = subprocess.check_output([sys.executable, command], cwd=tmp_path, env=environment, text=True, timeout=60)
+    assert output == "passed\n"
 
 
 @pytest.mark.redis

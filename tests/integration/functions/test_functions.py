@@ -67,7 +67,10 @@ async def test_an_input_that_fails_does_not_fail_its_batch(cluster: GatewayClust
     assert [each.status_code for each in answers] == [*bad.values(), *[200] * 40]
     assert [each.json()["output"][0] for each in answers[len(bad) :]] == list(range(40))
     assert error_of(answers[0])["message"] == "Not this one."
-    assert error_of(answers[1])["message"] == "The model failed on this input (RuntimeError)."
+    assert (
+        error_of(answers[1])["message"]
+        == "The model failed on this input (RuntimeError): the worker's log has the traceback."
+    )
     assert "40 MiB" in error_of(answers[5])["message"]
     answer = predict(gateway, {"inputs": [1, "!refuse", 2, "!transform"], "on_error": "null"}).json()
     assert [output and output[0] for output in answer["outputs"]] == [1, None, 2, None]
@@ -155,7 +158,7 @@ async def test_an_input_is_tried_again_and_then_is_a_dead_letter(cluster: Gatewa
             *(client.post(f"{gateway.url}/predict", json={"input": each}) for each in inputs)
         )
         assert [each.status_code for each in answers] == [500, 200, 200]
-        assert error_of(answers[0])["message"].endswith("(TimeoutError). It was tried again 3 times.")
+        assert error_of(answers[0])["message"].endswith("has the traceback. It was tried again 3 times.")
         late = await client.post(f"{gateway.url}/predict", json={"input": "ever", "timeout_ms": 250})
         assert (late.status_code, "tried again 1 time." in error_of(late)["message"]) == (500, True)
     with redis.Redis.from_url(cluster.redis_url, protocol=2) as client_of_redis:
@@ -185,9 +188,28 @@ async def test_an_input_that_hangs_is_given_up_soon(cluster: GatewayCluster) -> 
     assert predict(gateway, {"input": 1}).status_code == 200
     answer = await asyncio.to_thread(predict, gateway, {"input": "!hang"})
     assert (answer.status_code, error_of(answer)["code"]) == (500, "input_failed")
-    hung = r"a batch with this input ran for \d\.\d s, and its time limit \(engine_hang_s\) ended it\.$"
-    assert re.search(hung, error_of(answer)["message"])
+    hung = (
+        r"a batch with this input ran for \d\.\d s, until a limit of (\d\.\d) s ended it. engine_hang_s is the minimum"
+    )
+    limit = re.search(hung, error_of(answer)["message"])
+    assert limit is not None
+    assert float(limit[1]) >= 0.5
     assert metric(worker, "redbatch_engine_hangs_total") == 3
+
+
+async def test_an_input_that_hangs_past_its_deadline_is_no_dead_letter(cluster: GatewayCluster) -> None:
+    """Its gateway answers 504 and cancels it; the engine is killed at the limit all the same."""
+    gateway, worker = await asyncio.gather(
+        cluster.start_gateway(), cluster.start_worker(f"{MODELS}:Echo", engine_hang_s=1)
+    )
+    await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
+    assert predict(gateway, {"input": 1}).status_code == 200
+    answer = await asyncio.to_thread(predict, gateway, {"input": "!hang", "timeout_ms": 1_500})
+    assert (answer.status_code, error_of(answer)["code"]) == (504, "deadline_exceeded")
+    await wait_until(lambda: metric(worker, "redbatch_engine_hangs_total") >= 1, "the engine was killed")
+    assert predict(gateway, {"input": 2}).status_code == 200
+    with redis.Redis.from_url(cluster.redis_url, protocol=2) as client_of_redis:
+        assert client_of_redis.xlen(cluster.keys.dead) == 0
 
 
 async def test_processes_that_a_function_forks_do_not_hide_the_engines_death(cluster: GatewayCluster) -> None:

@@ -94,7 +94,7 @@ async def test_an_input_of_a_job_that_is_retried_in_vain_is_a_dead_letter(
     assert (job["status"], job["done"], job["failed"]) == ("done", 4, 1)
     [error] = job["errors"]
     assert (error["index"], error["code"]) == (2, "input_failed")
-    assert error["message"].endswith("(TimeoutError). It was tried again 3 times.")
+    assert error["message"].endswith("has the traceback. It was tried again 3 times.")
     assert client.outputs(new_job) == ["a", "b", None, "c", "d"]
     assert batches.read_text().splitlines().count("!ever") == 8
     with redis.Redis.from_url(cluster.redis_url, protocol=2) as client_of_redis:

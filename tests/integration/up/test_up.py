@@ -194,12 +194,27 @@ async def test_a_second_ctrl_c_kills(start: Start) -> None:
 
 async def test_a_model_that_cannot_be_loaded_ends_up(start: Start) -> None:
     """A model that cannot be loaded ends `up` with exit code 1 and the reason as the last line, without restarts."""
-    up = start("--model", "/nowhere/model")
+    up = start("--model", "nowhere:Model")
     assert await up.wait_until_ended() == 1
     last = up.output.splitlines()[-1]
     assert last.startswith("redbatch: worker-1 cannot run: ")
-    assert "/nowhere/model" in last
+    assert "there is no module nowhere" in last
     assert "starting again" not in up.output
+    assert list(up.folder.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [
+        ("many.py:Squarer", "a Python class is named module:Class, here many:Squarer"),
+        ("/nowhere/model", "there is no such folder"),
+    ],
+)
+async def test_a_model_that_is_not_named_rightly_starts_nothing(start: Start, model: str, reason: str) -> None:
+    """The only line is the reason."""
+    up = start("--model", model)
+    assert await up.wait_until_ended() == 2
+    assert up.output.splitlines() == [f"redbatch: model {model}: {reason}"]
     assert list(up.folder.iterdir()) == []
 
 

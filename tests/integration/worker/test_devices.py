@@ -9,11 +9,13 @@ from typing import Any
 import psutil
 import pytest
 
+from gpuworker.gpu.devices import lists_all
 from tests.integration.worker.worker_cluster import WorkerCluster, get_admin, metric, submit_and_check
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow]
 
+ROOT = Path(__file__).parents[3]
 MODEL = "simulated:base_ms=20,item_ms=0"
 
 
@@ -64,13 +66,21 @@ async def test_a_process_without_a_serving_device_ends(cluster: WorkerCluster, t
     [
         ({"devices": "all"}, "--devices all"),
         ({"device": "cuda:1"}, "--device cuda:1"),
-        ({"devices": "0,1", "span": True, "model": "squares:Squares"}, "--devices cuda:0"),
+        ({"devices": "0,1", "span": True, "model": "squares:Squares"}, "--devices 0,1"),
     ],
 )
 async def test_gpus_need_a_driver(cluster: WorkerCluster, settings: dict[str, Any], option: str) -> None:
     """Without an NVIDIA driver, a GPU that is named ends the worker with exit code 2 and a line with the cause."""
-    if Path("/dev/nvidia0").exists():
+    if not lists_all([], None):
         pytest.skip("this host has a GPU")
     worker = await cluster.start_worker(**settings, ready=False)
     assert await worker.wait_until_ended(timeout_s=20) == 2
     assert f"{option}: no NVIDIA GPU is visible" in worker.output
+
+
+async def test_a_part_of_a_gpu_needs_no_listed_gpu(cluster: WorkerCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver lists whole GPUs: whether the named part is there is for the libraries in the engine to say."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-8d5f1c2e-3a4b-5c6d-7e8f-90a1b2c3d4e5")
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{ROOT / 'docs' / 'examples'}")
+    worker = await cluster.start_worker("squares:Squares", device="cuda")
+    assert await worker.stop() == 0

@@ -118,9 +118,13 @@ def test_an_invalid_class_name_is_a_hub_id(name: str) -> None:
         ("squares.Sqares", "squares:Class"),
         ("my_package.cubes", "my_package.cubes:Class"),
         ("my_package/cubes.py", "my_package.cubes:Class"),
+        ("squares.py:Squares", "squares:Squares"),
+        ("./squares.py:Squares", "squares:Squares"),
+        ("my_package/cubes.py:Cubes", "my_package.cubes:Cubes"),
+        ("elsewhere.py:Squares", "elsewhere:Squares"),
     ],
 )
-def test_a_class_without_its_colon_is_no_hub_id(
+def test_a_class_that_is_named_otherwise_is_no_hub_id(
     name: str, hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If its module is in the current folder, the error says how a class is named. A folder of the name is a model."""

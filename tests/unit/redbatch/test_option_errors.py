@@ -226,6 +226,11 @@ def test_a_field_with_a_pattern_has_words_for_it(model: type[Any]) -> None:
         ("gateway", ["--cache-bytes", "-5"], "it takes a whole number of at least 0, got '-5'"),
         ("gateway", ["--queue", "Mini LM"], "it takes a name of 1 to 64 lower-case letters"),
         (
+            "queue",
+            ["--queue", "squares:Squares"],
+            "got 'squares:Squares'; a model of that name has the queue squares-squares",
+        ),
+        (
             "worker",
             ["--max-batch-size", "100", "--claim-window", "99"],
             "--claim-window (REDBATCH_CLAIM_WINDOW): at least --max-batch-size (100)",

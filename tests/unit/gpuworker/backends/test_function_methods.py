@@ -182,6 +182,23 @@ def test_a_misspelled_method_is_found(names: str, misspelled: dict[str, str]) ->
     assert dict(find_misspelled_methods(function)) == misspelled
 
 
+@pytest.mark.parametrize("kind", [staticmethod, classmethod, functools.cache])
+def test_a_misspelled_method_of_any_kind_is_found(kind: Any) -> None:  # noqa: ANN401
+    """One that is called without an object, too."""
+    function = class_with(preproces=kind(lambda *inputs: inputs))()
+    assert dict(find_misspelled_methods(function)) == {"preproces": "preprocess"}
+
+
+def test_a_class_that_lists_names_which_are_not_there_has_no_misspelled_methods() -> None:
+    """Its metaclass may compute them."""
+
+    class Computed(type):
+        def __dir__(cls) -> list[str]:
+            return ["preproces"]
+
+    assert list(find_misspelled_methods(Computed("Function", (TransformAlone,), {})())) == []
+
+
 @pytest.mark.parametrize(
     ("returned", "message"),
     [

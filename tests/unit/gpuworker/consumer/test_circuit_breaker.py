@@ -96,6 +96,18 @@ async def test_another_attempt_at_an_input_is_no_other_failure() -> None:
     assert harness.heartbeat.state == READY
 
 
+async def test_the_retries_of_a_held_entry_are_the_attempt_of_a_half_open_circuit() -> None:
+    """It ran when the circuit opened, and while it is held no other is claimed: its failure opens the circuit again."""
+    harness = Harness(backoff_s=0.01)
+    harness.hold(0)
+    harness.state.in_flight.mark_started(["0/0-0"])
+    harness.fail()
+    await wait_until(lambda: harness.heartbeat.state == READY, "the backoff has passed")
+    assert harness.state.circuit.max_entries(time.monotonic(), len(harness.state.in_flight)) == 0
+    harness.breaker.record_batch(replace(FAILED, is_retry=True))
+    assert harness.heartbeat.state == FAILING
+
+
 async def test_a_part_of_a_result_does_not_count() -> None:
     """A long result takes several messages, and only the last has the errors."""
     harness = Harness()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
 from gpuworker.consumer.inflight import InFlightEntries, key_of
 from gpuworker.policy.credits import HeldLoad
 from shared.keys import BULK, INTERACTIVE
@@ -183,12 +181,14 @@ def test_reports_of_two_parts_may_be_out_of_order() -> None:
 def test_only_the_last_run_of_an_entry_hung() -> None:
     """An entry whose next engine dies of something else did not hang; one that had not begun never did."""
     in_flight = InFlightEntries()
-    hung, waiting = in_flight.add(entry(1), ("a",)), in_flight.add(entry(2), ("b",))
+    hung = in_flight.add(entry(1), ("a",))
+    in_flight.add(entry(2), ("b",))
     in_flight.mark_started([key_of(hung.entry)])
     assert hung.started_at is not None
-    in_flight.mark_hung(hung.started_at + 7)
+    in_flight.mark_hung(hung.started_at + 7, 5.0)
     in_flight.count_attempts()
-    assert hung.hung_s == pytest.approx(7)
-    assert waiting.hung_s == 0
+    [hang, none] = [each.hang for each in in_flight.entries()]
+    assert hang is not None
+    assert (round(hang.ran_s, 3), hang.limit_s, none) == (7, 5, None)
     in_flight.mark_started([key_of(hung.entry)])
-    assert hung.hung_s == 0
+    assert [each.hang for each in in_flight.entries()] == [None, None]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, cast
 
 import orjson
@@ -13,6 +14,7 @@ import pytest
 from gpuworker.backends.base import Backend, InputRefusedError
 from gpuworker.backends.function import PreprocessedInput
 from gpuworker.backends.function_methods import CollatedInputs, FunctionMethods
+from gpuworker.engine.delayed_calls import DelayedCalls
 from gpuworker.engine.model_errors import ErrorOptions
 from gpuworker.engine.pipeline import Pipeline
 from gpuworker.engine.work import BatchResult, EntryTask, PipelineCallbacks
@@ -152,7 +154,7 @@ async def test_exceptions_are_reported_by_type_and_clients_get_the_type() -> Non
     await harness.answer("bad", "good", "refused")
     assert harness.outputs == {"good": "good"}
     assert harness.messages == {
-        "bad": "The model failed on this input (KeyError).",
+        "bad": "The model failed on this input (KeyError): the worker's log has the traceback.",
         "refused": "cannot compute refused",
     }
     assert set(harness.errors) == {"KeyError"}
@@ -221,7 +223,9 @@ async def test_an_input_that_fails_at_each_retry_is_a_dead_letter(method: str) -
     harness = create_harness(function)
     await harness.answer("away", "here")
     assert harness.outputs == {"here": "here"}
-    assert harness.messages["away"].endswith("(TimeoutError). It was tried again 2 times.")
+    assert harness.messages["away"].endswith(
+        "(TimeoutError): the worker's log has the traceback. It was tried again 2 times."
+    )
     [failure] = [failure for result in harness.results for failure in result.failures]
     assert failure.dead_after == 3
     assert function.calls.count("away") in (3, 4), "once, twice again, and perhaps in a batch with the other"
@@ -232,7 +236,26 @@ async def test_no_retry_is_waited_for_that_the_deadline_would_cut_off() -> None:
     harness = create_harness(Passing("transform", away=1), RetryLimits(max_retries=2, backoff_s=LONG_S))
     await harness.answer("away")
     [failure] = [failure for result in harness.results for failure in result.failures]
-    assert (failure.message, failure.dead_after) == ("The model failed on this input (TimeoutError).", None)
+    assert (failure.message, failure.dead_after) == (
+        "The model failed on this input (TimeoutError): the worker's log has the traceback.",
+        None,
+    )
+
+
+async def test_only_the_first_failure_of_an_input_is_no_retry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even if the retry begins, in its thread, before the first failure is reported."""
+
+    def call_at_once(_calls: DelayedCalls, _delay_s: float, function: partial[None]) -> None:
+        [task] = function.args
+        num_retries = task.num_retries
+        threading.Thread(target=function, daemon=True).start()
+        while task.num_retries == num_retries:
+            time.sleep(0.001)
+
+    monkeypatch.setattr(DelayedCalls, "call_after", call_at_once)
+    harness = create_harness(Passing("preprocess_input", away=2))
+    await harness.answer("away")
+    assert sorted(result.is_retry for result in harness.results if result.errors) == [False, True]
 
 
 async def test_an_entry_that_is_dropped_is_not_tried_again() -> None:

@@ -124,7 +124,7 @@ async def test_the_text_of_an_error_is_not_reported(create_harness: CreateHarnes
     harness.add(entry_task("a", "!run secret"))
     await wait_until_answered(harness, 1)
     messages = [failure.message for result in harness.results for failure in result.failures]
-    assert messages == ["The model failed on this input (RuntimeError)."]
+    assert messages == ["The model failed on this input (RuntimeError): the worker's log has the traceback."]
 
 
 async def test_an_expired_entry_is_answered_and_never_run(create_harness: CreateHarness) -> None:

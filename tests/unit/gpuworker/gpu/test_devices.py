@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from gpuworker.gpu.devices import (
@@ -12,6 +14,7 @@ from gpuworker.gpu.devices import (
     engine_devices,
     gpu_of,
     list_gpus,
+    lists_all,
     visible_gpus,
 )
 
@@ -44,24 +47,46 @@ def test_engines_are_started_for_the_named_devices() -> None:
     """For all GPUs, several devices, or the one that is set."""
     assert engine_devices("all", "auto", HOST[:2]) == ["cuda:0", "cuda:1"]
     assert engine_devices("cuda:1, cpu", "auto", []) == ["cuda:1", "cpu"]
+    assert engine_devices("0, 13", "auto", []) == ["cuda:0", "cuda:13"]
     assert engine_devices("", "mps", HOST) == ["mps"]
     with pytest.raises(NoGpuError, match="no NVIDIA GPU"):
         engine_devices("all", "auto", [])
 
 
 @pytest.mark.parametrize(
-    ("names", "gpus", "reason"),
+    ("option", "names", "gpus", "reason"),
     [
-        (["cuda:1"], 0, "--device cuda:1: no NVIDIA GPU is visible; --device cpu uses the CPU"),
-        (["cuda"], 0, "--device cuda: no NVIDIA GPU"),
-        (["cuda:0", "cuda:1"], 1, "--device cuda:1: the only visible GPU is cuda:0"),
-        (["cpu", "cuda:4"], 4, "--device cuda:4: the GPUs visible here are cuda:0 to cuda:3"),
+        ("--device cuda", ["cuda"], 0, "no NVIDIA GPU is visible; --device cpu uses the CPU"),
+        ("--devices 0,1", ["cuda:0", "cuda:1"], 1, "the only visible GPU is cuda:0"),
+        ("--devices cpu,4", ["cpu", "cuda:4"], 4, "the GPUs visible here are cuda:0 to cuda:3"),
     ],
 )
-def test_a_gpu_that_is_not_there_is_refused(names: list[str], gpus: int, reason: str) -> None:
-    """In words of the option, with what there is."""
-    with pytest.raises(NoGpuError, match=reason):
-        check_devices(names, "--device", HOST[:gpus])
+def test_a_gpu_that_is_not_there_is_refused(option: str, names: list[str], gpus: int, reason: str) -> None:
+    """In the words of the user, with what there is."""
+    with pytest.raises(NoGpuError, match=f"^{option}: {reason}$"):
+        check_devices(names, option, HOST[:gpus])
+
+
+@pytest.mark.parametrize(
+    ("gpus", "variable", "device_file", "expected"),
+    [
+        (0, None, "null", True),  # neither a driver nor a GPU
+        (4, None, "nvidiactl", True),
+        (4, "0,1", "nvidiactl", True),
+        (4, "MIG-1c2d", "nvidiactl", False),  # the list has no parts of GPUs
+        (4, "0,MIG-GPU-aa-1234/1/0", "nvidiactl", False),
+        (0, None, "nvidiactl", False),  # a container without NVML, or one of its errors
+        (0, "", "kfd", False),  # a GPU of AMD
+        (0, None, "dxg", False),
+        (0, None, "nvhost-gpu", False),
+    ],
+)
+def test_no_gpu_is_missed_where_the_list_may_lack_some(
+    gpus: int, variable: str | None, device_file: str, expected: bool, tmp_path: Path
+) -> None:
+    """Then the engine finds out whether the GPU is there."""
+    (tmp_path / device_file).touch()
+    assert lists_all(HOST[:gpus], variable, tmp_path) is expected
 
 
 def test_devices_that_are_there_are_accepted() -> None:

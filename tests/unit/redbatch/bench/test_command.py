@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from redbatch.bench.load_generator import MIN_REFUSALS
 from redbatch.bench.settings import BenchSettings
 from redbatch.times import parse_duration
 from tests.bench_server import answer, refusal, serving
@@ -118,27 +119,31 @@ async def test_the_exit_code_depends_on_the_answers(
 
 
 @pytest.mark.parametrize(
-    ("status", "arguments", "advice"),
+    ("status", "message", "arguments", "advice"),
     [
-        (400, [], """; for a function, give its route: --path /predict --body '{"input": "{number}"}'"""),
-        (400, ["--body", '{"text": "a"}'], ""),
-        (401, [], '; send an API key with --header "Authorization: Bearer $REDBATCH_API_KEY"'),
-        (404, [], ""),
+        (
+            400,
+            "Use POST /predict",
+            [],
+            """; for a function, give its route: --path /predict --body '{"input": "{number}"}'""",
+        ),
+        (400, "Use POST /predict", ["--body", '{"text": "a"}'], ""),
+        (400, "There is no such prompt", [], ""),
+        (401, "Send a key", [], '; send an API key with --header "Authorization: Bearer $REDBATCH_API_KEY"'),
+        (404, "There is no such route", [], ""),
     ],
 )
-async def test_a_refusal_of_the_first_request_ends_the_run(
-    status: int, arguments: list[str], advice: str, tmp_path: Path
+async def test_a_refusal_of_each_request_ends_the_run(
+    status: int, message: str, arguments: list[str], advice: str, tmp_path: Path
 ) -> None:
-    """What is wrong with it is wrong with all: the command ends at once, also in the warmup, with that message."""
-    body = b'{"error": {"code": "a_code", "message": "Do it otherwise."}}'
+    """What is wrong with several is wrong with all: the command ends, also in the warmup, with that message."""
+    body = f'{{"error": {{"code": "a_code", "message": "{message}."}}}}'.encode()
     async with serving(lambda _: answer(status, body)) as server:
         options = ("--clients", "2", "--warmup", "4s", "--duration", "4s")
         result = await asyncio.to_thread(bench, server.url, *options, *arguments, cwd=tmp_path)
-        assert server.requests <= 2
+        assert server.requests <= MIN_REFUSALS + 2
     assert (result.returncode, result.stdout) == (1, "")
-    assert (
-        result.stderr == f"redbatch: {server.url}/embed refuses the request: {status} a_code: Do it otherwise{advice}\n"
-    )
+    assert result.stderr == f"redbatch: {server.url}/embed refuses the request: {status} a_code: {message}{advice}\n"
 
 
 @pytest.mark.parametrize(

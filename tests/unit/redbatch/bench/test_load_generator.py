@@ -15,7 +15,7 @@ from redbatch.bench.arrivals import poisson, schedule
 from redbatch.bench.closed_loop import ClosedLoop
 from redbatch.bench.connection import Connection
 from redbatch.bench.connector import Connector
-from redbatch.bench.load_generator import LoadPlan
+from redbatch.bench.load_generator import MIN_REFUSALS, LoadPlan
 from redbatch.bench.open_loop import OpenLoop
 from redbatch.bench.precise_timer import PreciseTimer
 from redbatch.bench.run import CannotConnectError, RunResult, RunSpec, measure
@@ -159,6 +159,22 @@ async def test_errors_are_counted_by_their_codes() -> None:
         result = await run(server.url, clients=1, requests=100)
     summary = summary_of(result)
     assert (summary.ok, summary.errors, server.connections) == (75, {"queue_full": 25}, 1)
+
+
+@pytest.mark.parametrize("other", [answer(), refusal("queue_full"), answer(422, b'{"error": {"code": "other"}}'), b""])
+async def test_refusals_of_some_requests_do_not_end_the_run(other: bytes) -> None:
+    """One text may be wrong where others are not: what is wrong with all is refused with the same code each time."""
+    bad_text = answer(422, b'{"error": {"code": "validation"}}')
+    async with serving(lambda n: other if n == 2 else bad_text) as server:
+        result = await run(server.url, clients=1, requests=40)
+    assert summary_of(result).errors["validation"] == 39
+
+
+async def test_a_run_that_is_shorter_than_the_least_number_of_refusals_is_measured() -> None:
+    """Its report shows the first error."""
+    async with serving(lambda _: answer(422)) as server:
+        result = await run(server.url, clients=2, requests=MIN_REFUSALS - 1)
+    assert summary_of(result).errors == {"http_422": MIN_REFUSALS - 1}
 
 
 async def test_a_wrong_answer_is_an_error_if_checked() -> None:
