@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from functools import cached_property
 from typing import Annotated, Literal, Self
@@ -11,7 +10,8 @@ from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, field
 
 from gpuworker.failure_settings import FailureSettings
 from gpuworker.lease_settings import GpuLeaseSettings
-from gpuworker.model_spec import ModelLoadError, is_function, parse_model
+from gpuworker.model_settings import AUTO, ModelSettings
+from gpuworker.model_spec import is_function
 from gpuworker.policy.credits import default_claim_window
 from gpuworker.policy.limits import parse_sizes
 from gpuworker.settings_groups import (
@@ -21,86 +21,14 @@ from gpuworker.settings_groups import (
     RenewalSettings,
 )
 from shared.keys import RELEASED
-from shared.option_words import OtherValue, ValueForm
-from shared.settings import DEFAULT_MODEL, Host, Name, QueueName, queue_slug
+from shared.settings import Host, Name, queue_slug
 
 MAX_WAIT_MS = 60_000
-AUTO = OtherValue("auto")
 
 
-class WorkerSettings(GpuLeaseSettings, FailureSettings):
+class WorkerSettings(ModelSettings, GpuLeaseSettings, FailureSettings):
     """Settings that a worker reads once at start, from `REDBATCH_*` variables and command-line flags."""
 
-    model: str = Field(
-        default=DEFAULT_MODEL,
-        description="minilm (all-MiniLM-L6-v2, bundled), a path or hub id of a sentence-transformers model, your own "
-        "class as package.module:Class, null, or simulated:base_ms=5,item_ms=3.",
-    )
-    model_revision: Annotated[str, ValueForm("the name of a commit, a branch or a tag")] | None = Field(
-        default=None,
-        pattern=r"^[A-Za-z0-9._/-]{1,128}$",
-        description="Commit, branch or tag of a hub id to load. A commit never changes.",
-    )
-    model_args: str = Field(
-        default="",
-        max_length=64 * 2**10,
-        description="Keyword arguments of your own class, as a JSON object; empty: none.",
-    )
-    queue: QueueName | None = Field(
-        default=None, description="Queue to serve; the slug of the model's name when not set."
-    )
-    backend: Literal["torch", "onnx", "openvino"] = Field(
-        default="torch",
-        description="Runtime of a sentence-transformers model: torch anywhere; on a CPU also onnx (ONNX Runtime) or "
-        "openvino, each an extra of the package. See docs/performance.md for the fastest one.",
-    )
-    device: Annotated[str, ValueForm("auto, cpu, mps, cuda or cuda:N")] = Field(
-        default="auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$", description="auto, cpu, mps, cuda or cuda:N."
-    )
-    devices: Annotated[str, ValueForm("all, or devices separated by commas, such as cuda:0,cuda:1")] = Field(
-        default="",
-        pattern=r"^(|all|(cpu|mps|cuda(:\d+)?)(,\s*(cpu|mps|cuda(:\d+)?))*)$",
-        description="Several devices, each with its own engine: all (GPUs that this process sees), or cuda:0,cuda:1 "
-        "and so on; a number N is cuda:N. Takes precedence over --device.",
-    )
-    span: bool = Field(
-        default=False,
-        description="One engine sees all GPUs of --devices, for your own class that uses several at once.",
-    )
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
-        default="auto",
-        description="Number format of the model; auto: float32 on a CPU, bfloat16 or float16 on a GPU. "
-        "bfloat16 is nearly twice as fast on CPUs that have it: see docs/performance.md.",
-    )
-    cores: Annotated[int | None, AUTO] = Field(
-        default=None,
-        ge=1,
-        le=1_024,
-        description="Number of cores that the engine uses on a CPU; auto, or not set: all that this process may use.",
-    )
-    runners: Annotated[int | None, AUTO] = Field(
-        default=None,
-        ge=1,
-        le=64,
-        description="Number of batches that run at once and share the cores; auto, or not set: one for each core up to "
-        "8 (with more cores, each batch uses several), 2 on an NVIDIA GPU, 1 on other devices.",
-    )
-    compile: bool = Field(
-        default=False,
-        description="Compile the model with torch; on a GPU each shape of a batch becomes a CUDA graph. The start "
-        "takes longer, on a GPU by minutes; on a CPU batches are hardly faster: see docs/performance.md.",
-    )
-    shape_buckets: Literal["auto", "on", "off"] = Field(
-        default="auto",
-        description="Pad batches to few shapes, whose sides are powers of two or 1.5 times these; auto: for CUDA "
-        "graphs (--compile on a GPU). Elsewhere the padding costs more than it gains. A batch padded so has up to 1.5 "
-        "times the tokens that max_batch_tokens allows, or more where that is below 2,000 or the inputs are short.",
-    )
-    prepack: bool = Field(
-        default=True,
-        description="On a CPU, in float32: arrange weights for the matrix product once. About 8 % faster, a single "
-        "text 15 %; takes additional memory of twice the size of the weights.",
-    )
     admin_host: Host = Field(default="127.0.0.1", description="Address of the admin port.")
     admin_port: int = Field(
         default=9091,
@@ -191,22 +119,6 @@ class WorkerSettings(GpuLeaseSettings, FailureSettings):
         default=30.0, ge=0, le=600, description="After SIGTERM: time for running batches to finish."
     )
 
-    @field_validator("model")
-    @classmethod
-    def _simulated_times(cls, value: str) -> str:
-        """Other names need files or packages, which `run` looks for."""
-        if value.startswith("simulated:"):
-            try:
-                parse_model(value)
-            except ModelLoadError as error:
-                raise ValueError(str(error).removeprefix(f"model {value}: ")) from None
-        return value
-
-    @field_validator("devices", mode="before")
-    @classmethod
-    def _gpu_numbers(cls, value: object) -> object:
-        return re.sub(r"(?<![\w:])(\d+)(?![\w:])", r"cuda:\1", value) if isinstance(value, str) else value
-
     @field_validator("cores", "runners", "max_batch_tokens", "claim_window", mode="before")
     @classmethod
     def _auto(cls, value: object) -> object:
@@ -219,17 +131,6 @@ class WorkerSettings(GpuLeaseSettings, FailureSettings):
             return ",".join(map(str, parse_sizes(value)))
         except ValueError:
             raise ValueError("it takes numbers from 1 on, separated by commas, such as 8,16,32") from None
-
-    @field_validator("model_args")
-    @classmethod
-    def _json_object(cls, value: str) -> str:
-        try:
-            given = json.loads(value or "{}")
-        except ValueError as error:
-            raise ValueError(f"it is not valid JSON: {error}") from None
-        if not isinstance(given, dict):
-            raise ValueError('it takes a JSON object, such as {"name": "value"}')  # noqa: TRY004 - pydantic's own
-        return value
 
     @field_validator("max_batch_wait_ms", mode="wrap")
     @classmethod
@@ -290,12 +191,6 @@ class WorkerSettings(GpuLeaseSettings, FailureSettings):
         gpus = ["cuda:0" if each == "cuda" else each for each in names if each.startswith("cuda")]
         if len(gpus) != len(set(gpus)):
             raise ValueError("devices: name each GPU once")
-        return self
-
-    @model_validator(mode="after")
-    def _compiles_with_torch(self) -> Self:
-        if self.compile and self.backend != "torch":
-            raise ValueError(f"compile: only backend torch can compile, not {self.backend}")
         return self
 
     @property
