@@ -20,17 +20,20 @@ class ModelSettings(QueueSettings):
 
     model: str = Field(
         default=DEFAULT_MODEL,
+        title="Name, path, hub id or class of the model",
         description="minilm (all-MiniLM-L6-v2, bundled), a path or hub id of a sentence-transformers model, your own "
         "class as package.module:Class, null, or simulated:base_ms=5,item_ms=3.",
     )
     model_revision: Annotated[str, ValueForm("the name of a commit, a branch or a tag")] | None = Field(
         default=None,
         pattern=r"^[A-Za-z0-9._/-]{1,128}$",
+        title="Commit, branch or tag of the hub id",
         description="Commit, branch or tag of a hub id to load. A commit never changes.",
     )
     model_args: str = Field(
         default="",
         max_length=64 * 2**10,
+        title="Keyword arguments of your class, as JSON",
         description="Keyword arguments of your own class, as a JSON object; empty: none.",
     )
     queue: QueueName | None = Field(
@@ -38,6 +41,7 @@ class ModelSettings(QueueSettings):
     )
     backend: Literal["torch", "onnx", "openvino"] = Field(
         default="torch",
+        title="Runtime of a sentence-transformers model",
         description="Runtime of a sentence-transformers model: torch anywhere; on a CPU also onnx (ONNX Runtime) or "
         "openvino, each an extra of the package. See docs/performance.md for the fastest one.",
     )
@@ -47,11 +51,13 @@ class ModelSettings(QueueSettings):
     devices: Annotated[str, ValueForm("all, or devices separated by commas, such as cuda:0,cuda:1")] = Field(
         default="",
         pattern=r"^(|all|(cpu|mps|cuda(:\d+)?)(,\s*(cpu|mps|cuda(:\d+)?))*)$",
+        title="Several devices, each with an engine",
         description="Several devices, each with its own engine: all (GPUs that this process sees), or cuda:0,cuda:1 "
         "and so on; a number N is cuda:N. Takes precedence over --device.",
     )
     span: bool = Field(
         default=False,
+        title="One engine sees all GPUs of --devices",
         description="One engine sees all GPUs of --devices, for your own class that uses several at once.",
     )
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
@@ -63,12 +69,14 @@ class ModelSettings(QueueSettings):
         default=None,
         ge=1,
         le=1_024,
+        title="Number of cores of the engine on a CPU",
         description="Number of cores that the engine uses on a CPU; auto, or not set: all that this process may use.",
     )
     runners: Annotated[int | None, AUTO] = Field(
         default=None,
         ge=1,
         le=64,
+        title="Number of batches that run at once",
         description="Number of batches that run at once and share the cores; auto, or not set: one for each core up to "
         "8 (with more cores, each batch uses several), 2 on an NVIDIA GPU, 1 on other devices.",
     )
@@ -79,12 +87,14 @@ class ModelSettings(QueueSettings):
     )
     shape_buckets: Literal["auto", "on", "off"] = Field(
         default="auto",
+        title="Pad batches to few shapes",
         description="Pad batches to few shapes, whose sides are powers of two or 1.5 times these; auto: for CUDA "
         "graphs (--compile on a GPU). Elsewhere the padding costs more than it gains. A batch padded so has up to 1.5 "
         "times the tokens that max_batch_tokens allows, or more where that is below 2,000 or the inputs are short.",
     )
     prepack: bool = Field(
         default=True,
+        title="On a CPU: arrange float32 weights once",
         description="On a CPU, in float32: arrange weights for the matrix product once. About 8 % faster, a single "
         "text 15 %; takes additional memory of twice the size of the weights.",
     )

@@ -34,58 +34,68 @@ class WorkerSettings(ModelSettings, GpuLeaseSettings, FailureSettings):
         default=9091,
         ge=0,
         le=65535,
+        title="Port of /metrics and the health checks",
         description="Port of /metrics, /livez, /readyz and /health; 0 takes a free one. Not set: 9091, or a free one "
         "if that is taken.",
     )
     worker_id: Name | None = Field(
         default=None,
+        title="Name of this worker and its consumer",
         description="Name of this worker and its consumer (such as the pod's); host, pid and a random part if not set.",
     )
     max_batch_size: int = Field(default=64, ge=1, le=10_000, description="Maximum number of inputs in a batch.")
     preferred_batch_sizes: str = Field(
         default="",
         max_length=1_024,
+        title="Preferred batch sizes, such as 8,16,32",
         description="Preferred sizes of a batch, such as 8,16,32: one that reaches such a size goes at once, cut to "
         "the largest that it reaches; any other waits up to max_batch_wait_ms. See docs/performance.md.",
     )
     max_batch_tokens: Annotated[int | None, AUTO] = Field(
         default=None,
         ge=1,
+        title="Maximum number of tokens in a batch",
         description="Maximum number of tokens in a batch, padding included; auto, or not set: 512 on a CPU, 16384 on "
         "a GPU and for a function, whose inputs count 1 or what its method cost returns.",
     )
     max_batch_wait_ms: Annotated[float, Field(ge=0, le=MAX_WAIT_MS)] | Literal["auto"] = Field(
         default=0.0,
+        title="Maximum wait for a batch to fill",
         description="Maximum wait for a batch to fill, from its first input; auto: while the wait is expected to pay.",
     )
     batch_age_bound_ms: float = Field(
         default=200.0,
         ge=0,
         le=60_000,
+        title="Inputs that waited this long go first",
         description="An input that has waited this long goes first, whatever its length.",
     )
     bulk_share: float = Field(
         default=0.1,
         ge=0,
         le=0.9,
+        title="Minimum share of tokens for bulk",
         description="Minimum share of the tokens for the bulk lane, however much waits in the interactive lane.",
     )
     bulk_age_bound_ms: float = Field(
         default=5_000.0,
         ge=0,
         le=3_600_000,
+        title="Bulk passed over this long goes first",
         description="Whatever that share: bulk goes first after it has been passed over for this long.",
     )
     bulk_stretch: float = Field(
         default=1.1,
         ge=1,
         le=1_000,
+        title="Maximum slowdown of a batch by bulk",
         description="While interactive inputs arrive, a batch that contains bulk takes at most this many times as long "
         "as one of interactive inputs alone. A higher value makes bulk faster and interactive answers slower.",
     )
     max_model_input_bytes: int | None = Field(
         default=None,
         ge=1,
+        title="Maximum size of this function's inputs",
         description="Maximum size of an input of the function that this worker serves, if below the gateway's "
         "max_input_bytes. Gateways learn it from the heartbeat.",
     )
@@ -93,30 +103,45 @@ class WorkerSettings(ModelSettings, GpuLeaseSettings, FailureSettings):
         default=None,
         ge=1,
         le=40_000,
+        title="Maximum entries that a worker holds",
         description="Maximum number of entries that a worker holds, to sort by length and to fill batches; auto, or "
         "not set: four times max_batch_size, and at least 256.",
     )
     heartbeat_s: float = Field(default=1.0, gt=0, le=60, description="Interval between heartbeats of a worker.")
     heartbeat_ttl_s: float = Field(
-        default=5.0, gt=0, le=600, description="How long after its last heartbeat a worker counts as alive."
+        default=5.0,
+        gt=0,
+        le=600,
+        title="How long a heartbeat counts as alive",
+        description="How long after its last heartbeat a worker counts as alive.",
     )
     reply_ttl_s: float = Field(
-        default=10.0, gt=0, le=3600, description="How long past its deadline the reply of a request stays in Redis."
+        default=10.0,
+        gt=0,
+        le=3600,
+        title="How long replies stay past the deadline",
+        description="How long past its deadline the reply of a request stays in Redis.",
     )
     renew_ms: int = Field(
         default=250,
         ge=10,
         le=60_000,
+        title="How often a worker renews its entries",
         description="How often a worker renews the entries that it holds, and drops those that are gone.",
     )
     reclaim_idle_ms: int = Field(
         default=3_000,
         ge=50,
         le=600_000,
+        title="Idle time before entries are reclaimed",
         description="Entries that were not renewed for this long go to another worker.",
     )
     drain_grace_s: float = Field(
-        default=30.0, ge=0, le=600, description="After SIGTERM: time for running batches to finish."
+        default=30.0,
+        ge=0,
+        le=600,
+        title="After SIGTERM: time to finish batches",
+        description="After SIGTERM: time for running batches to finish.",
     )
 
     @field_validator("cores", "runners", "max_batch_tokens", "claim_window", mode="before")
