@@ -16,6 +16,7 @@
 - routes: the routes of the main port.
 - server: starts, drains and stops the process.
 - connection_settings: the settings about connections.
+- request_settings: the settings about requests.
 - settings: all settings, as flags and variables.
 - settings_groups: settings in groups, for the code that uses them.
 - state: the state that all routes share.

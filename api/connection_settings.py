@@ -23,6 +23,7 @@ class ConnectionSettings(QueueSettings):
 
     trusted_proxies: str = Field(
         default="",
+        title="Networks of the proxies in front",
         description="Networks of the proxies in front, such as 10.0.0.0/8,fd00::/8: a request from one of these has "
         "the last address of its X-Forwarded-For that is not in them. Empty: that of the connection.",
     )
@@ -30,6 +31,7 @@ class ConnectionSettings(QueueSettings):
         default=75,
         ge=1,
         le=3_600,
+        title="How long an idle connection stays open",
         description="How long an idle connection stays open: longer than the load balancer keeps it (usually 60 s), so "
         "that it closes the connection, not the gateway.",
     )
@@ -37,10 +39,15 @@ class ConnectionSettings(QueueSettings):
         default=64 * 2**10,
         ge=2**10,
         le=2**20,
+        title="Maximum size of a request's head",
         description="Maximum size of a request's head: its first line and its header fields; above it: 431.",
     )
     max_head_fields: int = Field(
-        default=100, ge=10, le=10_000, description="Maximum number of header fields in a request; above it: 431."
+        default=100,
+        ge=10,
+        le=10_000,
+        title="Maximum header fields in a request",
+        description="Maximum number of header fields in a request; above it: 431.",
     )
     max_url_bytes: int = Field(
         default=8 * 2**10, ge=2**8, le=2**20, description="Maximum length of a URL, in bytes; above it: 414."
@@ -48,6 +55,7 @@ class ConnectionSettings(QueueSettings):
     max_heads_bytes: int = Field(
         default=16 * 2**20,
         ge=2**20,
+        title="Maximum total size of unanswered heads",
         description="Maximum total size of the heads of requests that are not answered yet, of connections with more "
         "than 4 KiB of these; so all heads have at most this and 4 KiB for each connection. Above it, the address with "
         "the most bytes of unfinished heads loses its oldest one, or if there is none, the new head is refused: 503.",
@@ -55,6 +63,7 @@ class ConnectionSettings(QueueSettings):
     max_unfinished_heads_bytes: int = Field(
         default=2**20,
         ge=2**20,
+        title="Maximum total size of unfinished heads",
         description="Maximum total size of those heads in max_heads_bytes that have not arrived completely, or whose "
         "request is answered while its body still arrives. Above it, the address with the most bytes of these loses "
         "its oldest one: 503.",
@@ -63,6 +72,7 @@ class ConnectionSettings(QueueSettings):
         default=10.0,
         gt=0,
         le=3_600,
+        title="Maximum time for a head to arrive",
         description="Maximum time for a request's head to arrive: from the connect, and later from its first byte or, "
         "if that comes before the previous answer, from the answer. After it, the connection is closed.",
     )
@@ -77,6 +87,7 @@ class ConnectionSettings(QueueSettings):
         default=0.5,
         gt=0,
         le=1,
+        title="Fraction of connections for one address",
         description="Maximum fraction of these connections from one address (IPv6: from one /64 network), except "
         "from those in trusted_proxies.",
     )
@@ -85,18 +96,21 @@ class ConnectionSettings(QueueSettings):
         default=30.0,
         gt=0,
         le=3_600,
+        title="Maximum time a client receives nothing",
         description="Maximum time in which a client receives no byte of an answer that waits for it. After it, the "
         "connection is closed. A client that reads slowly has any time.",
     )
     max_connection_unsent_bytes: int = Field(
         default=128 * 2**20,
         ge=2**16,
+        title="Maximum unread bytes of an answer",
         description="Maximum bytes of an answer that its client has not read; above it, the connection is closed. A "
         "connection's next request begins after its answer is sent.",
     )
     max_unsent_bytes: int = Field(
         default=128 * 2**20,
         ge=2**16,
+        title="Maximum unread bytes of all answers",
         description="The same bound for the answers of all connections; above it, the tenant with the most of these "
         "bytes for its weight, or without API keys the address, loses the connection that has received nothing for the "
         "longest. One connection may always have max_connection_unsent_bytes.",

@@ -4,6 +4,7 @@
 - settings: a worker's settings, for flags and environment variables.
 - failure_settings: the part of them about failures.
 - lease_settings: the part of them about shared GPUs.
+- model_settings: the part of them about the model and how an engine runs it.
 - settings_groups: the same settings in groups, for the code that uses them.
 - worker_group: the workers of one process, one for each device.
 - worker: the parts of one worker, and how they are connected.

@@ -17,12 +17,17 @@ class FailureSettings(QueueSettings):
     """How often inputs run again, what is logged of exceptions, and when a worker stops."""
 
     max_attempts: int = Field(
-        default=3, ge=1, le=100, description="How often an input may begin to run before it is answered input_failed."
+        default=3,
+        ge=1,
+        le=100,
+        title="How often an input may begin to run",
+        description="How often an input may begin to run before it is answered input_failed.",
     )
     max_retries: int = Field(
         default=3,
         ge=0,
         le=100,
+        title="Retries after an exception in retry_on",
         description="How often an input runs again after an exception that your class names in `retry_on`; then it is "
         "answered input_failed, and is a dead letter.",
     )
@@ -30,11 +35,13 @@ class FailureSettings(QueueSettings):
         default=200.0,
         ge=0,
         le=30_000,
+        title="Wait before the first of these retries",
         description="Wait before the first of these runs. It doubles each time, up to 30 s; a run that could not begin "
         "before the deadline is not waited for.",
     )
     error_messages: Literal["off", "log", "client"] = Field(
         default="off",
+        title="Where messages of exceptions go",
         description="Where messages of the model's exceptions go, which may quote an input. off: nowhere, the log has "
         "types and tracebacks; log: into the log (the default of `redbatch up`); client: also into the answer.",
     )
@@ -42,6 +49,7 @@ class FailureSettings(QueueSettings):
         default=10.0,
         ge=0,
         le=3_600,
+        title="Time of failures before claiming stops",
         description="A worker whose model fails on every batch for this long stops claiming entries for a while; 0: it "
         "goes on.",
     )
@@ -49,6 +57,7 @@ class FailureSettings(QueueSettings):
         default=5.0,
         gt=0,
         le=60,
+        title="How long it stops before it tries again",
         description="How long it stops before it tries one entry. Each time that this fails too, the time doubles, up "
         "to 60 s.",
     )
@@ -56,6 +65,7 @@ class FailureSettings(QueueSettings):
         default=5.0,
         ge=0.1,
         le=3_600,
+        title="Maximum engine time without progress",
         description="An engine that makes no progress for this long is killed; or, if that is longer, for ten times "
         "the time of its slowest batch. Before the first batch of its worker, the time is at least two minutes.",
     )
@@ -63,6 +73,7 @@ class FailureSettings(QueueSettings):
         default=200,
         ge=0,
         le=100_000,
+        title="Number of dead letters that Redis keeps",
         description="Number of given-up entries that Redis keeps for `redbatch dead`, the latest; 0 keeps none.",
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from functools import cached_property
 from typing import Annotated, Literal, Self
@@ -12,7 +11,8 @@ from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, field
 from gpuworker.failure_settings import FailureSettings
 from gpuworker.gpu.devices import parse_devices
 from gpuworker.lease_settings import GpuLeaseSettings
-from gpuworker.model_spec import ModelLoadError, is_function, parse_model
+from gpuworker.model_settings import AUTO, ModelSettings
+from gpuworker.model_spec import is_function
 from gpuworker.policy.credits import default_claim_window
 from gpuworker.policy.limits import parse_sizes
 from gpuworker.settings_groups import (
@@ -22,144 +22,81 @@ from gpuworker.settings_groups import (
     RenewalSettings,
 )
 from shared.keys import RELEASED
-from shared.option_words import OtherValue, ValueForm
-from shared.settings import DEFAULT_MODEL, Host, Name, QueueName, queue_slug
+from shared.settings import Host, Name, queue_slug
 
 MAX_WAIT_MS = 60_000
-AUTO = OtherValue("auto")
-_MODEL_ARGS_WORDS = 'it takes a JSON object, such as {"name": "value"}'
 
 
-class WorkerSettings(GpuLeaseSettings, FailureSettings):
+class WorkerSettings(ModelSettings, GpuLeaseSettings, FailureSettings):
     """Settings that a worker reads once at start, from `REDBATCH_*` variables and command-line flags."""
 
-    model: str = Field(
-        default=DEFAULT_MODEL,
-        description="minilm (all-MiniLM-L6-v2, bundled), a path or hub id of a sentence-transformers model, your own "
-        "class as package.module:Class, null, or simulated:base_ms=5,item_ms=3.",
-    )
-    model_revision: Annotated[str, ValueForm("the name of a commit, a branch or a tag")] | None = Field(
-        default=None,
-        pattern=r"^[A-Za-z0-9._/-]{1,128}$",
-        description="Commit, branch or tag of a hub id to load. A commit never changes.",
-    )
-    model_args: str = Field(
-        default="",
-        max_length=64 * 2**10,
-        description="Keyword arguments of your own class, as a JSON object; empty: none.",
-    )
-    queue: QueueName | None = Field(
-        default=None, description="Queue to serve; the slug of the model's name when not set."
-    )
-    backend: Literal["torch", "onnx", "openvino"] = Field(
-        default="torch",
-        description="Runtime of a sentence-transformers model: torch anywhere; on a CPU also onnx (ONNX Runtime) or "
-        "openvino, each an extra of the package. See docs/performance.md for the fastest one.",
-    )
-    device: Annotated[str, ValueForm("auto, cpu, mps, cuda or cuda:N")] = Field(
-        default="auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$", description="auto, cpu, mps, cuda or cuda:N."
-    )
-    devices: Annotated[str, ValueForm("all, or devices separated by commas, such as cuda:0,cuda:1")] = Field(
-        default="",
-        pattern=r"^(|all|(cpu|mps|cuda(:\d+)?|\d+)(,\s*(cpu|mps|cuda(:\d+)?|\d+))*)$",
-        description="Several devices, each with its own engine: all (GPUs that this process sees), or cuda:0,cuda:1 "
-        "and so on; a number N is cuda:N. Takes precedence over --device.",
-    )
-    span: bool = Field(
-        default=False,
-        description="One engine sees all GPUs of --devices, for your own class that uses several at once.",
-    )
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
-        default="auto",
-        description="Number format of the model; auto: float32 on a CPU, bfloat16 or float16 on a GPU. "
-        "bfloat16 is nearly twice as fast on CPUs that have it: see docs/performance.md.",
-    )
-    cores: Annotated[int | None, AUTO] = Field(
-        default=None,
-        ge=1,
-        le=1_024,
-        description="Number of cores that the engine uses on a CPU; auto, or not set: all that this process may use.",
-    )
-    runners: Annotated[int | None, AUTO] = Field(
-        default=None,
-        ge=1,
-        le=64,
-        description="Number of batches that run at once and share the cores; auto, or not set: one for each core up to "
-        "8 (with more cores, each batch uses several), 2 on an NVIDIA GPU, 1 on other devices.",
-    )
-    compile: bool = Field(
-        default=False,
-        description="Compile the model with torch; on a GPU each shape of a batch becomes a CUDA graph. The start "
-        "takes longer, on a GPU by minutes; on a CPU batches are hardly faster: see docs/performance.md.",
-    )
-    shape_buckets: Literal["auto", "on", "off"] = Field(
-        default="auto",
-        description="Pad batches to few shapes, whose sides are powers of two or 1.5 times these; auto: for CUDA "
-        "graphs (--compile on a GPU). Elsewhere the padding costs more than it gains. A batch padded so has up to 1.5 "
-        "times the tokens that max_batch_tokens allows, or more where that is below 2,000 or the inputs are short.",
-    )
-    prepack: bool = Field(
-        default=True,
-        description="On a CPU, in float32: arrange weights for the matrix product once. About 8 % faster, a single "
-        "text 15 %; takes additional memory of twice the size of the weights.",
-    )
     admin_host: Host = Field(default="127.0.0.1", description="Address of the admin port.")
     admin_port: int = Field(
         default=9091,
         ge=0,
         le=65535,
+        title="Port of /metrics and the health checks",
         description="Port of /metrics, /livez, /readyz and /health; 0 takes a free one. Not set: 9091, or a free one "
         "if that is taken.",
     )
     worker_id: Name | None = Field(
         default=None,
+        title="Name of this worker and its consumer",
         description="Name of this worker and its consumer (such as the pod's); host, pid and a random part if not set.",
     )
     max_batch_size: int = Field(default=64, ge=1, le=10_000, description="Maximum number of inputs in a batch.")
     preferred_batch_sizes: str = Field(
         default="",
         max_length=1_024,
+        title="Preferred batch sizes, such as 8,16,32",
         description="Preferred sizes of a batch, such as 8,16,32: one that reaches such a size goes at once, cut to "
         "the largest that it reaches; any other waits up to max_batch_wait_ms. See docs/performance.md.",
     )
     max_batch_tokens: Annotated[int | None, AUTO] = Field(
         default=None,
         ge=1,
+        title="Maximum number of tokens in a batch",
         description="Maximum number of tokens in a batch, padding included; auto, or not set: 512 on a CPU, 16384 on "
         "a GPU and for a function, whose inputs count 1 or what its method cost returns.",
     )
     max_batch_wait_ms: Annotated[float, Field(ge=0, le=MAX_WAIT_MS)] | Literal["auto"] = Field(
         default=0.0,
+        title="Maximum wait for a batch to fill",
         description="Maximum wait for a batch to fill, from its first input; auto: while the wait is expected to pay.",
     )
     batch_age_bound_ms: float = Field(
         default=200.0,
         ge=0,
         le=60_000,
+        title="Inputs that waited this long go first",
         description="An input that has waited this long goes first, whatever its length.",
     )
     bulk_share: float = Field(
         default=0.1,
         ge=0,
         le=0.9,
+        title="Minimum share of tokens for bulk",
         description="Minimum share of the tokens for the bulk lane, however much waits in the interactive lane.",
     )
     bulk_age_bound_ms: float = Field(
         default=5_000.0,
         ge=0,
         le=3_600_000,
+        title="Bulk passed over this long goes first",
         description="Whatever that share: bulk goes first after it has been passed over for this long.",
     )
     bulk_stretch: float = Field(
         default=1.1,
         ge=1,
         le=1_000,
+        title="Maximum slowdown of a batch by bulk",
         description="While interactive inputs arrive, a batch that contains bulk takes at most this many times as long "
         "as one of interactive inputs alone. A higher value makes bulk faster and interactive answers slower.",
     )
     max_model_input_bytes: int | None = Field(
         default=None,
         ge=1,
+        title="Maximum size of this function's inputs",
         description="Maximum size of an input of the function that this worker serves, if below the gateway's "
         "max_input_bytes. Gateways learn it from the heartbeat.",
     )
@@ -167,42 +104,46 @@ class WorkerSettings(GpuLeaseSettings, FailureSettings):
         default=None,
         ge=1,
         le=40_000,
+        title="Maximum entries that a worker holds",
         description="Maximum number of entries that a worker holds, to sort by length and to fill batches; auto, or "
         "not set: four times max_batch_size, and at least 256.",
     )
     heartbeat_s: float = Field(default=1.0, gt=0, le=60, description="Interval between heartbeats of a worker.")
     heartbeat_ttl_s: float = Field(
-        default=5.0, gt=0, le=600, description="How long after its last heartbeat a worker counts as alive."
+        default=5.0,
+        gt=0,
+        le=600,
+        title="How long a heartbeat counts as alive",
+        description="How long after its last heartbeat a worker counts as alive.",
     )
     reply_ttl_s: float = Field(
-        default=10.0, gt=0, le=3600, description="How long past its deadline the reply of a request stays in Redis."
+        default=10.0,
+        gt=0,
+        le=3600,
+        title="How long replies stay past the deadline",
+        description="How long past its deadline the reply of a request stays in Redis.",
     )
     renew_ms: int = Field(
         default=250,
         ge=10,
         le=60_000,
+        title="How often a worker renews its entries",
         description="How often a worker renews the entries that it holds, and drops those that are gone.",
     )
     reclaim_idle_ms: int = Field(
         default=3_000,
         ge=50,
         le=600_000,
+        title="Idle time before entries are reclaimed",
         description="Entries that were not renewed for this long go to another worker.",
     )
     drain_grace_s: float = Field(
-        default=30.0, ge=0, le=600, description="After SIGTERM: time for running batches to finish."
+        default=30.0,
+        ge=0,
+        le=600,
+        title="After SIGTERM: time to finish batches",
+        description="After SIGTERM: time for running batches to finish.",
     )
-
-    @field_validator("model")
-    @classmethod
-    def _simulated_times(cls, value: str) -> str:
-        """Other names need files or packages, which `run` looks for."""
-        if value.startswith("simulated:"):
-            try:
-                parse_model(value)
-            except ModelLoadError as error:
-                raise ValueError(str(error).removeprefix(f"model {value}: ")) from None
-        return value
 
     @field_validator("cores", "runners", "max_batch_tokens", "claim_window", mode="before")
     @classmethod
@@ -216,17 +157,6 @@ class WorkerSettings(GpuLeaseSettings, FailureSettings):
             return ",".join(map(str, parse_sizes(value)))
         except ValueError:
             raise ValueError("it takes numbers from 1 on, separated by commas, such as 8,16,32") from None
-
-    @field_validator("model_args")
-    @classmethod
-    def _json_object(cls, value: str) -> str:
-        try:
-            given = json.loads(value or "{}")
-        except ValueError as error:
-            raise ValueError(f"{_MODEL_ARGS_WORDS}; this is not valid JSON: {error}") from None
-        if not isinstance(given, dict):
-            raise ValueError(_MODEL_ARGS_WORDS)  # noqa: TRY004 - pydantic's own
-        return value
 
     @field_validator("max_batch_wait_ms", mode="wrap")
     @classmethod
@@ -287,12 +217,6 @@ class WorkerSettings(GpuLeaseSettings, FailureSettings):
         gpus = ["cuda:0" if each == "cuda" else each for each in names if each.startswith("cuda")]
         if len(gpus) != len(set(gpus)):
             raise ValueError("devices: name each GPU once")
-        return self
-
-    @model_validator(mode="after")
-    def _compiles_with_torch(self) -> Self:
-        if self.compile and self.backend != "torch":
-            raise ValueError(f"compile: only backend torch can compile, not {self.backend}")
         return self
 
     @property

@@ -25,7 +25,8 @@ METAVARS: dict[type, str] = {int: "INTEGER", float: "NUMBER", bool: "BOOLEAN", s
 class Setting:
     """One field of a settings class for users: flag, variable, default (None: decided later), meaning.
 
-    `choices` are all its values, if these are a list.
+    `choices` are all its values, if these are a list. `title` is a short line for the list of settings; empty if the
+    meaning begins with one.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Setting:
     default: str | None
     meaning: str
     choices: tuple[str, ...] = ()
+    title: str = ""
 
     @property
     def flag(self) -> str:
@@ -54,6 +56,7 @@ def settings_of(model: type[BaseSettings]) -> list[Setting]:
             default=None if field.default is None else str(field.default),
             meaning=field.description or "",
             choices=choices_of(field.annotation),
+            title=field.title or "",
         )
         for name, field in model.model_fields.items()
     ]

@@ -153,7 +153,7 @@ def _line(row: SettingRow, name_width: int, width: int) -> Text:
     value.pad_right(max(0, MAX_VALUE_WIDTH - value.cell_len))
     line = Text.assemble(f"{row.setting.name:<{name_width}} ", value, " ")
     if width - line.cell_len >= MIN_MEANING_WIDTH:
-        line.append(shorten(row.setting.meaning, width - line.cell_len))
+        line.append(shorten(row.setting.title or row.setting.meaning, width - line.cell_len))
     return line
 
 

@@ -114,15 +114,13 @@ def labelled_line(label: str, value: str | Text, width: int) -> Text:
 
 
 def shorten(text: str, width: int) -> str:
-    """Returns the first sentence of a text; if it does not fit into `width` columns, whole clauses or words and "…"."""
+    """Returns the first sentence of a text, or the clause it begins with; if neither fits, whole words and "…"."""
     sentence = text.partition(". ")[0].removesuffix(".")
-    if cell_len(sentence) <= width:
-        return sentence
-    words = sentence.split(" ")
+    clause = sentence.partition(";")[0]
+    for part in (sentence, clause):
+        if cell_len(part) <= width:
+            return part
+    words = clause.split(" ")
     while len(words) > 1 and cell_len(" ".join(words)) + 1 > width:
         words.pop()
-    for number in range(len(words), len(words) // 2, -1):
-        if words[number - 1].endswith((",", ";", ":")):
-            words = words[:number]
-            break
-    return f"{' '.join(words).rstrip(',;:')}…"
+    return f"{' '.join(words).rstrip(',:')}…"

@@ -50,35 +50,47 @@ class QueueSettings(BaseSettings):
 
     redis_url: str = Field(
         default="redis://127.0.0.1:6379/0",
+        title="URL of the cluster's Redis",
         description="URL of the cluster's Redis (redis://, rediss:// or unix://). When not set, `redbatch gateway` and "
         "`redbatch worker` take that of your running `redbatch up`, if there is one.",
     )
     redis_tls_ca: str | None = Field(
         default=None,
+        title="For rediss://: file with trusted CAs",
         description="For rediss://: file with the certificate authorities to trust (PEM). Default: the system's. "
         "Files are read again for each new connection.",
     )
     redis_tls_cert: str | None = Field(
-        default=None, description="For rediss://: file with the client certificate for Redis (PEM)."
+        default=None,
+        title="For rediss://: client certificate file",
+        description="For rediss://: file with the client certificate for Redis (PEM).",
     )
     redis_tls_key: str | None = Field(
         default=None,
         validate_default=True,
+        title="For rediss://: file with its private key",
         description="For rediss://: file with the private key of the client certificate (PEM).",
     )
     redis_timeout_s: float = Field(
-        default=5.0, gt=0, le=60, description="Timeout of a call to Redis, and of a connection to it."
+        default=5.0,
+        gt=0,
+        le=60,
+        title="Timeout of a call or connection to Redis",
+        description="Timeout of a call to Redis, and of a connection to it.",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info",
+        title="Minimum level of logs",
         description="Minimum level of logs: debug, info, warning or error.",
     )
     log_format: Literal["auto", "json", "text"] = Field(
         default="auto",
+        title="Form of log lines: json, text or auto",
         description="Form of log lines: json, or text for people. auto: text on a terminal, otherwise json.",
     )
     tracing: Literal["off", "otlp"] = Field(
         default="off",
+        title="Traces of requests: otlp exports them",
         description="Traces of requests: otlp exports them to a collector, configured by OTEL_* (extra: tracing).",
     )
 

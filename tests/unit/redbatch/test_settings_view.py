@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
 
 import pytest
 from pydantic_settings import BaseSettings
@@ -47,27 +51,62 @@ def test_values_are_those_of_the_environment(monkeypatch: pytest.MonkeyPatch) ->
     assert by_name["max_batch_tokens"]["value"] is None
 
 
-def test_each_setting_is_one_whole_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In 80 columns each setting is one line with its name, value and the beginning of its meaning, in whole words.
+@pytest.mark.parametrize("names", [("gateway", "worker"), ("gateway",), ("worker",)])
+def test_each_setting_is_one_whole_line(names: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """In 80 columns each setting is one line with its name, value and title, none of which is cut.
 
-    Passwords are masked, and a value that is not the default has a mark.
+    Without a title, the beginning of its meaning stands for it, up to the end of a clause. Passwords are masked, and a
+    value that is not the default has a mark.
     """
     monkeypatch.setenv("REDBATCH_REDIS_URL", "redis://:secret@host/0")
-    rows, output = setting_rows(SETTINGS_CLASSES), io.StringIO()
+    rows, output = setting_rows({name: SETTINGS_CLASSES[name] for name in names}), io.StringIO()
     print_table(rows, Console(file=output, width=80))
     lines = output.getvalue().splitlines()
     assert "secret" not in output.getvalue()
     assert max(map(len, lines)) <= 80
     headings = ("Gateways and workers:", "Gateways:", "Workers:")
     for row, line in zip(rows, (line for line in lines if line not in headings), strict=False):
-        name, value, *words = line.split()
+        name, value, text = line.split(maxsplit=2)
         assert (name, value.rstrip("*")) == (row.setting.name, row.shown_value)
         assert value.endswith("*") == row.is_changed
-        beginning, complete = " ".join(words).removesuffix("…"), row.setting.meaning
-        assert beginning
-        assert complete.startswith(beginning)
-        assert not complete[len(beginning) : len(beginning) + 1].isalnum()
+        if row.setting.title:
+            assert text == row.setting.title
+            assert not text.endswith(".")
+        else:
+            assert row.setting.meaning.startswith((f"{text}.", f"{text};"))
     assert any(line.split()[:2] == ["redis_url", "redis://:***@host/0*"] for line in lines)
+
+
+def test_with_the_defaults_no_line_is_cut() -> None:
+    """No line of `redbatch settings` is cut in 80 columns where the environment sets nothing."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("REDBATCH_")}
+    command = [sys.executable, "-m", "redbatch", "settings"]
+    ran = subprocess.run(command, env={**environment, "COLUMNS": "80"}, capture_output=True, text=True, check=True)
+    *lines, note, note_end = ran.stdout.splitlines()
+    num_headings = 3
+    assert len(lines) == num_headings + len(setting_rows(SETTINGS_CLASSES, with_values=False))
+    assert [line for line in lines if line.endswith("…") or len(line) > 80] == []
+    assert note.startswith("`redbatch settings NAME` shows all")
+    assert note_end.endswith("REDBATCH_A_SETTING.")
+
+
+def test_a_title_does_not_replace_the_meaning() -> None:
+    """JSON, the Markdown table and the page of one setting have the whole description, and not the title."""
+    rows, titled = setting_rows(SETTINGS_CLASSES), 0
+    for row in rows:
+        fields = [
+            SETTINGS_CLASSES[name].model_fields for name in ("gateway", "worker") if row.process in (name, "both")
+        ]
+        field, output = fields[0][row.setting.name], io.StringIO()
+        assert field.description
+        assert json.loads(as_json([row]))[0]["meaning"] == field.description
+        print_details([row], Console(file=output, width=10_000))
+        for text in (output.getvalue(), as_markdown([row])):
+            assert field.description in text
+            if field.title:
+                assert field.title not in text.replace(field.description, "")
+                titled += 1
+    assert titled
 
 
 @pytest.mark.parametrize("text", ["max_batch_size", "--max-batch-size", "REDBATCH_MAX_BATCH_SIZE", "Max-Batch-Size"])

@@ -79,10 +79,11 @@ def test_columns_without_wrap_stay_whole() -> None:
         ("Address to listen on.", 40, "Address to listen on"),
         ("Port of the API; 0 takes a free one. More.", 40, "Port of the API; 0 takes a free one"),
         ("Number of inputs in a batch", 20, "Number of inputs in…"),
-        ("Timeout of a call to Redis, and of a connection to it.", 38, "Timeout of a call to Redis…"),
+        ("Queue to serve; the slug of the model's name when not set.", 40, "Queue to serve"),
+        ("Timeout of a call to Redis, and of a connection to it.", 28, "Timeout of a call to Redis…"),
         ("unbreakable", 5, "unbreakable…"),
     ],
 )
 def test_a_text_is_cut_at_a_word(text: str, width: int, expected: str) -> None:
-    """The first sentence stays if it fits; otherwise whole clauses or words, and a sign that there is more."""
+    """The first sentence stays if it fits, or its first clause; otherwise whole words, and a sign of more."""
     assert shorten(text, width) == expected
