@@ -98,11 +98,14 @@ async def respond(request: Request, state: State, dialect: BaseDialect) -> Respo
     exchange = Exchange(request, state, headers, dialect, request_id, redis_id, start, is_async)
     try:
         return await _answer(exchange)
-    except (Exception, asyncio.CancelledError) as error:
-        cause = error if isinstance(error, Exception) else _cause_of_cancel(exchange)
+    except asyncio.CancelledError:
+        cause = _cause_of_cancel(exchange)
         if cause is None:
             raise
         return answer_error(cause, request, exchange.dialect, request_id)
+    except Exception as error:  # noqa: BLE001 - its message may quote the client
+        # In no other variable: its traceback refers to this frame, and such a cycle would keep the body for long.
+        return answer_error(error, request, exchange.dialect, request_id)
 
 
 def _cause_of_cancel(exchange: Exchange) -> Exception | None:
