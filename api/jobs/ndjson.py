@@ -34,7 +34,8 @@ LINE_FIELDS = ("text", "input")
 class NdjsonReader:
     """Parses lines: each a text (a string, or an object with a field `text`), or each an object with a field `input`.
 
-    `input` is any JSON value, for a function. An object has no other field. Empty lines are skipped.
+    `input` is any JSON value, for a function. An object has no other field. Empty lines at the end are no inputs;
+    elsewhere they are refused, since results would then be those of other lines than the client counts.
 
     Args:
         max_inputs: maximum number of inputs.
@@ -59,7 +60,7 @@ class NdjsonReader:
         }
         self._possible_ops = ops & self._max_line_bytes.keys() or self._max_line_bytes.keys()
         self._rest = bytearray()
-        self._line = 0
+        self._line = self._empty_line = 0
         self.inputs = 0
         self.op: str | None = None
 
@@ -95,7 +96,10 @@ class NdjsonReader:
     def _parse_line(self, line: bytes) -> JobInput | None:
         self._line += 1
         if not line.strip():
+            self._empty_line = self._empty_line or self._line
             return None
+        if self._empty_line:
+            raise InvalidRequestError(f"Line {self._empty_line} is empty: send an input on each line.")
         try:
             check_parts(line)
             value = orjson.loads(mark_long_integers(line))

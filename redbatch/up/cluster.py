@@ -106,7 +106,8 @@ class Cluster:
     async def _start(self, listener: socket.socket) -> None:
         """Starts all processes, and prints how to use them once they serve. Raises LocalRedisError."""
         if "redis_url" not in self._settings:
-            self._redis = SupervisedRedis(self, self._max_redis_bytes, self._data_dir)
+            is_durable = self._gateway.job_durability == "aof"
+            self._redis = SupervisedRedis(self, self._max_redis_bytes, self._data_dir, syncs_always=is_durable)
             self._settings["redis_url"] = await self._redis.start()
             if requires_keys(self._gateway):
                 self._api_key = await self._create_api_key()

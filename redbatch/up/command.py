@@ -40,6 +40,8 @@ def run(
         return report_misuse("--data-dir is for the private Redis of `up`: with --redis-url, that Redis keeps the data")
     if max_redis_bytes is not None and "redis_url" in settings:
         return report_misuse("--max-redis-bytes is for the private Redis of `up`: with --redis-url, set its maxmemory")
+    if gateway.job_durability == "aof" and "redis_url" not in settings and data_path is None:
+        return report_misuse("--job-durability aof: the private Redis keeps nothing on disk: add --data-dir DIR")
     try:
         parse_model(worker.model, worker.model_revision)  # before anything starts: a worker would refuse it later
     except ModelLoadError as error:

@@ -29,13 +29,21 @@ class SupervisedRedis:
         callbacks: receive its output, its deaths, and the report that it cannot run.
         max_bytes: its maxmemory, beyond which it refuses to write, and evicts nothing.
         data_dir: the folder that keeps its data; None: a death loses them.
+        syncs_always: whether it answers a write only once the disk has it: Redis before 7.2 confirms no later sync.
     """
 
-    def __init__(self, callbacks: SupervisorCallbacks, max_bytes: int, data_dir: DataDir | None = None) -> None:
+    def __init__(
+        self,
+        callbacks: SupervisorCallbacks,
+        max_bytes: int,
+        data_dir: DataDir | None = None,
+        *,
+        syncs_always: bool = False,
+    ) -> None:
         self._callbacks = callbacks
         self._lines = LineReader(self._take_line)
         self._server = LocalRedis(
-            options=("--maxmemory", str(max_bytes)),
+            options=("--maxmemory", str(max_bytes), *(("--appendfsync", "always") if syncs_always else ())),
             output=self._lines.descriptor,
             data_dir=data_dir,
             unix_socket=True,

@@ -109,6 +109,7 @@ async def test_a_data_directory_serves_one_up(start: Start, tmp_path: Path) -> N
         (("--data-dir", str(other)), 1, "name an empty or a new folder"),
         (("--data-dir", str(tmp_path / "new"), "--redis-url", first.fact("Redis")), 2, "with --redis-url"),
         (("--max-redis-bytes", "50000000", "--redis-url", first.fact("Redis")), 2, "set its maxmemory"),
+        (("--job-durability", "aof"), 2, "keeps nothing on disk: add --data-dir DIR"),
     ):
         up = start(*arguments)
         assert await up.wait_until_ended() == code
@@ -121,6 +122,13 @@ async def test_a_data_directory_serves_one_up(start: Start, tmp_path: Path) -> N
     first.process.send_signal(signal.SIGINT)
     assert await first.wait_until_ended() == 0
     await start("--data-dir", str(data)).wait_until_ready()
+
+
+async def test_durable_jobs_are_accepted_with_a_data_directory(start: Start, tmp_path: Path) -> None:
+    """Also by a Redis before 7.2, which confirms a write to disk only if it syncs each."""
+    up = await start("--data-dir", str(tmp_path / "data"), "--job-durability", "aof").wait_until_ready()
+    answer = plain_http.post(f"{up.url}/jobs", json={"texts": ["a"]})
+    assert answer.status_code == 202, answer.text
 
 
 async def test_ctrl_c_ends_the_wait_for_kept_data(start: Start, tmp_path: Path) -> None:

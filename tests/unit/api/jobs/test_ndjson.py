@@ -33,15 +33,16 @@ def read(body: bytes, cuts: list[int], max_inputs: int = 100, max_chars: int = 5
     st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=50), max_size=20),
     st.lists(st.integers(0, 10_000), max_size=10),
     st.booleans(),
-    st.sampled_from([b"\n", b"\r\n", b"\n\n"]),
+    st.sampled_from([b"\n", b"\r\n"]),
+    st.sampled_from([b"", b"\n", b" \n\r\n", b"\t"]),
 )
 def test_texts_are_the_same_however_the_body_is_cut(
-    texts: list[str], cuts: list[int], wrapped: bool, ending: bytes
+    texts: list[str], cuts: list[int], wrapped: bool, ending: bytes, behind: bytes
 ) -> None:
-    """The texts do not depend on the cuts, on strings or objects, or on an end of the last line."""
+    """The texts do not depend on the cuts, on strings or objects, on an end of the last line, or on empty lines."""
     lines = [json.dumps({"text": text} if wrapped else text).encode() for text in texts]
     assert read(ending.join(lines), cuts) == texts
-    assert read(b"".join(line + ending for line in lines), cuts) == texts
+    assert read(b"".join(line + ending for line in lines) + behind, cuts) == texts
 
 
 @pytest.mark.parametrize(
@@ -62,7 +63,16 @@ def test_texts_are_the_same_however_the_body_is_cut(
 def test_the_error_names_a_line_that_is_not_a_text(line: bytes, message: str) -> None:
     """The message says what a line may be, and does not repeat the line."""
     with pytest.raises((InvalidRequestError, TooLargeError), match=message):
-        read(b'"a"\n\n' + line + b'\n"b"\n', [])
+        read(b'"a"\n"c"\n' + line + b'\n"b"\n', [])
+
+
+@pytest.mark.parametrize("empty", [b"\n", b"\r\n", b" \t\n", b"\n\n"])
+@pytest.mark.parametrize("before", [b"", b'"a"\n'])
+@pytest.mark.parametrize("cuts", [[], [1], [2], [4], [5]])
+def test_an_empty_line_between_others_is_refused(empty: bytes, before: bytes, cuts: list[int]) -> None:
+    """Results are counted by inputs: the client would read those behind it as those of other lines."""
+    with pytest.raises(InvalidRequestError, match=f"Line {1 + bool(before)} is empty"):
+        read(before + empty + b'"b"\n', cuts)
 
 
 def test_an_invalid_text_fails_alone() -> None:
@@ -79,13 +89,12 @@ def test_an_invalid_text_fails_alone() -> None:
 def test_lines_may_hold_inputs_of_a_function() -> None:
     """`input` is any JSON value, which the job keeps as JSON; the first line decides what all lines hold."""
     reader = NdjsonReader(10, 50, LIMIT)
-    assert reader.feed(b"\n") == []
     assert reader.feed(b'{"input": {"a": [1, null]}}\n{"input": null}\n') == ['{"a":[1,null]}', "null"]
     assert reader.op == PREDICT
     for line in (b'"a"\n', b'{"text": "a"}\n'):
         with pytest.raises(InvalidRequestError, match="either texts or inputs"):
             reader.feed(line)
-    with pytest.raises(InvalidRequestError, match="Line 6: send"):
+    with pytest.raises(InvalidRequestError, match="Line 5: send"):
         reader.feed(b'{"text": "a", "input": 1}\n')
     [error] = reader.feed(b'{"input": "%s"}\n' % (b"x" * 50))
     assert isinstance(error, TooLargeError)
@@ -139,7 +148,7 @@ def test_escaped_and_binary_inputs_of_the_full_size_fit() -> None:
 def test_the_parts_of_a_long_line_are_bounded() -> None:
     """A line of millions of numbers would occupy the gateway for seconds."""
     reader = NdjsonReader(10, 50, InputLimit(2**23, "max_x of y"), {PREDICT})
-    reader.feed(b"\n")
+    reader.feed(b'{"input": 1}\n')
     with pytest.raises(TooLargeError, match=rf"Line 2: There are too many .* over {MAX_PARTS}"):
         reader.feed(b'{"input": [' + b"1," * MAX_PARTS + b"1, 2]}\n")
 
