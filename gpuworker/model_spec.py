@@ -48,6 +48,11 @@ class Model:
     revision: str = ""
 
     @property
+    def is_simulated(self) -> bool:
+        """Whether it computes nothing, on whatever device."""
+        return self.kind in ("null", "simulated")
+
+    @property
     def preload(self) -> tuple[str, ...]:
         """Modules that the engine needs and that take seconds to import."""
         return TORCH_MODULES if self.kind == "sentence" else ()

@@ -114,11 +114,14 @@ class WorkerGroup:
 def run(settings: WorkerSettings) -> int:
     """Runs the workers of this process; returns its exit code: 0 after a drain, 2 if a restart would not help."""
     try:
-        check_hub(parse_model(settings.model, settings.model_revision), settings.model_revision)
+        model = parse_model(settings.model, settings.model_revision)
+        check_hub(model, settings.model_revision)
         host, variable = devices.list_gpus(), os.environ.get("CUDA_VISIBLE_DEVICES")
         gpus = devices.visible_gpus(host, variable)
         device_names = devices.engine_devices(settings.devices, settings.device, gpus)
-        if settings.gpu_lease == "off" and devices.lists_all(host, variable):  # with a lease, the pool has the GPUs
+        # With a lease, the pool has the GPUs; and a model that computes nothing runs in a GPU's place.
+        uses_device = settings.gpu_lease == "off" and not model.is_simulated
+        if uses_device and devices.lists_all(host, variable):
             option = f"--devices {settings.devices}" if settings.devices else f"--device {settings.device}"
             devices.check_devices(device_names, option, gpus)
         if settings.gpu_lease == "batch":

@@ -127,7 +127,7 @@ async def test_a_data_directory_serves_one_up(start: Start, tmp_path: Path) -> N
 async def test_durable_jobs_are_accepted_with_a_data_directory(start: Start, tmp_path: Path) -> None:
     """Also by a Redis before 7.2, which confirms a write to disk only if it syncs each."""
     up = await start("--data-dir", str(tmp_path / "data"), "--job-durability", "aof").wait_until_ready()
-    answer = plain_http.post(f"{up.url}/jobs", json={"texts": ["a"]})
+    answer = plain_http.post(f"{up.fact('API').split()[0]}/jobs", json={"texts": ["a"]})
     assert answer.status_code == 202, answer.text
 
 

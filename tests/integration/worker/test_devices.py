@@ -65,7 +65,7 @@ async def test_a_process_without_a_serving_device_ends(cluster: WorkerCluster, t
     ("settings", "option"),
     [
         ({"devices": "all"}, "--devices all"),
-        ({"device": "cuda:1"}, "--device cuda:1"),
+        ({"device": "cuda:1", "model": "minilm"}, "--device cuda:1"),
         ({"devices": "0,1", "span": True, "model": "squares:Squares"}, "--devices 0,1"),
     ],
 )
