@@ -10,7 +10,7 @@ from setproctitle import setproctitle
 
 from api.server import run
 from api.settings import GatewaySettings
-from shared.process.logs import configure_logging, log_uncaught_exceptions, warn_of_variables
+from shared.process.logs import configure_logging, log_uncaught_exceptions, warn_of_default_redis, warn_of_variables
 from shared.process.settings import read_settings
 
 
@@ -31,6 +31,7 @@ def main(
     configure_logging("gateway", settings.log_level, settings.log_format, settings.redis_address)
     log_uncaught_exceptions()
     warn_of_variables(ineffective_variables or {})
+    warn_of_default_redis(settings.model_fields_set)
     return run(settings, listen)
 
 

@@ -9,7 +9,7 @@ from setproctitle import setproctitle
 
 from gpuworker.settings import WorkerSettings
 from gpuworker.worker_group import run
-from shared.process.logs import configure_logging, log_uncaught_exceptions, warn_of_variables
+from shared.process.logs import configure_logging, log_uncaught_exceptions, warn_of_default_redis, warn_of_variables
 from shared.process.settings import read_settings
 
 
@@ -25,6 +25,7 @@ def main(overrides: Mapping[str, str] | None = None, ineffective_variables: Mapp
     configure_logging("worker", settings.log_level, settings.log_format, settings.redis_address)
     log_uncaught_exceptions()
     warn_of_variables(ineffective_variables or {})
+    warn_of_default_redis(settings.model_fields_set)
     return run(settings)
 
 

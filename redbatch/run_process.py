@@ -10,7 +10,6 @@ from redbatch.exit_codes import report_failure, report_misuse
 from redbatch.up.run_file import NoUpError, find_running_ups, find_up
 from redbatch.variables import ineffective_variables
 from shared.process.settings import print_error
-from shared.settings import QueueSettings
 
 
 def run_gateway(overrides: Mapping[str, str], up: int | None, listen_fd: int | None) -> int:
@@ -51,11 +50,7 @@ def _with_redis_of_up(overrides: Mapping[str, str], up: int | None) -> Mapping[s
 
     Raises NoUpError: several run and none was chosen, or none has the port `up`.
     """
-    if "redis_url" in overrides:
-        return overrides
-    if up is None and not find_running_ups():
-        default = QueueSettings.model_fields["redis_url"].default
-        print_error(f"found no running `redbatch up` of yours, and no --redis-url: the Redis is {default}")
+    if "redis_url" in overrides or (up is None and not find_running_ups()):
         return overrides
     running = find_up(up)
     print_error(f"joins your running `redbatch up` at {running.url}; --redis-url names another Redis")

@@ -12,6 +12,7 @@ import os
 import sys
 import threading
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal
@@ -130,6 +131,12 @@ def warn_of_variables(variables: Mapping[str, str]) -> None:
     """Logs environment variables that have no effect, with what to do instead; never their values."""
     for name, advice in variables.items():
         structlog.get_logger().warning("environment variable has no effect", variable=name, advice=advice)
+
+
+def warn_of_default_redis(names: AbstractSet[str]) -> None:
+    """Logs that the Redis is the default one, unless `names`, of the settings that were given, has its URL."""
+    if "redis_url" not in names:
+        structlog.get_logger().warning("no --redis-url, and no running `redbatch up` to join: the Redis is the default")
 
 
 def _route_standard_library(common: list[Processor], finish: list[Processor], threshold: int) -> None:
