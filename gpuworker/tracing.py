@@ -119,13 +119,13 @@ class Spans:
         for failed in completed.failures:
             if self._add_answer(batch, failed.key):
                 batch.error = batch.error or failed.code
-        for key in completed.paused_keys:
+        for key in completed.unfinished_keys:
             if (in_flight_entry := self._in_flight.get(key)) is not None:
                 batch.join(in_flight_entry.entry)
         if completed.more:
             return
         del self._batches[completed.batch]
-        batch.ran, batch.complete = replace(completed, results=(), paused_keys=(), failures=()), True
+        batch.ran, batch.complete = replace(completed, results=(), unfinished_keys=(), failures=()), True
         if not batch.pending and completed.size:
             self._export(batch)
 

@@ -52,7 +52,7 @@ class Watchdog:
             if idle or now - last_check > CHECK_INTERVAL_S + MAX_PAUSE_S:
                 self._counts_from = now
                 continue
-            began = self._worker_state.in_flight.oldest_start()
+            began = min((started_at for _, started_at in self._worker_state.in_flight.running()), default=None)
             quiet_since = max(self._counts_from, self._engine.last_message_at)
             since = quiet_since if began is None else min(quiet_since, max(self._counts_from, began))
             limit_s = self._hang_timeout.timeout_s

@@ -28,7 +28,6 @@ from gpuworker.ipc.messages import (
     Drain,
     DropEntries,
     EntriesReturned,
-    EntriesStarted,
     GrantTurn,
     Message,
     Ready,
@@ -91,7 +90,12 @@ class Worker:
         lease_connection = self._queue.connection("lease")
         self._sharing = create_sharing(settings, name, lease_connection, self._lease_callbacks(), gpus)
         self._engine = EngineProcess(
-            options, self._sharing.wait_until_granted, self._on_frame, self._on_ready, self._on_death
+            options,
+            worker_state.in_flight.runs.descriptor,
+            self._sharing.wait_until_granted,
+            self._on_frame,
+            self._on_ready,
+            self._on_death,
         )
         self._in_progress = InProgressMarker(worker_state, self._queue.connection("begun"))
         reclaim_connection = self._queue.connection("keep", identified=True)
@@ -304,15 +308,9 @@ class Worker:
                 self._sharing.handle_turn(TurnEvent.STARTED)
             case TurnEnded():
                 self._sharing.handle_turn(TurnEvent.ENDED)
-            case EntriesStarted():
-                self._worker_state.in_flight.mark_started(message.keys)
-                self._in_progress.notify()
             case BatchCompleted():
                 self._learn(message)
                 self._result_handler.handle(message, payload)
-                if message.paused_keys:
-                    self._worker_state.in_flight.mark_paused(message.paused_keys)
-                    self._in_progress.notify()
                 self._circuit_breaker.record_batch(message)
             case EntriesReturned() if self._returned_keys is not None and not self._returned_keys.done():
                 self._returned_keys.set_result(list(message.keys))

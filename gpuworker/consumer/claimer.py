@@ -331,6 +331,7 @@ class Claimer:
                     clock.to_monotonic(entry.deadline_ms),
                     entry.attempts if suspect else 0,
                     entry.ref.lane != INTERACTIVE,
+                    in_flight_entry.slot,
                 )
             )
         for start in range(0, len(entries), FRAME_ENTRIES):

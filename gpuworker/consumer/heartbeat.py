@@ -164,7 +164,7 @@ class HeartbeatSender:
             state=self.state,
             tokens_per_s=round(worker_state.tokens_per_s, 1),
             holds=len(worker_state.in_flight),
-            begun=len(worker_state.in_flight.running_entries()),
+            begun=len(worker_state.in_flight.running()),
             started_ms=self._started_ms,
             long_tokens=worker_state.in_flight.long_tokens(worker_state.settings.batching.max_size),
             bulk_tokens_per_s=round(

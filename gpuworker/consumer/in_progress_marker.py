@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import structlog
 
@@ -28,32 +29,29 @@ class InProgressMarker:
         self._connection = connection
         self._marked: set[str] = set()
         self._stale = True  # a worker of this name may have died before
-        self._changed = asyncio.Event()
-
-    def notify(self) -> None:
-        """Requests an update: entries have started or ended."""
-        self._changed.set()
 
     def reset(self) -> None:
         """Requests that the record is written again: the engine died, and its attempts must not be counted twice."""
         self._stale = True
-        self._changed.set()
+        self._worker_state.in_flight.added.set()
 
     async def run(self) -> None:
-        """Records started entries until cancelled."""
+        """Records what runs, until cancelled; looks for it while entries are held."""
+        in_flight = self._worker_state.in_flight
         while True:
-            await self._changed.wait()
+            if not len(in_flight):
+                in_flight.added.clear()
+            await in_flight.added.wait()
             await asyncio.sleep(MARK_DELAY_S)
-            self._changed.clear()
             try:
                 await self._write()
             except RedisUnreachableError as error:
-                log.debug("started entries are not recorded", reason=error.message)
-                self._changed.set()
+                log.debug("what runs is not recorded", reason=error.message)
                 await asyncio.sleep(RETRY_PAUSE_S)
 
     async def _write(self) -> None:
-        running = self._worker_state.in_flight.running_entries()
+        began = time.monotonic() - MARK_DELAY_S
+        running = [each.entry for each, started_at in self._worker_state.in_flight.running() if started_at <= began]
         keys = {key_of(entry) for entry in running}
         ended = any(key in self._worker_state.in_flight for key in self._marked - keys)
         if self._stale or ended or keys - self._marked:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import cycle
 from typing import NamedTuple
 
+from gpuworker.ipc.run_table import NUM_SLOTS, RunTable
 from gpuworker.policy.credits import HeldLoad
 from shared.keys import INTERACTIVE, LANES
 from shared.long_entries import is_long
@@ -21,8 +22,9 @@ def key_of(entry: Entry) -> str:
 
 
 class Hang(NamedTuple):
-    """How long a run went on that hung, and the limit at which its engine was killed, s."""
+    """When a run began that hung (monotonic clock), how long it went on, and the limit at which it was ended, s."""
 
+    started_at: float
     ran_s: float
     limit_s: float
 
@@ -36,8 +38,7 @@ class InFlightEntry:
         inputs: of its body; empty if the body was not understood.
         options: of its body.
         op: the operation that its body requests.
-        started_at: when its run began (monotonic clock), s; None before that and between two parts of it.
-        num_running: how many of its parts have started and not paused.
+        slot: in the run table.
         answered: whether it only waits for its commit.
         counted_tokens: how many tokens it counts as in the load.
         hang: what ended its last run, if the engine was killed as hung.
@@ -45,10 +46,9 @@ class InFlightEntry:
 
     entry: Entry
     inputs: tuple[Input, ...]
+    slot: int
     options: Options = DEFAULT_OPTIONS
     op: str = EMBED
-    started_at: float | None = None
-    num_running: int = 0
     answered: bool = False
     counted_tokens: int = 0
     hang: Hang | None = None
@@ -58,18 +58,22 @@ class InFlightEntries:
     """All entries that this worker holds, by key.
 
     Attributes:
+        runs: in which the engine notes what it runs.
+        added: set when one was added.
         capacity_freed: set when some were removed.
         max_counted_tokens: maximum tokens that an interactive entry counts as in the load: those that make it long (see
             policy.credits and policy.short_first). Short inputs of bulk do not go first: its entries count in full.
     """
 
     def __init__(self) -> None:
+        self.runs = RunTable()
+        self._next_slots = cycle(range(NUM_SLOTS))
         self._by_key: dict[str, InFlightEntry] = {}
         self._num_entries = [0] * len(LANES)
         self._num_tokens = [0] * len(LANES)
         self._num_inputs = [0] * len(LANES)
         self._num_counted_tokens = [0] * len(LANES)
-        self.capacity_freed = asyncio.Event()
+        self.added, self.capacity_freed = asyncio.Event(), asyncio.Event()
         self.max_counted_tokens = sys.maxsize
 
     def __len__(self) -> int:
@@ -89,8 +93,11 @@ class InFlightEntries:
     def add(self, entry: Entry, inputs: tuple[Input, ...]) -> InFlightEntry:
         """Adds an entry."""
         max_tokens = self.max_counted_tokens if entry.ref.lane == INTERACTIVE else sys.maxsize
-        in_flight_entry = InFlightEntry(entry, inputs, counted_tokens=min(entry.ref.cost, max_tokens))
+        in_flight_entry = InFlightEntry(
+            entry, inputs, next(self._next_slots), counted_tokens=min(entry.ref.cost, max_tokens)
+        )
         self._by_key[key_of(entry)] = in_flight_entry
+        self.added.set()
         self._count(in_flight_entry, 1)
         return in_flight_entry
 
@@ -113,58 +120,35 @@ class InFlightEntries:
             return False
         return True
 
-    def mark_started(self, keys: Iterable[str]) -> None:
-        """Marks entries of which a part has started."""
-        for key in keys:
-            in_flight_entry = self._by_key.get(key)
-            if in_flight_entry is not None:
-                in_flight_entry.started_at, in_flight_entry.hang = time.monotonic(), None
-                in_flight_entry.num_running += 1
+    def started_at(self, in_flight_entry: InFlightEntry) -> float | None:
+        """Returns since when an entry runs (monotonic clock); None before that, and between two parts of it."""
+        return self.runs.started_at(in_flight_entry.slot)
 
-    def mark_paused(self, keys: Iterable[str]) -> None:
-        """Marks entries of which a part has ended without an answer: with no part running, none is accused or timed.
-
-        The start of the next part may be reported before.
-        """
-        for key in keys:
-            in_flight_entry = self._by_key.get(key)
-            if in_flight_entry is not None:
-                in_flight_entry.num_running -= 1
-                if in_flight_entry.num_running <= 0:
-                    in_flight_entry.started_at, in_flight_entry.num_running = None, 0
+    def running(self) -> list[tuple[InFlightEntry, float]]:
+        """Returns the entries that run and are not answered, and since when (monotonic clock)."""
+        starts = [(each, self.runs.started_at(each.slot)) for each in self._by_key.values() if not each.answered]
+        return [(each, started_at) for each, started_at in starts if started_at is not None]
 
     def mark_hung(self, now: float, limit_s: float) -> None:
         """Notes how long the entries have run in an engine that is killed because it hangs."""
-        for each in self._by_key.values():
-            if each.started_at is not None and not each.answered:
-                each.hang = Hang(now - each.started_at, limit_s)
-
-    def running_entries(self) -> list[Entry]:
-        """Returns the entries that have started and are not answered."""
-        return [each.entry for each in self._by_key.values() if each.started_at is not None and not each.answered]
-
-    def oldest_start(self) -> float | None:
-        """Returns the earliest start of the runs that are not answered; None if there is none."""
-        starts = [
-            each.started_at for each in self._by_key.values() if each.started_at is not None and not each.answered
-        ]
-        return min(starts, default=None)
+        for each, started_at in self.running():
+            each.hang = Hang(started_at, now - started_at, limit_s)
 
     def count_attempts(self) -> None:
-        """Counts an attempt for each entry that had started and was not answered when the engine died."""
-        for in_flight_entry in self._by_key.values():
-            if in_flight_entry.started_at is not None and not in_flight_entry.answered:
-                in_flight_entry.entry = in_flight_entry.entry._replace(attempts=in_flight_entry.entry.attempts + 1)
-                in_flight_entry.started_at, in_flight_entry.num_running = None, 0
+        """Counts an attempt for each entry that ran and was not answered when the engine died."""
+        for each, started_at in self.running():
+            each.entry = each.entry._replace(attempts=each.entry.attempts + 1)
+            if each.hang is not None and each.hang.started_at != started_at:
+                each.hang = None  # it was an earlier run that hung
+        self.runs.clear()
 
     def clear_runs(self) -> None:
-        """Forgets all starts without counting an attempt: the engine ends for a reason other than its inputs."""
-        for in_flight_entry in self._by_key.values():
-            in_flight_entry.started_at, in_flight_entry.num_running = None, 0
+        """Forgets all runs without counting an attempt: the engine ends for a reason other than its inputs."""
+        self.runs.clear()
 
     def withdraw_waiting(self) -> list[Entry]:
-        """Returns the entries that have not started, to hand them back: a result that is on its way comes too late."""
-        waiting = [each for each in self.unanswered() if each.started_at is None]
+        """Returns the entries that do not run, to hand them back: a result that is on its way comes too late."""
+        waiting = [each for each in self.unanswered() if self.started_at(each) is None]
         for each in waiting:
             each.answered = True
         return [each.entry for each in waiting]

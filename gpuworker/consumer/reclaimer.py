@@ -89,18 +89,18 @@ class Reclaimer:
             await self._renew(held[start : start + MAX_RENEWAL])
 
     async def _renew(self, held: Sequence[InFlightEntry]) -> None:
-        entries = [each.entry for each in held]
+        entries, in_flight = [each.entry for each in held], self._worker_state.in_flight
         renewed = await consumer.renew(self._connection, self._worker_state.keys, self._worker_state.worker, entries)
         self._worker_state.clock.observe(renewed.now_ms)
         gone = [
             key_of(each.entry)
             for each, still in zip(held, renewed.owned, strict=True)
-            if not should_keep(owned=still, started=each.started_at is not None, answered=each.answered)
+            if not should_keep(owned=still, started=in_flight.started_at(each) is not None, answered=each.answered)
         ]
         if gone:
             metrics.DROPPED.inc(len(gone))
             self._drop(gone)
-            self._worker_state.in_flight.remove(gone)
+            in_flight.remove(gone)
             if renewed.unowned_in_lane:
                 # An entry that was delivered to this worker again meanwhile was mistaken for one in flight.
                 await self._claimer.request_recovery()

@@ -13,7 +13,7 @@ from gpuworker.engine.inference import collate, run_batch, split_runnable
 from gpuworker.engine.model_errors import ModelErrors
 from gpuworker.engine.schedule import Schedule
 from gpuworker.engine.suspect_isolation import IsolationLock
-from gpuworker.engine.work import Batch, BatchResult, BatchRow, InputItem, PipelineCallbacks
+from gpuworker.engine.work import Batch, BatchResult, BatchRow, InputItem, Reports
 from shared.messages import PREDICT
 
 
@@ -23,7 +23,7 @@ class BatchRunner:
     Args:
         backend: the loaded model.
         schedule: shared with the other threads of the pipeline.
-        callbacks: where results are reported.
+        reports: where results and runs are reported.
         isolation: keeps suspects apart from other inputs.
         turn: acquired before each batch.
         errors: what is done about exceptions of the model.
@@ -33,14 +33,14 @@ class BatchRunner:
         self,
         backend: Backend,
         schedule: Schedule,
-        callbacks: PipelineCallbacks,
+        reports: Reports,
         isolation: IsolationLock,
         turn: GpuTurn,
         errors: ModelErrors,
     ) -> None:
         self._backend = backend
         self._schedule = schedule
-        self._callbacks = callbacks
+        self._reports = reports
         self._isolation = isolation
         self._turn = turn
         self._errors = errors
@@ -87,7 +87,7 @@ class BatchRunner:
                 if rows:
                     schedule.start_batch(rows, leads=leads, suspect=suspect)
             if expired:
-                self._callbacks.on_result(BatchResult(failures=expired))
+                self._reports.on_result(BatchResult(failures=expired))
             if rows:
                 return collate(self._backend, rows), exclusive
 
@@ -103,7 +103,7 @@ class BatchRunner:
         with self._schedule.lock:
             failures = self._schedule.close_late(items, now)
         if failures:
-            self._callbacks.on_result(BatchResult(failures=failures))
+            self._reports.on_result(BatchResult(failures=failures))
         if not any(item.task.closed for item in items):
             return batch.rows
         live = (BatchRow([item for item in row.items if not item.task.closed]) for row in batch.rows)
@@ -117,9 +117,7 @@ class BatchRunner:
         result.gap_s = max(0.0, now - max(idle_since, min(item.ready_at for item in items)))
         with schedule.lock:
             tasks = {item.task.key: item.task for item in items}
-            starting = [key for key, task in tasks.items() if not task.num_running]
             for task in tasks.values():
-                task.num_running += 1
                 task.batch_size = max(task.batch_size, result.size)
                 task.started_at = task.started_at or now
             if not schedule.suspect_runs:
@@ -127,10 +125,7 @@ class BatchRunner:
                     bool(schedule.waiting),
                     schedule.adaptive_limits.is_full(batch.lengths),
                 )
-        if schedule.suspect_runs:
-            self._callbacks.flush()  # if the engine dies of the suspect, what ran before must not count as the cause
-        if starting:
-            self._callbacks.on_start(starting)
+        self._reports.begin(tasks.values())
         self._compute(batch, result, exclusive=exclusive)
         ended_at = result.ended_at = time.monotonic()
         result.busy_s = self._backend.busy_s()
@@ -141,12 +136,11 @@ class BatchRunner:
             limits, answered = schedule.adaptive_limits, sum(len(task.inputs) for task in result.completed)
             limits.record_batch(ended_at, result.run_s, result.size, result.padded_tokens, answered)
             result.full_batch_s, result.max_batch_tokens = limits.full_s, limits.max_tokens
-            for task in tasks.values():
-                task.num_running -= 1
-            result.paused_keys = [key for key, task in tasks.items() if not task.num_running and not task.closed]
+            result.unfinished_keys = [key for key, task in tasks.items() if not task.closed]
             if result.failures:
                 schedule.waiting.remove_closed()
-        self._callbacks.on_result(result)
+        self._reports.on_result(result)
+        self._reports.end(tasks.values())
         return ended_at
 
     def _compute(self, batch: Batch, result: BatchResult, *, exclusive: bool, is_second_run: bool = False) -> None:

@@ -3,8 +3,8 @@
 An engine that starts from here is ready in about a second; importing torch and related libraries alone takes five to
 eight. This process never touches CUDA, so a fork shares no context. The worker sends commands over one socket:
 
-    the byte FORK, and as ancillary file descriptors the engine's end of a socket pair, and the memories that it shares
-    with the worker if there are any (first the one that the engine reads): an engine is forked
+    the byte FORK, and as ancillary file descriptors the engine's end of a socket pair, the run table, and the memories
+    for frames if there are any (first the one that the engine reads): an engine is forked
     the byte KILL: its engines are killed
     the end of the stream: the server ends and, with it, its engines
 
@@ -29,6 +29,7 @@ from setproctitle import setproctitle
 from gpuworker.engine.main import serve
 from gpuworker.ipc import framing
 from gpuworker.ipc.engine_options import EngineOptions
+from gpuworker.ipc.run_table import RunTable
 from gpuworker.ipc.shared_memory import SharedMemoryReader, SharedMemoryWriter
 from gpuworker.model_spec import parse_model
 from shared.process.logs import configure_logging, log_uncaught_exceptions
@@ -62,7 +63,7 @@ def _serve(control: socket.socket, wake: socket.socket, options: EngineOptions) 
             wake.recv(4096)
             engines -= _reap()
         if control in readable:
-            data, descriptors, _, _ = socket.recv_fds(control, 1, 3)
+            data, descriptors, _, _ = socket.recv_fds(control, 1, 4)
             if not data:
                 break
             if data == framing.KILL:
@@ -92,11 +93,11 @@ def _fork(control: socket.socket, descriptors: list[int], options: EngineOptions
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         control.close()
         shared_memory = result_memory = None
-        if len(descriptors) > 1:
-            shared_memory, result_memory = SharedMemoryReader(descriptors[1]), SharedMemoryWriter(descriptors[2])
+        if len(descriptors) > 2:  # noqa: PLR2004
+            shared_memory, result_memory = SharedMemoryReader(descriptors[2]), SharedMemoryWriter(descriptors[3])
         engine_socket = socket.socket(fileno=descriptors[0])
         os.register_at_fork(after_in_child=lambda: _disown(engine_socket))
-        serve(engine_socket, options, shared_memory, result_memory)
+        serve(engine_socket, options, RunTable(descriptors[1]), shared_memory, result_memory)
         status = 0
     except (Exception, SystemExit):  # the latter by a user's class
         log.exception("engine failed")  # the last frame of this process

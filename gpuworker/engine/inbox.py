@@ -72,4 +72,5 @@ def _create_task(entry: EngineEntry) -> EntryTask:
         entry.bulk,
         DEFAULT_OPTIONS if entry.options is None else entry.options,
         entry.op,
+        entry.slot,
     )

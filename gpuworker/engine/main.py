@@ -19,10 +19,11 @@ from gpuworker.engine.model_errors import ErrorOptions
 from gpuworker.engine.outbox import Outbox
 from gpuworker.engine.pipeline import Pipeline
 from gpuworker.engine.result_frames import encode_result
-from gpuworker.engine.work import BatchResult, PipelineCallbacks
+from gpuworker.engine.work import BatchResult, Reports
 from gpuworker.ipc import framing
 from gpuworker.ipc.engine_options import EngineOptions
-from gpuworker.ipc.messages import EntriesStarted, FrameError, LoadFailed, Ready, StartEngine
+from gpuworker.ipc.messages import FrameError, LoadFailed, Ready, StartEngine
+from gpuworker.ipc.run_table import RunTable
 from gpuworker.ipc.shared_memory import SharedMemoryReader, SharedMemoryWriter
 from gpuworker.model_spec import ModelLoadError, parse_model
 from gpuworker.policy.limits import OVERHEAD_TOKENS, Limits, parse_sizes
@@ -37,6 +38,7 @@ would delay the thread whose batch has ended."""
 def serve(
     sock: socket.socket,
     options: EngineOptions,
+    runs: RunTable,
     shared_memory: SharedMemoryReader | None,
     result_memory: SharedMemoryWriter | None,
 ) -> None:
@@ -63,7 +65,7 @@ def serve(
     except ModelLoadError as error:
         outbox.send(LoadFailed(str(error)))
         return
-    pipeline, ready = _create_pipeline(options, backend, outbox, session.turn)
+    pipeline, ready = _create_pipeline(options, backend, outbox, runs, session.turn)
     pipeline.start()
     threading.Thread(target=outbox.run, name="send", daemon=True).start()
     outbox.send(ready)
@@ -93,7 +95,9 @@ def _limits(options: EngineOptions, backend: Backend) -> Limits:
     )
 
 
-def _create_pipeline(options: EngineOptions, backend: Backend, outbox: Outbox, turn: GpuTurn) -> tuple[Pipeline, Ready]:
+def _create_pipeline(
+    options: EngineOptions, backend: Backend, outbox: Outbox, runs: RunTable, turn: GpuTurn
+) -> tuple[Pipeline, Ready]:
     """Returns the pipeline of a loaded model, and the message that describes the model."""
     limits = _limits(options, backend)
 
@@ -101,11 +105,6 @@ def _create_pipeline(options: EngineOptions, backend: Backend, outbox: Outbox, t
         for frame in encode_result(result):
             outbox.put(frame)
 
-    callbacks = PipelineCallbacks(
-        on_start=lambda keys: outbox.send(EntriesStarted(keys)),
-        on_result=send_result,
-        flush=outbox.flush,
-    )
     ready = Ready(
         options.model,
         backend.dim,
@@ -122,7 +121,7 @@ def _create_pipeline(options: EngineOptions, backend: Backend, outbox: Outbox, t
     error_options = ErrorOptions(
         options.error_messages, RetryLimits(options.max_retries, options.retry_backoff_ms / 1000)
     )
-    return Pipeline(backend, limits, callbacks, turn, error_options), ready
+    return Pipeline(backend, limits, Reports(send_result, runs), turn, error_options), ready
 
 
 def _die(hook: threading.ExceptHookArgs) -> None:

@@ -43,10 +43,6 @@ class Outbox:
         else:
             self._frames.put(frame)
 
-    def flush(self) -> None:
-        """Returns when every frame that was put has been sent."""
-        self._frames.join()
-
     def send(self, message: Message) -> None:
         """Sends a message before it returns: the worker reads it even if this process dies in the next moment."""
         self._write(framing.encode(message))
@@ -55,7 +51,6 @@ class Outbox:
         """Sends the frames that were put, for ever."""
         while True:
             self._write(self._share(self._frames.get()))
-            self._frames.task_done()
 
     def free(self, at: int) -> None:
         """Frees the memory of the frame at an offset, which the worker has read."""

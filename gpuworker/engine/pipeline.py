@@ -25,7 +25,7 @@ from gpuworker.engine.model_errors import DEFAULT_ERROR_OPTIONS, ErrorOptions, M
 from gpuworker.engine.schedule import Schedule
 from gpuworker.engine.suspect_isolation import IsolationLock
 from gpuworker.engine.tokenization import group_calls, run_tokenizer_op, tokenize_tasks
-from gpuworker.engine.work import Batch, BatchResult, BatchRow, EntryTask, InputItem, PipelineCallbacks
+from gpuworker.engine.work import Batch, BatchResult, BatchRow, EntryTask, InputItem, Reports
 from gpuworker.policy.limits import Limits
 from shared.messages import PREDICT, TOKENIZER_OPS
 
@@ -36,7 +36,7 @@ class Pipeline:
     Args:
         backend: the loaded model.
         limits: of a batch.
-        callbacks: where results are reported.
+        reports: where results and runs are reported.
         turn: acquired before each batch.
         error_options: what is done about exceptions of the model.
     """
@@ -45,16 +45,16 @@ class Pipeline:
         self,
         backend: Backend,
         limits: Limits,
-        callbacks: PipelineCallbacks,
+        reports: Reports,
         turn: GpuTurn = UNSHARED,
         error_options: ErrorOptions = DEFAULT_ERROR_OPTIONS,
     ) -> None:
         self._backend = backend
-        self._callbacks = callbacks
+        self._reports = reports
         self._schedule = Schedule(limits, backend.runners)
         self._isolation = IsolationLock()
         self._errors = ModelErrors(error_options, backend.retry_on)
-        self._runner = BatchRunner(backend, self._schedule, callbacks, self._isolation, turn, self._errors)
+        self._runner = BatchRunner(backend, self._schedule, reports, self._isolation, turn, self._errors)
         self._preprocess_lock = threading.Lock()
         self._tokenizer_tasks: SimpleQueue[EntryTask] = SimpleQueue()
 
@@ -105,7 +105,7 @@ class Pipeline:
                 self._schedule.close(task)
                 result.failures.append(self._errors.failure_of(failure, task, task.num_retries))
         if failed:
-            self._callbacks.on_result(result)
+            self._reports.on_result(result)
 
     def _tokenize_again(self, task: EntryTask) -> None:
         task.num_retries += 1
@@ -115,9 +115,9 @@ class Pipeline:
     def _preprocess(self, task: EntryTask) -> tuple[list[InputItem], list[tuple[EntryTask, Exception]]]:
         # A user's code expects one call at a time; a retry comes in a separate thread.
         with self._preprocess_lock, self._isolation.enter(isolated=task.attempts > 0):
-            self._callbacks.on_start([task.key])
+            self._reports.begin([task])
             tokenized = tokenize_tasks(self._backend, [task])
-            self._callbacks.on_result(BatchResult(paused_keys=[task.key]))
+            self._reports.end([task])
         return tokenized
 
     def _read(self) -> None:
@@ -128,11 +128,13 @@ class Pipeline:
                 if task.closed:
                     continue
                 task.started_at = time.monotonic()
-            result = run_tokenizer_op(self._backend, task, self._callbacks.on_start, self._errors)
+            self._reports.begin([task])
+            result = run_tokenizer_op(self._backend, task, self._errors)
             with self._schedule.lock:
                 was_open = self._schedule.close(task)
             if was_open:
-                self._callbacks.on_result(result)
+                self._reports.on_result(result)
+            self._reports.end([task])
 
     def _prepare(self) -> None:
         """Makes full batches ahead, while all runners are busy."""
@@ -144,7 +146,7 @@ class Pipeline:
                 planned_at, waiting = time.monotonic(), schedule.waiting
                 bulk_first, passes_over = waiting.bulk_first, waiting.passes_over
             if expired:
-                self._callbacks.on_result(BatchResult(failures=expired))
+                self._reports.on_result(BatchResult(failures=expired))
             if rows:
                 batch = self._collate_ahead(rows)
                 with schedule.lock:
@@ -155,9 +157,9 @@ class Pipeline:
         """Returns rows as a batch. While a user's code does it, their entries count as started, as if they ran."""
         if not self._backend.collate_runs_user_code:
             return collate_now(self._backend, rows)
-        keys = list(dict.fromkeys(item.task.key for row in rows for item in row.items))
+        tasks = {item.task.key: item.task for row in rows for item in row.items}.values()
         with self._isolation.enter(isolated=False):
-            self._callbacks.on_start(keys)
+            self._reports.begin(tasks)
             batch = collate_now(self._backend, rows)
-            self._callbacks.on_result(BatchResult(paused_keys=keys))
+            self._reports.end(tasks)
         return batch

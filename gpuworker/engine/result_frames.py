@@ -64,7 +64,7 @@ def _message(
         result.full_batch_s,
         result.max_batch_tokens,
         results,
-        [] if more else result.paused_keys,
+        [] if more else result.unfinished_keys,
         failures,
         result.num_outputs,
         [] if more else result.errors,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -46,13 +46,10 @@ def group_calls(tasks: Iterable[EntryTask]) -> Iterator[list[EntryTask]]:
         yield group
 
 
-def run_tokenizer_op(
-    backend: Backend, task: EntryTask, on_start: Callable[[list[str]], None], errors: ModelErrors
-) -> BatchResult:
-    """Runs an operation of TOKENIZER_OPS and returns its result. `on_start` is called first, unless it is too late."""
+def run_tokenizer_op(backend: Backend, task: EntryTask, errors: ModelErrors) -> BatchResult:
+    """Runs an operation of TOKENIZER_OPS and returns its result."""
     if task.started_at is not None and task.started_at >= task.deadline:
         return BatchResult(failures=[late_failure_of(task)])
-    on_start([task.key])
     try:
         task.values = _tokenizer_values(backend, task)
     except Exception as error:  # noqa: BLE001 - whatever the tokenizer raises fails this entry alone

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,6 +12,7 @@ from shared.messages import DEFAULT_OPTIONS, EMBED, Input, Options
 
 if TYPE_CHECKING:
     from gpuworker.backends.base import Encoded, Output
+    from gpuworker.ipc.run_table import RunTable
 
 
 DEFAULT_TOKENIZER_KEY = (EMBED, DEFAULT_OPTIONS.prompt_name, DEFAULT_OPTIONS.truncate)
@@ -31,9 +32,9 @@ class EntryTask:
         outputs: of each input, what the model returned for it.
         values: of each input, what the tokenizer returned for it, as JSON; for TOKENIZER_OPS only.
         num_pending: inputs without an output.
-        num_running: batches with inputs of it that run now.
         batch_size: number of texts in the largest batch with inputs of it.
         started_at: when its first batch, or its operation of TOKENIZER_OPS, began (monotonic clock).
+        slot: in the run table.
         num_retries: how often it was tokenized again after a passing exception.
         closed: whether it has ended here: with a result, a failure, or because the worker dropped it.
     """
@@ -46,6 +47,7 @@ class EntryTask:
     bulk: bool = False
     options: Options = DEFAULT_OPTIONS
     op: str = EMBED
+    slot: int = 0
     tokenizer_key: tuple[str, str | None, str] = field(init=False)
     tokens: list[int] = field(default_factory=list)
     truncated: Sequence[int] = ()
@@ -54,7 +56,6 @@ class EntryTask:
     outputs: list[Output | None] = field(default_factory=list)
     values: list[bytes] | None = None
     num_pending: int = 0
-    num_running: int = 0
     batch_size: int = 0
     started_at: float | None = None
     num_retries: int = 0
@@ -162,7 +163,7 @@ class BatchResult:
         full_batch_s: how long a batch of `max_batch_tokens` is expected to take.
         max_batch_tokens: maximum tokens of a batch from now on.
         completed: entries of which this batch ran the last input.
-        paused_keys: keys of entries of which it ran a part, and of which nothing runs now.
+        unfinished_keys: keys of entries of which it ran a part and which are not complete.
         failures: entries that get an error.
         num_outputs: inputs for which it has an output.
         errors: the types of the exceptions that the model raised, in the batch and in its parts.
@@ -182,23 +183,28 @@ class BatchResult:
     full_batch_s: float = 0.0
     max_batch_tokens: int = 0
     completed: list[EntryTask] = field(default_factory=list)
-    paused_keys: list[str] = field(default_factory=list)
+    unfinished_keys: list[str] = field(default_factory=list)
     failures: list[EntryFailure] = field(default_factory=list)
     num_outputs: int = 0
     errors: list[str] = field(default_factory=list)
     is_retry: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class PipelineCallbacks:
+class Reports:
     """Where the pipeline reports to.
 
-    Attributes:
-        on_start: called with the keys of entries that start to run, or start again after a pause, before they do.
+    Args:
         on_result: called with the result of each batch.
-        flush: returns when everything that was reported has been sent.
+        runs: which entries run.
     """
 
-    on_start: Callable[[list[str]], None]
-    on_result: Callable[[BatchResult], None]
-    flush: Callable[[], None]
+    def __init__(self, on_result: Callable[[BatchResult], None], runs: RunTable) -> None:
+        self.on_result, self.runs = on_result, runs
+
+    def begin(self, tasks: Iterable[EntryTask]) -> None:
+        """Notes that a run begins of a part of each entry."""
+        self.runs.begin([task.slot for task in tasks])
+
+    def end(self, tasks: Iterable[EntryTask]) -> None:
+        """Notes that these runs have ended. Not if one raises: what ends the process is accused."""
+        self.runs.end([task.slot for task in tasks])

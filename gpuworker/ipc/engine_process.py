@@ -81,6 +81,7 @@ class EngineProcess:
 
     Args:
         options: of the engine.
+        run_table: descriptor of the table in which the engine notes what it runs.
         wait_until_granted: waits until an engine may start, and returns where.
         on_message: called with each message of a living engine and its payload; not with those that are handled here
             (Ready, LoadFailed, SharedMessage, SharedMessageRead).
@@ -92,12 +93,14 @@ class EngineProcess:
     def __init__(
         self,
         options: EngineOptions,
+        run_table: int,
         wait_until_granted: Callable[[], Awaitable[Grant]],
         on_message: Callable[[Message, bytes], None],
         on_ready: Callable[[Ready], None],
         on_death: Callable[[int], None],
     ) -> None:
         self._options = options
+        self._run_table = run_table
         self._wait_until_granted = wait_until_granted
         self._on_message = on_message
         self._on_ready = on_ready
@@ -211,7 +214,7 @@ class EngineProcess:
             with theirs:
                 try:
                     memory = [] if self._shared_memory is None else self._shared_memory.descriptors
-                    socket.send_fds(control, [framing.FORK], [theirs.fileno(), *memory])
+                    socket.send_fds(control, [framing.FORK], [theirs.fileno(), self._run_table, *memory])
                 except OSError:  # the fork server has just died: the next round starts another
                     ours.close()
                     control.close()

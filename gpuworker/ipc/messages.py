@@ -29,7 +29,8 @@ class FrameError(ValueError):
 class EngineEntry(NamedTuple):
     """An entry on its way to the engine. `options` is None for shared.messages.DEFAULT_OPTIONS.
 
-    A suspect has its number of `attempts`; every other entry has 0.
+    A suspect has its number of `attempts`; every other entry has 0. The engine notes the entry's runs in `slot` of the
+    run table.
     """
 
     key: str
@@ -40,6 +41,7 @@ class EngineEntry(NamedTuple):
     deadline: float
     attempts: int
     bulk: bool
+    slot: int
 
 
 class EntryResult(NamedTuple):
@@ -145,13 +147,6 @@ class LoadFailed:
 
 
 @dataclass(frozen=True, slots=True)
-class EntriesStarted:
-    """Keys of entries that start to run, or start again after a pause; sent before they do."""
-
-    keys: Sequence[str]
-
-
-@dataclass(frozen=True, slots=True)
 class EntriesReturned:
     """Keys of the entries that the engine had not started when it received Drain."""
 
@@ -185,7 +180,7 @@ class BatchCompleted:
     """The result of a batch. The payload has the outputs of each entry in `results`, in order.
 
     A long result takes several messages with the same number in `batch`. All but the last have `more`: their measures
-    do not count, and `paused_keys`, `failures` and `errors` come with the last. The measures are those of
+    do not count, and `unfinished_keys`, `failures` and `errors` come with the last. The measures are those of
     engine.work.BatchResult.
     """
 
@@ -204,7 +199,7 @@ class BatchCompleted:
     full_batch_s: float = 0.0
     max_batch_tokens: int = 0
     results: Sequence[EntryResult] = ()
-    paused_keys: Sequence[str] = ()
+    unfinished_keys: Sequence[str] = ()
     failures: Sequence[EntryFailure] = ()
     num_outputs: int = 0
     errors: Sequence[str] = ()
@@ -221,7 +216,6 @@ Message: TypeAlias = (
     | Drain
     | Ready
     | LoadFailed
-    | EntriesStarted
     | EntriesReturned
     | TurnRequested
     | TurnStarted

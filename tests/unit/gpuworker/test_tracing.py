@@ -276,7 +276,7 @@ def test_a_part_of_an_entry_is_linked_to_its_batch() -> None:
     """An entry that continues in another batch has nothing to commit yet."""
     worker = FakeWorker()
     entries = worker.take([1])
-    worker.ran([], size=1, paused_keys=[key_of(entries[0])])
+    worker.ran([], size=1, unfinished_keys=[key_of(entries[0])])
     assert [each.name for each in worker.exporter.get_finished_spans()] == ["run", BATCH]
 
 
@@ -287,7 +287,7 @@ def test_untraced_requests_have_no_spans() -> None:
     gone = Entry(Ref(0, b"9-0", 1, 1), 1, "r9", 0, 10**12, "", traceparent(9), b"")
     worker.ran(worker.done([*entries, gone]))
     worker.commit([*entries, gone])
-    worker.ran([], size=0, paused_keys=["0/1-0"])
+    worker.ran([], size=0, unfinished_keys=["0/1-0"])
     assert worker.exporter.get_finished_spans() == ()
     assert worker.spans._by_entry == {}
 

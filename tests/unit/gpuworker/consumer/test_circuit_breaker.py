@@ -49,6 +49,10 @@ class Harness:
         self.state.in_flight.add(entry, ("text",))
         return entry
 
+    def run(self, number: int) -> None:
+        """Lets an entry that is held run."""
+        self.state.in_flight.runs.begin([self.state.in_flight.entries()[number].slot])
+
     def fail(self) -> None:
         """Reports batches that fail until the circuit opens."""
         while self.heartbeat.state != FAILING:
@@ -59,7 +63,7 @@ async def test_entries_that_have_not_started_go_to_other_workers() -> None:
     """Those that run are answered by their results; late results of the others are ignored."""
     harness = Harness()
     running, waiting, answered = (harness.hold(number) for number in range(3))
-    harness.state.in_flight.mark_started(["0/0-0"])
+    harness.run(0)
     harness.state.in_flight.entries()[2].answered = True
     harness.fail()
     assert (harness.handed_back, harness.dropped) == ([waiting], ["0/1-0"])
@@ -100,7 +104,7 @@ async def test_the_retries_of_a_held_entry_are_the_attempt_of_a_half_open_circui
     """It ran when the circuit opened, and while it is held no other is claimed: its failure opens the circuit again."""
     harness = Harness(backoff_s=0.01)
     harness.hold(0)
-    harness.state.in_flight.mark_started(["0/0-0"])
+    harness.run(0)
     harness.fail()
     await wait_until(lambda: harness.heartbeat.state == READY, "the backoff has passed")
     assert harness.state.circuit.max_entries(time.monotonic(), len(harness.state.in_flight)) == 0

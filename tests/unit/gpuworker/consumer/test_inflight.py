@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import time
 
 from gpuworker.consumer.inflight import InFlightEntries, key_of
+from gpuworker.ipc.run_table import RunTable
 from gpuworker.policy.credits import HeldLoad
 from shared.keys import BULK, INTERACTIVE
 from shared.messages import Entry, Ref
@@ -88,21 +91,22 @@ def test_removal_wakes_the_claimer() -> None:
 
 
 def test_running_entries_have_started_and_no_answer() -> None:
-    """Unknown keys are ignored."""
-    in_flight = InFlightEntries()
+    """Each has the time of its start."""
+    in_flight, before = InFlightEntries(), time.monotonic()
     entries = [in_flight.add(entry(number), ("x",)) for number in range(3)]
-    in_flight.mark_started(["0/0-0", "0/1-0", "0/7-0"])
-    assert [each.request_id for each in in_flight.running_entries()] == ["r0", "r1"]
+    in_flight.runs.begin([entries[0].slot, entries[1].slot])
+    assert [each for each, _ in in_flight.running()] == entries[:2]
+    assert all(before <= started_at <= time.monotonic() for _, started_at in in_flight.running())
     entries[0].answered = True
-    in_flight.mark_started(["0/2-0"])
-    assert [each.request_id for each in in_flight.running_entries()] == ["r1", "r2"]
+    in_flight.runs.begin([entries[2].slot])
+    assert [each for each, _ in in_flight.running()] == entries[1:]
 
 
 def test_a_death_counts_an_attempt_for_started_entries_only() -> None:
     """Entries that waited, or have an answer, are not accused."""
     in_flight = InFlightEntries()
     started, answered, waiting = (in_flight.add(entry(number, attempts=1), ("x",)) for number in range(3))
-    in_flight.mark_started([key_of(started.entry), key_of(answered.entry)])
+    in_flight.runs.begin([started.slot, answered.slot])
     answered.answered = True
     in_flight.count_attempts()
     assert in_flight.unanswered() == [started, waiting]
@@ -125,7 +129,7 @@ def test_what_waits_is_withdrawn_once() -> None:
     """Entries that run keep running; a result of the others that is on its way is ignored."""
     in_flight = InFlightEntries()
     running, waiting, answered = (in_flight.add(entry(number), ("x",)) for number in range(3))
-    in_flight.mark_started([key_of(running.entry)])
+    in_flight.runs.begin([running.slot])
     answered.answered = True
     assert in_flight.withdraw_waiting() == [waiting.entry]
     assert in_flight.unanswered() == [running]
@@ -147,48 +151,38 @@ async def test_waits_until_empty_or_the_time_is_over() -> None:
     assert await waiting
 
 
-def test_a_paused_entry_is_neither_timed_nor_accused() -> None:
+def test_an_entry_between_two_parts_is_neither_timed_nor_accused() -> None:
     """A bulk entry may wait for seconds after its first inputs; then it continues."""
     in_flight = InFlightEntries()
-    for number in range(2):
-        in_flight.add(entry(number), ("x",))
-    in_flight.mark_started(["0/0-0", "0/1-0"])
-    in_flight.mark_paused(["0/0-0", "0/7-0"])
-    assert [each.request_id for each in in_flight.running_entries()] == ["r1"]
+    paused, running = (in_flight.add(entry(number), ("x",)) for number in range(2))
+    in_flight.runs.begin([paused.slot, running.slot])
+    in_flight.runs.end([paused.slot])
+    assert [each for each, _ in in_flight.running()] == [running]
     in_flight.count_attempts()
     assert [each.entry.attempts for each in in_flight.entries()] == [0, 1]
-    assert in_flight.oldest_start() is None
-    in_flight.mark_started(["0/0-0"])
-    assert in_flight.oldest_start() is not None
+    assert in_flight.running() == []
 
 
-def test_reports_of_two_parts_may_be_out_of_order() -> None:
-    """Two runners report one entry: it is timed, and accused, until the last part has paused."""
+def test_starts_are_forgotten_with_an_engine_that_had_to_end() -> None:
+    """It accuses no entry."""
     in_flight = InFlightEntries()
-    in_flight.add(entry(1), ("a", "b"))
-    in_flight.mark_started(["0/1-0"])
-    in_flight.mark_started(["0/1-0"])
-    in_flight.mark_paused(["0/1-0"])
-    assert len(in_flight.running_entries()) == 1
-    in_flight.mark_paused(["0/1-0"])
-    assert in_flight.running_entries() == []
-    in_flight.mark_started(["0/1-0"])
+    in_flight.runs.begin([in_flight.add(entry(1), ("x",)).slot])
+    in_flight.clear_runs()
     in_flight.count_attempts()
-    [in_flight_entry] = in_flight.entries()
-    assert (in_flight_entry.entry.attempts, in_flight_entry.num_running, in_flight.running_entries()) == (1, 0, [])
+    assert [each.entry.attempts for each in in_flight.entries()] == [0]
 
 
 def test_only_the_last_run_of_an_entry_hung() -> None:
     """An entry whose next engine dies of something else did not hang; one that had not begun never did."""
     in_flight = InFlightEntries()
-    hung = in_flight.add(entry(1), ("a",))
-    in_flight.add(entry(2), ("b",))
-    in_flight.mark_started([key_of(hung.entry)])
-    assert hung.started_at is not None
-    in_flight.mark_hung(hung.started_at + 7, 5.0)
+    hung, waiting = in_flight.add(entry(1), ("a",)), in_flight.add(entry(2), ("b",))
+    in_flight.runs.begin([hung.slot])
+    started_at = in_flight.started_at(hung) or 0.0
+    in_flight.mark_hung(started_at + 7, 5.0)
     in_flight.count_attempts()
-    [hang, none] = [each.hang for each in in_flight.entries()]
-    assert hang is not None
-    assert (round(hang.ran_s, 3), hang.limit_s, none) == (7, 5, None)
-    in_flight.mark_started([key_of(hung.entry)])
+    assert hung.hang is not None
+    assert (round(hung.hang.ran_s, 3), hung.hang.limit_s, waiting.hang) == (7, 5, None)
+    RunTable(os.dup(in_flight.runs.descriptor)).begin([hung.slot])  # the next engine
+    in_flight.count_attempts()
+    assert hung.entry.attempts == 2
     assert [each.hang for each in in_flight.entries()] == [None, None]

@@ -5,15 +5,17 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gpuworker.backends.base import TEXT_OPS, InputRefusedError, OneInputError, Token
 from gpuworker.engine.pipeline import Pipeline
-from gpuworker.engine.work import BatchResult, EntryTask, PipelineCallbacks
+from gpuworker.engine.work import BatchResult, EntryTask, Reports
+from gpuworker.ipc.run_table import RunTable
 from gpuworker.policy.limits import Limits
 from shared.codec import decode_ids
 from shared.messages import DEFAULT_OPTIONS, EMBED, EMBED_ALL, Input, Options
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 DIM = 4
 LONG_S = 30.0
+_SLOTS = count()
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,34 +163,56 @@ class ScriptedBackend:
         """Does nothing."""
 
 
-@dataclass
-class PipelineHarness:
-    """A running pipeline and its reports.
+class RecordingReports(Reports):
+    """Collects what a pipeline reports.
 
     Attributes:
-        started: keys of entries that started, in order.
+        begun: keys of the entries of which a run began, in order.
+        ended: the same of the ends.
         results: results of batches, in order.
-        num_flushes: how often the pipeline waited for its reports to be sent.
     """
+
+    def __init__(self) -> None:
+        self.begun: list[str] = []
+        self.ended: list[str] = []
+        self.results: list[BatchResult] = []
+        super().__init__(self.results.append, RunTable())
+
+    def begin(self, tasks: Iterable[EntryTask]) -> None:
+        """Notes the keys, too."""
+        self.begun += [task.key for task in (tasks := list(tasks))]
+        super().begin(tasks)
+
+    def end(self, tasks: Iterable[EntryTask]) -> None:
+        """Notes the keys, too."""
+        self.ended += [task.key for task in (tasks := list(tasks))]
+        super().end(tasks)
+
+
+@dataclass
+class PipelineHarness:
+    """A running pipeline and its reports."""
 
     backend: ScriptedBackend
     limits: Limits
-    started: list[str] = field(default_factory=list)
-    results: list[BatchResult] = field(default_factory=list)
-    num_flushes: int = 0
-
-    def _flush(self) -> None:
-        self.num_flushes += 1
+    reports: RecordingReports = field(default_factory=RecordingReports)
 
     def __post_init__(self) -> None:
-        self.pipeline = Pipeline(
-            self.backend, self.limits, PipelineCallbacks(self.started.extend, self.results.append, self._flush)
-        )
+        self.pipeline = Pipeline(self.backend, self.limits, self.reports)
         self.pipeline.start()
 
     def add(self, *tasks: EntryTask) -> None:
         """Adds entries to the pipeline."""
         self.pipeline.add(tasks)
+
+    @property
+    def results(self) -> list[BatchResult]:
+        """The results of batches, in order."""
+        return self.reports.results
+
+    def runs(self, task: EntryTask) -> bool:
+        """Returns whether an entry runs, as a worker sees it."""
+        return self.reports.runs.started_at(task.slot) is not None
 
     @property
     def completed(self) -> dict[str, EntryTask]:
@@ -212,7 +237,8 @@ def entry_task(
 ) -> EntryTask:
     """Returns an entry with these inputs, or with its key as the only one, that has arrived now."""
     now = time.monotonic()
-    return EntryTask(key, texts or (key,), now if since is None else since, now + timeout_s, attempts)
+    arrived = now if since is None else since
+    return EntryTask(key, texts or (key,), arrived, now + timeout_s, attempts, slot=next(_SLOTS))
 
 
 def has_right_vectors(task: EntryTask) -> bool:

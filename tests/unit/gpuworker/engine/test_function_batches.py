@@ -17,11 +17,11 @@ from gpuworker.backends.function_methods import CollatedInputs, FunctionMethods
 from gpuworker.engine.delayed_calls import DelayedCalls
 from gpuworker.engine.model_errors import ErrorOptions
 from gpuworker.engine.pipeline import Pipeline
-from gpuworker.engine.work import BatchResult, EntryTask, PipelineCallbacks
+from gpuworker.engine.work import EntryTask
 from gpuworker.policy.limits import Limits
 from gpuworker.policy.retries import RetryLimits
 from shared.messages import PREDICT
-from tests.unit.gpuworker.engine.scripted import LONG_S, ScriptedBackend
+from tests.unit.gpuworker.engine.scripted import LONG_S, RecordingReports, ScriptedBackend
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.asyncio
@@ -34,7 +34,7 @@ class FunctionHarness(ScriptedBackend):
     """The methods of a function in a pipeline that collects its reports.
 
     Attributes:
-        started: keys of entries that started, in order.
+        reports: of the pipeline.
         results: results of batches, in order.
     """
 
@@ -44,10 +44,9 @@ class FunctionHarness(ScriptedBackend):
         self.splits_batches = True
         self.prepares_ahead = self.collate_runs_user_code = self.methods.preprocesses_batches
         self.retry_on = self.methods.retry_on
-        self.started: list[str] = []
-        self.results: list[BatchResult] = []
-        callbacks = PipelineCallbacks(self.started.extend, self.results.append, lambda: None)
-        self.pipeline = Pipeline(cast("Backend", self), LIMITS, callbacks, error_options=options)
+        self.reports = RecordingReports()
+        self.results = self.reports.results
+        self.pipeline = Pipeline(cast("Backend", self), LIMITS, self.reports, error_options=options)
         self.pipeline.start()
 
     def tokenize(self, inputs: Any, _options: Any = None) -> Any:  # noqa: ANN401
@@ -66,7 +65,10 @@ class FunctionHarness(ScriptedBackend):
         """Adds an entry for each value, under the value as its key."""
         now = time.monotonic()
         self.pipeline.add(
-            [EntryTask(str(each), (orjson.dumps(each),), now, now + timeout_s, op=PREDICT) for each in values]
+            [
+                EntryTask(str(each), (orjson.dumps(each),), now, now + timeout_s, op=PREDICT, slot=slot)
+                for slot, each in enumerate(values, len(self.reports.begun))
+            ]
         )
 
     @property
@@ -130,9 +132,9 @@ async def test_the_next_batch_is_preprocessed_while_the_present_one_runs() -> No
     await harness.answer(1, 2)
     assert function.events.index("preprocess [1, 2]") < function.events.index("done [0]")
     assert function.events.index("done [0]") < function.events.index("transform [1, 2]")
-    assert harness.started == [*"00", *"12", *"12", *"12"], "on arrival, perhaps ahead, and as they run"
-    paused = [key for result in harness.results for key in result.paused_keys]
-    assert paused == [*"012", *"12"], "each time, except at the end"
+    await wait_until(lambda: len(harness.reports.ended) == 8, "the last runs have ended")
+    assert harness.reports.begun == [*"00", *"12", *"12", *"12"], "on arrival, perhaps ahead, and as they run"
+    assert harness.reports.ended == [*"012", *"12", "0", *"12"]
 
 
 class Raising:

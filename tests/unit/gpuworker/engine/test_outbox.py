@@ -19,7 +19,7 @@ from gpuworker.engine.outbox import Outbox
 from gpuworker.engine.result_frames import encode_result
 from gpuworker.engine.work import BatchResult, EntryTask
 from gpuworker.ipc import framing
-from gpuworker.ipc.messages import BatchCompleted, EntriesStarted, EntryFailure, EntryResult, SharedMessage
+from gpuworker.ipc.messages import BatchCompleted, EntriesReturned, EntryFailure, EntryResult, SharedMessage
 from gpuworker.ipc.shared_memory import (
     MIN_SHARED_BYTES,
     SharedMemoryReader,
@@ -130,8 +130,8 @@ def test_a_message_has_been_sent_when_send_returns() -> None:
     ours, theirs = socket.socketpair()
     with theirs:
         with ours:
-            Outbox(ours).send(EntriesStarted(["a"]))
-        assert list(framing.receive(theirs)) == [(EntriesStarted(("a",)), b"")]
+            Outbox(ours).send(EntriesReturned(["a"]))
+        assert list(framing.receive(theirs)) == [(EntriesReturned(("a",)), b"")]
 
 
 def test_an_engine_without_a_worker_ends() -> None:
@@ -139,7 +139,7 @@ def test_an_engine_without_a_worker_ends() -> None:
     ours, theirs = socket.socketpair()
     theirs.close()
     with ours, pytest.raises(SystemExit) as ended:
-        Outbox(ours).send(EntriesStarted(["a"]))
+        Outbox(ours).send(EntriesReturned(["a"]))
     assert ended.value.code == 0
 
 

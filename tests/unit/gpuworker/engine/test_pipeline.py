@@ -218,17 +218,20 @@ async def test_a_drain_returns_entries_that_have_not_started_and_finishes_the_re
     assert {text for batch in harness.backend.batches for text in batch} == {"11", "22", "333", "444"}
 
 
-async def test_the_start_of_an_entry_is_reported_before_each_run(create_harness: CreateHarness) -> None:
-    """An entry starts with its first input and pauses between its batches; an entry that waits has not started."""
+async def test_each_run_of_an_entry_is_noted(create_harness: CreateHarness) -> None:
+    """It begins with its first input and ends with each batch; an entry that waits does not run."""
     harness = create_harness(Limits(max_size=2, max_tokens=1_000), held=True)
-    harness.add(entry_task("half", "11", "22", "333"))
+    half, following = entry_task("half", "11", "22", "333"), entry_task("next")
+    harness.add(half)
     await wait_until(lambda: len(harness.backend.batches) == 1, "the first batch runs")
-    harness.add(entry_task("next"))
-    assert harness.started == ["half"]
+    harness.add(following)
+    assert (harness.runs(half), harness.runs(following)) == (True, False)
     harness.backend.may_run.set()
     await wait_until_answered(harness, 2)
-    assert harness.started == ["half", "half", "next"]
-    assert [result.paused_keys for result in harness.results if result.size] == [["half"], []]
+    await wait_until(lambda: harness.reports.ended == ["half", "half", "next"], "the runs have ended")
+    assert harness.reports.begun == ["half", "half", "next"]
+    assert (harness.runs(half), harness.runs(following)) == (False, False)
+    assert [result.unfinished_keys for result in harness.results if result.size] == [["half"], []]
 
 
 async def test_a_full_batch_is_ready_while_another_runs(create_harness: CreateHarness) -> None:
@@ -350,7 +353,7 @@ def test_errors_of_each_device_are_recognized_as_out_of_memory(error: Exception,
 async def test_suspects_run_last_and_with_nothing_beside_them(create_harness: CreateHarness) -> None:
     """Two runners run all other inputs at once, then the suspects one by one, fewest attempts first, each entry whole.
 
-    What ran before has been reported by then: if the engine dies of a suspect, it does not count as the cause.
+    What ran before runs no more: if the engine dies of a suspect, it does not count as the cause.
     """
     harness = create_harness(Limits(max_size=1, max_tokens=1_000), held=True, runners=2, prepares_ahead=False)
     await busy(harness)
@@ -366,7 +369,8 @@ async def test_suspects_run_last_and_with_nothing_beside_them(create_harness: Cr
     assert (["second"], ["first"]) in harness.backend.concurrent
     assert not any({"one", "two", "once"} & {*mine, *theirs} for mine, theirs in harness.backend.concurrent)
     assert harness.backend.batches[-2:] == [["once"], ["one", "two"]]
-    assert harness.num_flushes == 2
+    assert harness.reports.ended[-2:] == ["once", "twice"]
+    assert harness.reports.begun[-2:] == ["once", "twice"]
 
 
 async def test_inputs_that_arrive_while_a_suspect_runs_wait_for_its_end(create_harness: CreateHarness) -> None:

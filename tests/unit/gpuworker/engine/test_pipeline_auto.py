@@ -11,7 +11,8 @@ import pytest
 
 from gpuworker.backends.simulated import SimulatedBackend
 from gpuworker.engine.pipeline import Pipeline
-from gpuworker.engine.work import BatchResult, EntryTask, PipelineCallbacks
+from gpuworker.engine.work import BatchResult, EntryTask, Reports
+from gpuworker.ipc.run_table import RunTable
 from gpuworker.model_spec import parse_model
 from gpuworker.policy.limits import Limits
 from tests.unit.gpuworker.engine.scripted import entry_task
@@ -31,7 +32,7 @@ class Crowd:
         self._names = itertools.count()
         backend = SimulatedBackend(parse_model("simulated:base_ms=15,item_ms=0.1"))
         backend.runners, backend.prepares_ahead = runners, runners == 1
-        self._pipeline = Pipeline(backend, limits, PipelineCallbacks(lambda _keys: None, self._record, lambda: None))
+        self._pipeline = Pipeline(backend, limits, Reports(self._record, RunTable()))
         self._pipeline.start()
 
     async def run(self) -> Sequence[int]:

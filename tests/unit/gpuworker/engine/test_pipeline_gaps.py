@@ -6,7 +6,8 @@ import threading
 import time
 
 from gpuworker.engine.pipeline import Pipeline
-from gpuworker.engine.work import BatchResult, PipelineCallbacks
+from gpuworker.engine.work import BatchResult, Reports
+from gpuworker.ipc.run_table import RunTable
 from gpuworker.policy.limits import Limits
 from tests.unit.gpuworker.engine.scripted import LONG_S, PipelineHarness, ScriptedBackend, entry_task
 from tests.waiting import wait_until
@@ -33,7 +34,7 @@ async def test_the_time_of_a_report_is_a_gap() -> None:
 
     backend = ScriptedBackend(prepares_ahead=False)
     backend.may_run.clear()
-    pipeline = Pipeline(backend, LIMITS, PipelineCallbacks(lambda _keys: None, report, lambda: None))
+    pipeline = Pipeline(backend, LIMITS, Reports(report, RunTable()))
     pipeline.start()
     pipeline.add([entry_task("first")])
     await wait_until(lambda: backend.batches == [["first"]], "the first batch runs")

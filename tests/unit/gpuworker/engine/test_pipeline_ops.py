@@ -113,19 +113,19 @@ async def test_a_tokenizer_operation_waits_for_no_batch(harness: PipelineHarness
     assert [each["text"] for each in json.loads(shown)] == list("q: ab")
     assert harness.completed["tokens"].tokens == [len("q: ab")]
     assert harness.completed["text"].values == [b'"hi"', b'"!"']
-    assert harness.started == ["first", "tokens", "text"]  # so that they are suspects if the engine dies of them
+    assert harness.reports.begun == ["first", "tokens", "text"]  # so that they are suspects if the engine dies of them
     harness.backend.may_run.set()
     await wait_until_answered(harness, 4)
 
 
 async def test_a_tokenizer_operation_does_not_run_after_its_deadline(harness: PipelineHarness) -> None:
-    """It fails, and never starts."""
+    """It fails at once."""
     await wait_until(lambda: harness.backend.batches == [["first"]], "the first batch runs")
     late = replace(entry_task("late", "a", timeout_s=-1.0), op=TOKENIZE)
     harness.add(late, op_task(TOKENIZE, "fine", "a"))
     await wait_until_answered(harness, 2)
     assert harness.failures == {"late": "deadline_exceeded"}
-    assert harness.started == ["first", "fine"]
+    assert list(harness.completed) == ["fine"]
     harness.backend.may_run.set()
 
 

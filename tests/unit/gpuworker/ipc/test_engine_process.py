@@ -20,7 +20,7 @@ def test_a_message_to_an_engine_that_has_just_died_is_dropped() -> None:
     """On a worker's event loop, the transport closes before the end of the stream has been read."""
 
     async def send_repeatedly() -> None:
-        engine = EngineProcess(cast("Any", None), cast("Any", None), print, print, print)
+        engine = EngineProcess(cast("Any", None), 0, cast("Any", None), print, print, print)
         ours, theirs = socket.socketpair()
         loop = asyncio.get_running_loop()
         protocol = engine._protocol = FrameProtocol(engine._handle, loop.create_future())
@@ -38,7 +38,7 @@ def test_a_message_to_an_engine_that_has_just_died_is_dropped() -> None:
 
 async def test_a_model_that_loads_long_is_reported_ever_more_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
     """After 5 s, then after pauses that double, up to 30 s; no line comes after it is ready."""
-    engine = EngineProcess(SimpleNamespace(model="large"), cast("Any", None), print, print, print)  # type: ignore[arg-type]
+    engine = EngineProcess(SimpleNamespace(model="large"), 0, cast("Any", None), print, print, print)  # type: ignore[arg-type]
     pauses: list[float] = []
 
     async def sleep(seconds: float) -> None:

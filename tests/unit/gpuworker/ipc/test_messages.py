@@ -15,7 +15,7 @@ from gpuworker.ipc.messages import (
     AddEntries,
     BatchCompleted,
     EngineEntry,
-    EntriesStarted,
+    EntriesReturned,
     EntryFailure,
     EntryResult,
     FrameError,
@@ -46,14 +46,14 @@ FAILURES = st.builds(EntryFailure, input_index=st.none() | INTEGERS)
 SEQUENCES = {
     "entries": tuples_of(ENTRIES),
     "keys": tuples_of(st.text()),
-    "paused_keys": tuples_of(st.text()),
+    "unfinished_keys": tuples_of(st.text()),
     "results": tuples_of(RESULTS),
     "failures": tuples_of(FAILURES),
 }
 """Of the fields that hold several values: tuples, as which they come back."""
 
 RESULT = EntryResult("0/1-0", 4, 1, (), (1,), 0.5, 1.5, 2.5)
-ENTRY = EngineEntry("0/1-0", "embed", ("text",), None, 0.5, 1.5, 0, False)
+ENTRY = EngineEntry("0/1-0", "embed", ("text",), None, 0.5, 1.5, 0, False, 3)
 
 
 def messages_of(kind: type) -> st.SearchStrategy[Message]:
@@ -80,7 +80,7 @@ def test_each_kind_comes_back_as_it_was_sent(kind: type, data: st.DataObject) ->
 
 def test_lists_come_back_as_tuples() -> None:
     """A decoded message cannot change, whatever sequences the sender used."""
-    assert decode_message(encode_message(EntriesStarted(["a", "b"]))) == EntriesStarted(("a", "b"))
+    assert decode_message(encode_message(EntriesReturned(["a", "b"]))) == EntriesReturned(("a", "b"))
     sent = BatchCompleted(results=[RESULT._replace(tokens=[1, 2])])
     assert decode_message(encode_message(sent)) == BatchCompleted(results=(RESULT._replace(tokens=(1, 2)),))
 

@@ -1,0 +1,81 @@
+"""Which entries an engine runs, and since when: memory that a worker shares with its engines.
+
+A message for each start would wake the worker while its engine computes. In memory, the engine notes a start in less
+than a microsecond, and the worker can read it when it needs to know, even of an engine that has died.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import sys
+import tempfile
+import threading
+import time
+import weakref
+from collections.abc import Iterable
+
+NUM_SLOTS = 2**16
+"""More than the entries that a worker ever holds: slots are taken in turn, so that one is free for long before an entry
+gets it again, and an engine that still runs a dropped entry does not seem to run another.
+"""
+
+_SIZE_BYTES = NUM_SLOTS * 8
+
+
+class RunTable:
+    """The start of the run that goes on now, for each slot. Each entry that a worker holds has a slot.
+
+    The engine alone notes starts and ends, the worker alone reads and clears.
+
+    Args:
+        descriptor: of the memory, which is closed with this object; None for new memory.
+
+    Attributes:
+        descriptor: of the memory.
+
+    Raises:
+        OSError: the system cannot provide the memory.
+    """
+
+    def __init__(self, descriptor: int | None = None) -> None:
+        self.descriptor = _create_memory() if descriptor is None else descriptor
+        weakref.finalize(self, os.close, self.descriptor)
+        os.truncate(self.descriptor, _SIZE_BYTES)
+        self._starts = memoryview(mmap.mmap(self.descriptor, _SIZE_BYTES)).cast("d")
+        self._num_runs: dict[int, int] = {}
+        self._lock = threading.Lock()
+
+    def begin(self, slots: Iterable[int]) -> None:
+        """Notes that a run begins for each slot: of a part of its entry, while other parts may run already."""
+        now = time.monotonic()
+        with self._lock:
+            for slot in slots:
+                number = self._num_runs[slot] = self._num_runs.get(slot, 0) + 1
+                if number == 1:
+                    self._starts[slot] = now
+
+    def end(self, slots: Iterable[int]) -> None:
+        """Notes that a run has ended for each slot. Call it after the result is sent: until then, a death accuses."""
+        with self._lock:
+            for slot in slots:
+                number = self._num_runs.pop(slot) - 1
+                if number:
+                    self._num_runs[slot] = number
+                else:
+                    self._starts[slot] = 0.0
+
+    def started_at(self, slot: int) -> float | None:
+        """Returns since when the entry of a slot runs (monotonic clock), s; None if it does not run."""
+        return self._starts[slot] or None
+
+    def clear(self) -> None:
+        """Forgets all runs of an engine that is dead."""
+        self._starts.cast("B")[:] = bytes(_SIZE_BYTES)
+
+
+def _create_memory() -> int:
+    if sys.platform != "linux":
+        with tempfile.TemporaryFile() as file:
+            return os.dup(file.fileno())
+    return os.memfd_create("redbatch runs", os.MFD_CLOEXEC)
