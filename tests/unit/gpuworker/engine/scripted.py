@@ -180,12 +180,14 @@ class RecordingReports(Reports):
 
     def begin(self, tasks: Iterable[EntryTask]) -> None:
         """Notes the keys, too."""
-        self.begun += [task.key for task in (tasks := list(tasks))]
+        tasks = list(tasks)
+        self.begun += [task.key for task in tasks]
         super().begin(tasks)
 
     def end(self, tasks: Iterable[EntryTask]) -> None:
         """Notes the keys, too."""
-        self.ended += [task.key for task in (tasks := list(tasks))]
+        tasks = list(tasks)
+        self.ended += [task.key for task in tasks]
         super().end(tasks)
 
 
