@@ -155,6 +155,20 @@ class Values(NamedTuple):
     tokens: tuple[int, ...] = ()
 
 
+class FailureOrigin(NamedTuple):
+    """Where a failure comes from, for the log of the gateway, without any text of a client.
+
+    `worker` has answered; `exception` is the type of what its model raised, if it did. The entry may be a dead letter.
+    """
+
+    worker: str = ""
+    exception: str = ""
+    is_dead: bool = False
+
+
+UNKNOWN_ORIGIN = FailureOrigin()
+
+
 class Failure(NamedTuple):
     """The answer to an entry that failed: an error code of shared.errors and a message for the client.
 
@@ -167,6 +181,7 @@ class Failure(NamedTuple):
     code: str
     message: str
     input_index: int | None = None
+    origin: FailureOrigin = UNKNOWN_ORIGIN
 
 
 Result = Vectors | Values
