@@ -208,7 +208,8 @@ class Heartbeat:
     if it sets none. A worker that is `failing` has the type of its model's last exception there, and tries again in
     `retry_s`. `ops` are the operations that the model offers, also while it loads; empty if an older worker does not
     report them. `activity` is what the worker did in the last seconds. `prompts` are the names of the model's prompts;
-    None while it loads, or if there are too many to report.
+    None while it loads, or if there are too many to report. `normalizes`: whether its vectors have length 1 by default;
+    None while it loads.
     """
 
     worker: str
@@ -243,3 +244,4 @@ class Heartbeat:
     ops: tuple[str, ...] = ()
     activity: Activity = NO_ACTIVITY
     prompts: tuple[str, ...] | None = None
+    normalizes: bool | None = None

@@ -118,6 +118,7 @@ def _create_pipeline(options: EngineOptions, backend: Backend, outbox: Outbox, t
         limits.max_tokens,
         backend.packs,
         backend.prompts,
+        backend.normalizes,
     )
     error_options = ErrorOptions(
         options.error_messages, RetryLimits(options.max_retries, options.retry_backoff_ms / 1000)

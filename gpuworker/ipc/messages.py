@@ -136,6 +136,7 @@ class Ready:
     max_batch_tokens: int = 0
     packs: bool = False
     prompts: Sequence[str] = ()
+    normalizes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
