@@ -1,4 +1,4 @@
-"""What a client of jobs is told: about jobs that are not there, and about idempotency keys of deleted ones."""
+"""The answers to a client of jobs: about jobs that are not there, keys of deleted ones, and quotas."""
 
 from __future__ import annotations
 
