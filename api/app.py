@@ -22,7 +22,7 @@ from api.http.request_id import request_id_of
 from api.http.request_log import ARRIVAL, TENANT
 from api.http.root_path import restore_root_path, route_path
 from api.pages.routes import PAGE_PATHS, STATIC_FILES, STATIC_PATH
-from api.routes import DIALECTS, allowed_methods, dialect_of, route_template, router
+from api.routes import DIALECTS, allowed_methods, dialect_of, route_hint, route_template, router
 from api.state import State
 from api.tenants import Tenant
 from shared.errors import InvalidRequestError, MethodNotAllowedError, NotFoundError, RedbatchError
@@ -96,7 +96,7 @@ async def _http_error(request: Request, error: Exception) -> Response:
     """Returns the error of an unknown route or method, in the dialect of the path."""
     status = error.status_code if isinstance(error, HTTPException) else 0
     path = route_path(request.scope)
-    hint = "see /docs for all routes."
+    hint = route_hint(path)
     if path == "/metrics":
         hint = f"the metrics of this gateway are on its admin port, {request.app.state.redbatch.admin_port}."
     methods = allowed_methods(path) if status == HTTPStatus.METHOD_NOT_ALLOWED else []

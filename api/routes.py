@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -67,6 +68,15 @@ Their requests go straight to handler.serve; the functions of `_add_route` are o
 UNLISTED_PATHS = ("/openapi.json", f"{STATIC_PATH}/{{path:path}}")
 """The paths beside those of routes."""
 
+UNSERVED = {
+    "/rerank": "ranking is not served yet; POST /similarity compares texts by their vectors.",
+    "/embed_sparse": "sparse vectors are not served; POST /embed returns dense ones.",
+}
+"""The routes of TEI that have no part here, and what comes nearest."""
+
+MAX_HINTED_CHARS = 64
+"""Longer paths are not compared with those of routes, which takes the square of their length."""
+
 PING = "Whether this gateway can serve, as TEI reports it"
 
 router = APIRouter()
@@ -76,7 +86,7 @@ router.include_router(page_router)
 
 def dialect_of(path: str) -> BaseDialect:
     """Returns the dialect of errors under a path."""
-    if path in ("/info", "/ping"):
+    if path in ("/info", "/ping", *UNSERVED):
         return DIALECTS["/"]
     return DIALECTS.get(path) or (OPENAI if path.startswith("/v1/") else NATIVE)
 
@@ -93,6 +103,16 @@ def route_template(path: str) -> str:
 def allowed_methods(path: str) -> list[str]:
     """Returns the methods of the routes of a path: the framework names only those of the first."""
     return sorted({method for route in _routes() if route.path_regex.match(path) for method in route.methods or ()})
+
+
+def route_hint(path: str) -> str:
+    """Returns what to call in place of an unknown path."""
+    unserved = UNSERVED.get(path.removeprefix("/v1"))
+    if unserved is not None:
+        return unserved
+    paths = {route.path for route in _routes()} if len(path) <= MAX_HINTED_CHARS else set()
+    nearest = difflib.get_close_matches(path, paths, n=1)
+    return f"did you mean {nearest[0]}? If not, see /docs for all routes." if nearest else "see /docs for all routes."
 
 
 def begins_route(prefix: str) -> bool:

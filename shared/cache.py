@@ -85,7 +85,7 @@ async def store(
 
 
 async def charge(connection: RedisConnection, keys: Keys, charges: Sequence[Charge]) -> list[int]:
-    """Charges tenants; returns for each charge 0, or in how many ms the tenant's quota allows it."""
+    """Charges tenants; returns for each charge 0, or `wait_ms` as in SubmitOutcome."""
     args: list[Argument] = []
     for each in charges:
         args += ChargeRow(each.tenant, encode_limits(each.limits), each.tokens, int(each.may_refuse))

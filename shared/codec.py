@@ -25,6 +25,7 @@ from shared.messages import (
     Body,
     Entry,
     Failure,
+    FailureOrigin,
     Input,
     Options,
     Ref,
@@ -54,6 +55,9 @@ _OPTIONS = TypeAdapter(Options, config=ConfigDict(strict=True))
 
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_ORIGIN_NAME = re.compile(r"[\w.:-]{1,128}")
+"""The names of workers and of classes."""
+
 _LATEST_MS = 2**52
 _MAX_TOKENS = 2**31
 
@@ -207,6 +211,7 @@ def encode_reply(reply: Reply) -> bytes:
         head |= {"code": reply.code, "message": reply.message}
         if reply.input_index is not None:
             head["input"] = reply.input_index
+        head |= {name: value for name, value in reply.origin._asdict().items() if value}
     else:
         timing = reply.timing
         head |= {
@@ -243,7 +248,8 @@ def decode_reply(data: bytes) -> Reply:
     n = _integer(value, "n", 1, MAX_INPUTS)
     if "code" in value:
         index = _integer(value, "input", 0, n - 1) if "input" in value else None
-        return Failure(request_id, position, n, _field(value, "code", str), _field(value, "message", str), index)
+        code, message = _field(value, "code", str), _field(value, "message", str)
+        return Failure(request_id, position, n, code, message, index, _origin(value))
     batch = _integer(value, "batch", 0, 2**31)
     tokenize_ms = _finite_float(value, "tokenize_ms") if "tokenize_ms" in value else 0.0
     timing = Timing(_finite_float(value, "queue_ms"), _finite_float(value, "inference_ms"), batch, tokenize_ms)
@@ -259,6 +265,15 @@ def decode_reply(data: bytes) -> Reply:
         raise CodecError(f"{len(vectors)} bytes are not {number} vectors of {dim} float32")
     truncated = _indices(value, "truncated", n) if "truncated" in value else ()
     return Vectors(request_id, position, n, dim, vectors, timing, tokens, counts, revision, truncated)
+
+
+def _origin(value: dict[str, Any]) -> FailureOrigin:
+    """Returns where a failure comes from. What is no name is left out: it could put any text into a log."""
+    worker, exception = (
+        found if type(found := value.get(name)) is str and _ORIGIN_NAME.fullmatch(found) else ""
+        for name in ("worker", "exception")
+    )
+    return FailureOrigin(worker, exception, value.get("is_dead") is True)
 
 
 def _values(value: dict[str, Any], n: int) -> tuple[bytes, ...]:

@@ -43,6 +43,8 @@ RedbatchError
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import ClassVar
 
 OMITTED = "…"
@@ -52,10 +54,12 @@ class RedbatchError(Exception):
     """Base of all errors. `code` is for clients and the queue; `message` says what happened and what to do.
 
     `quoted` is the part of the message that comes from the client, or may repeat what it sent: logs leave it out.
-    `key_id` is the API key that was refused, if there is such a key.
+    `key_id` is the API key that was refused, if there is such a key. `log_fields` say to logs where a worker's error
+    comes from, without any text of a client.
     """
 
     code: ClassVar[str] = "internal"
+    log_fields: Mapping[str, str] = MappingProxyType({})
 
     def __init__(self, message: str, *, retry_after_s: float | None = None, quoted: str = "", key_id: str = "") -> None:
         super().__init__(message)

@@ -49,7 +49,7 @@ class UploadResult(NamedTuple):
 
     `known`: a job with the idempotency key exists. `full`: a bound of all jobs is reached. `share`: the tenant has its
     share of a bound. `results_full`, `results_share`: it is the bound of results. `limited`: the tenant may upload this
-    after `wait_ms`.
+    after `wait_ms`, as in SubmitOutcome.
     """
 
     status: Literal["ok", "known", "full", "share", "results_full", "results_share", "limited"]

@@ -196,10 +196,11 @@ async def latest(connection: RedisConnection, keys: Keys, limit: int) -> list[Jo
     return [each for each in await find_all(connection, keys, [each.decode() for each in ids]) if each is not None]
 
 
-async def count(connection: RedisConnection, keys: Keys) -> int:
-    """Returns the number of jobs that `latest` can return; it may include some that were deleted lately."""
-    number: int = await connection.call("ZCARD", keys.all_jobs)
-    return number
+async def all_statuses(connection: RedisConnection, keys: Keys) -> dict[str, str]:
+    """Returns the statuses of the jobs that are listed, the latest 2,000, by id; the newest first."""
+    ids = [each.decode() for each in await connection.call("ZREVRANGE", keys.all_jobs, 0, -1)]
+    found = zip(ids, await statuses(connection, keys, ids), strict=True)
+    return {job_id: status for job_id, status in found if status}
 
 
 async def result_bytes(connection: RedisConnection, keys: Keys) -> Counter[str]:

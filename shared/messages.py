@@ -155,6 +155,20 @@ class Values(NamedTuple):
     tokens: tuple[int, ...] = ()
 
 
+class FailureOrigin(NamedTuple):
+    """Where a failure comes from, for the log of the gateway, without any text of a client.
+
+    `worker` has answered; `exception` is the type of what its model raised, if it did. The entry may be a dead letter.
+    """
+
+    worker: str = ""
+    exception: str = ""
+    is_dead: bool = False
+
+
+UNKNOWN_ORIGIN = FailureOrigin()
+
+
 class Failure(NamedTuple):
     """The answer to an entry that failed: an error code of shared.errors and a message for the client.
 
@@ -167,6 +181,7 @@ class Failure(NamedTuple):
     code: str
     message: str
     input_index: int | None = None
+    origin: FailureOrigin = UNKNOWN_ORIGIN
 
 
 Result = Vectors | Values
@@ -193,7 +208,8 @@ class Heartbeat:
     if it sets none. A worker that is `failing` has the type of its model's last exception there, and tries again in
     `retry_s`. `ops` are the operations that the model offers, also while it loads; empty if an older worker does not
     report them. `activity` is what the worker did in the last seconds. `prompts` are the names of the model's prompts;
-    None while it loads, or if there are too many to report.
+    None while it loads, or if there are too many to report. `normalizes`: whether its vectors have length 1 by default;
+    None while it loads.
     """
 
     worker: str
@@ -228,3 +244,4 @@ class Heartbeat:
     ops: tuple[str, ...] = ()
     activity: Activity = NO_ACTIVITY
     prompts: tuple[str, ...] | None = None
+    normalizes: bool | None = None

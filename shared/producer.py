@@ -78,7 +78,8 @@ class SubmitOutcome(NamedTuple):
     """Outcome of a submission. `refs` holds one Ref per new entry if it is `ok` or `behind` (accepted into bulk).
 
     `late`: the deadline has passed. `full`: the `lane` is at its bound. `slow`: `tokens` are queued ahead in the
-    `lane`, too many for its time. `limited`: the tenant may retry after `wait_ms`.
+    `lane`, too many for its time. `limited`: the tenant may retry after `wait_ms`, which is negative if the
+    quota of the day is the reason.
     """
 
     status: str

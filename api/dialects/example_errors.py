@@ -27,7 +27,7 @@ from shared.errors import (
 NO_API_KEY = UnauthorizedError("Send an API key: Authorization: Bearer <key>, or x-api-key: <key>.")
 NO_SUCH_MODEL = ModelNotFoundError("There is no such model here. Served: minilm.", param="model")
 KEY_REUSED = KeyReusedError("This Idempotency-Key belongs to another job: send another key.")
-RATE_LIMITED = RateLimitedError("Tenant rate limit exceeded: try again in 0.5 s.")
+RATE_LIMITED = RateLimitedError("The tenant's rate limit of 5000 tokens per second is exceeded: try again in 0.5 s.")
 NOT_JSON = UnsupportedMediaTypeError("Send JSON, with the header Content-Type: application/json.")
 UNHEALTHY = UnavailableError("unhealthy: worker missing")
 

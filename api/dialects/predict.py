@@ -101,6 +101,12 @@ def _pop_inputs(fields: dict[str, Any], limits: RequestLimits) -> list[Any]:
     if "input" in fields:
         return [fields.pop("input")]
     values = fields.pop("inputs")
+    if isinstance(values, str):  # as clients of TEI send a text to a classifier
+        raise InvalidRequestError(
+            'inputs: send a list, or {"input": ...}. This route is for functions: classifiers are not served, and '
+            "vectors of texts are at POST /embed.",
+            param="inputs",
+        )
     if not isinstance(values, list) or not values:
         raise InvalidRequestError("inputs: send a list with at least one input.", param="inputs")
     if len(values) > limits.max_inputs:

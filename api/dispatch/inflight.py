@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from api.dialects.request import InferenceRequest
 from api.dispatch.admission import memory_full_error
 from api.memory_budget import HeldMemory, size_of_reply, unbounded
-from shared.errors import InternalError, RedbatchError, TooLargeError, error_from_code
+from shared.errors import InputFailedError, InternalError, RedbatchError, TooLargeError, error_from_code
 from shared.messages import EMBED, EMBED_ALL, Failure, NewEntry, Ref, Reply, Values, Vectors
 
 MAX_VALUES_BYTES = 64 * 2**20
@@ -112,7 +112,9 @@ class InFlight:
         if self.done or not fits or reply.position in self._replies:
             return False
         if isinstance(reply, Failure) and not self._partial:
-            self.fail(error_from_code(reply.code, self._message_of(reply)))
+            error = error_from_code(reply.code, self._message_of(reply))
+            error.log_fields = _log_fields(reply)
+            self.fail(error)
             return True
         if self._op != EMBED and not self._memory.grow(size_of_reply(reply)):  # those of EMBED were reserved before
             self.fail(memory_full_error(random.random()))  # noqa: S311 - spreads clients
@@ -206,3 +208,15 @@ class InFlight:
             self.fail(InternalError("Workers of different models serve this queue."))
         else:
             self.answer.set_result(ordered)
+
+
+def _log_fields(failure: Failure) -> dict[str, str]:
+    """Returns what a log says about a failure in place of its message: the worker that has answered, and where to look.
+
+    The log of a worker has the traceback of each exception of its model, but not what a class refuses.
+    """
+    worker, exception, is_dead = failure.origin
+    see = "redbatch dead list" if is_dead else ""
+    if exception and failure.code == InputFailedError.code:
+        see = see or "the log of this worker"
+    return {"error": exception, "worker": worker, "see": see}

@@ -26,7 +26,7 @@ from shared.cache import CacheBound, CachedVector, cache_key
 from shared.connection import RedisConnection
 from shared.errors import RedisUnreachableError
 from shared.keys import Keys
-from shared.messages import EMBED, READY, Failure, Reply, Vectors
+from shared.messages import EMBED, READY, Failure, Options, Reply, Vectors
 
 log = structlog.get_logger()
 
@@ -179,7 +179,8 @@ class CachingDispatcher:
             return await self._dispatcher.answer(request, request_id, memory)
         owner = (request.tenant.name,) if self._per_tenant else ()
         try:
-            cache_keys = [cache_key(revision, request.options, each, owner) for each in request.inputs]
+            options = self._with_default(request.options)
+            cache_keys = [cache_key(revision, options, each, owner) for each in request.inputs]
         except UnicodeEncodeError:  # the dispatcher raises the error for it
             return await self._dispatcher.answer(request, request_id, memory)
         cache_results = await self._vector_cache.find(cache_keys)
@@ -214,6 +215,16 @@ class CachingDispatcher:
         revisions = {each.revision for each in self._dispatcher.monitor.workers() if each.state == READY}
         [revision] = revisions if len(revisions) == 1 else [""]
         return revision or None
+
+    def _with_default(self, options: Options) -> Options:
+        """Returns options with `normalize` as the model does it by default, if all ready workers report that.
+
+        Routes differ in whether they set it, and so would their keys for equal vectors.
+        """
+        if options.normalize is not None:
+            return options
+        reported = {each.normalizes for each in self._dispatcher.monitor.workers() if each.state == READY}
+        return options._replace(normalize=reported.pop()) if len(reported) == 1 else options
 
     def _store_vectors(self, result: InferenceResult, revision: str, cache_keys: Sequence[bytes]) -> None:
         vectors: dict[bytes, tuple[int, bytes, bool]] = {}

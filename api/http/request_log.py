@@ -53,9 +53,10 @@ def log_error(
         request_id: of the request.
         failure: the exception that led to the error, if any; its message, which may quote the client, is left out.
     """
-    message = error.log_message
+    message, origin = error.log_message, dict(error.log_fields)
     kind = {"code": error.code, "key_id": error.key_id, "message": _DIGITS.sub("N", message)}
-    details = {"message": message}
+    kind["error"] = origin.pop("error", "")
+    details = {"message": message, **origin}
     if failure is not None:
         kind["error"], details["exception"] = type(failure).__name__, describe_briefly(failure)
     _log_error(scope, status, request_id, kind, details)

@@ -102,6 +102,12 @@ class JobResultPage(BaseModel):
     next_url: str | None
 
 
+NO_SUCH_JOB = (
+    "There is no such job: check its id. A job is deleted some time after its end (job_ttl_s), and only its own tenant "
+    "sees it: that of the API key or, without keys, of X-Tenant."
+)
+"""It does not reveal whether another tenant has the job."""
+
 _JOB_ID = {
     "name": "id",
     "in": "path",
@@ -165,7 +171,7 @@ _MAKE_ERRORS = (
 )
 _JOB_ERRORS = (
     *_COMMON,
-    JobNotFoundError("This job does not exist: check its id; ended jobs are deleted after a while."),
+    JobNotFoundError(NO_SUCH_JOB),
 )
 _RESULT_ERRORS = (
     *_JOB_ERRORS,

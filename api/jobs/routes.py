@@ -27,7 +27,7 @@ from api.http.share_holder import share_holder_of
 from api.http.streamed_answer import streamed_answer
 from api.jobs import creation, results
 from api.jobs.acceptance import accepted_response
-from api.jobs.operations import OPERATIONS
+from api.jobs.operations import NO_SUCH_JOB, OPERATIONS
 from api.jobs.representation import MAX_ERRORS, job_document, split_public_id
 from shared import job_results, jobs
 from shared.errors import (
@@ -170,7 +170,7 @@ async def _find_job(request: Request) -> tuple[JobStore, Job, str]:
         request.scope["state"][QUEUE] = queue.name
     job = await queue.job_store.find(job_id) if queue is not None and _JOB_ID.fullmatch(job_id) else None
     if queue is None or job is None or job.owner != tenant.name:
-        raise JobNotFoundError("This job does not exist: check its id; ended jobs are deleted after a while.")
+        raise JobNotFoundError(NO_SUCH_JOB)
     return queue.job_store, job, public_id
 
 

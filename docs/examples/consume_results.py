@@ -52,7 +52,9 @@ def main() -> None:
     args.into.mkdir(parents=True, exist_ok=True)
     client = connect(args.redis_url)
     try:
-        consume(client, f"rb:{{{args.queue or 'minilm'}}}:results", args)
+        if args.queue:
+            check_queue(client, args.queue)
+        consume(client, f"rb:{{{args.queue or args.default_queue}}}:results", args)
     except REDIS_AWAY as error:
         sys.exit(f"cannot use Redis: {error} Start it, or give the URL of another with --redis-url.")
     except KeyboardInterrupt:
@@ -74,6 +76,7 @@ def parse_arguments() -> argparse.Namespace:
         "--name", default="consumer-1", help="Consumer name. Keep it at each start: pending entries belong to it."
     )
     parser.add_argument("--into", type=Path, default=Path("results"))
+    parser.set_defaults(default_queue="minilm")
     args = parser.parse_args()
     if args.redis_url is None:
         set_defaults(args)
@@ -88,6 +91,18 @@ def connect(url: str) -> redis.Redis:
         return redis.Redis.from_url(url, protocol=2, socket_timeout=3 * BLOCK_S)
     except ValueError as error:
         sys.exit(f"--redis-url: {error}")
+
+
+def check_queue(client: redis.Redis, queue: str) -> None:
+    """Exits if there is no such queue: its results would never come. A Redis user that may not look is believed."""
+    try:
+        names = [name.decode() for name in client.zrange("rb:queues", 0, -1)]
+        if queue in names or client.exists(f"rb:{{{queue}}}:epoch"):  # without workers it exists as well
+            return
+    except redis.exceptions.NoPermissionError:
+        return
+    choices = f"the queues are {', '.join(names)}" if names else "no worker has announced one"
+    sys.exit(f"--queue: there is no queue {queue}: {choices}")
 
 
 def consume(client: redis.Redis, stream: str, args: argparse.Namespace) -> None:
@@ -146,7 +161,7 @@ def set_defaults(args: argparse.Namespace) -> None:
     except NoUpError as error:
         sys.exit(str(error))
     args.redis_url = up.redis_url
-    args.queue = args.queue or up.queue
+    args.default_queue = up.queue
     args.gateway = args.gateway or up.url
 
 

@@ -18,7 +18,7 @@ from shared.codec import encode_body, encode_reply
 from shared.connection import RedisConnection
 from shared.consumer import CommitOptions, EntryAnswer
 from shared.errors import DeadlineExceededError, InvalidRequestError, RedisUnreachableError
-from shared.messages import Body, Entry, Failure, Ref, Reply, Vectors
+from shared.messages import UNKNOWN_ORIGIN, Body, Entry, Failure, FailureOrigin, Ref, Reply, Vectors
 from shared.process.backoff import Backoff
 from shared.process.limited_log import LimitedLog
 
@@ -83,10 +83,12 @@ class Committer:
         *,
         dead_after: int | None = None,
         input_index: int | None = None,
+        exception: str = "",
     ) -> None:
         """Commits an error soon; with `dead_after`, the number of its runs, the entry is kept among the dead letters.
 
-        If one of its inputs is known to be at fault, `input_index` is the index of that input in the entry.
+        If one of its inputs is known to be at fault, `input_index` is the index of that input in the entry. `exception`
+        is the type of what the model raised, if it did.
 
         For a job, only those inputs are to fail that cannot run: an entry of several inputs is split into entries of
         one input each instead, unless its deadline has passed.
@@ -100,7 +102,11 @@ class Committer:
             self._wake.set()
             return
         metrics.FAILURES.labels(code).inc()
-        reply = Failure(entry.request_id, entry.position, entry.ref.n, code, message, input_index)
+        origin = UNKNOWN_ORIGIN
+        if not entry.job:  # whose failures no gateway logs, and Redis keeps
+            is_dead = dead_after is not None and self._options.max_dead_letters > 0
+            origin = FailureOrigin(self._worker_state.worker, exception, is_dead)
+        reply = Failure(entry.request_id, entry.position, entry.ref.n, code, message, input_index, origin)
         self.answer(in_flight_entry, reply, "" if dead_after is None else f"{code}: {message}", dead_after)
 
     def hand_back(self, entries: Sequence[Entry]) -> None:

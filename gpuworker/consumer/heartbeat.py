@@ -189,6 +189,7 @@ class HeartbeatSender:
             ops=ops_of(worker_state.settings.model),
             activity=worker_state.activity.summarize(time.monotonic()),
             prompts=_names_of(engine.prompts) if engine.model else None,
+            normalizes=engine.normalizes if engine.model else None,
         )
 
 

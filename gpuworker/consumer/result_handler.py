@@ -43,6 +43,7 @@ class ResultHandler:
                     failure.message,
                     dead_after=failure.dead_after,
                     input_index=failure.input_index,
+                    exception=failure.exception,
                 )
         if not completed.more:
             self._count_errors(completed)

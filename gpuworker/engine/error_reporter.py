@@ -40,7 +40,7 @@ class ErrorReporter:
             result.errors.append(type(error).__name__)
             self._write(error)
         failure = model_failure(error, self._retry_on, show_message=self._messages == "client")
-        return failure._replace(input_index=index)
+        return failure._replace(input_index=index, exception=type(error).__name__)
 
     def flush(self) -> None:
         """Logs how many exceptions were not logged since the last line about them."""

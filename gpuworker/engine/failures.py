@@ -21,6 +21,7 @@ class ModelFailure(NamedTuple):
         is_out_of_memory: whether there was no memory for the run.
         is_transient: whether the class says that another attempt may succeed.
         input_index: index, in its entry, of the input at fault; None if it is not known.
+        exception: its type.
     """
 
     code: str
@@ -28,12 +29,14 @@ class ModelFailure(NamedTuple):
     is_out_of_memory: bool
     is_transient: bool
     input_index: int | None = None
+    exception: str = ""
 
     def of(self, task: EntryTask, *, num_retries: int = 0, dead: bool = False) -> EntryFailure:
         """Returns how it fails an entry, after this number of retries; with `dead`, the entry becomes a dead letter."""
         dead_after = task.attempts + 1 + num_retries if dead else None
         retried = f" It was tried again {num_retries} time{'s' * (num_retries > 1)}." if num_retries else ""
-        return EntryFailure(task.key, self.code, self.message + retried, dead_after, self.input_index)
+        message = self.message + retried
+        return EntryFailure(task.key, self.code, message, dead_after, self.input_index, self.exception)
 
 
 def model_failure(

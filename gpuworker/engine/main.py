@@ -117,6 +117,7 @@ def _create_pipeline(
         limits.max_tokens,
         backend.packs,
         backend.prompts,
+        backend.normalizes,
     )
     error_options = ErrorOptions(
         options.error_messages, RetryLimits(options.max_retries, options.retry_backoff_ms / 1000)

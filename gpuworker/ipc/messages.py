@@ -70,7 +70,7 @@ class EntryFailure(NamedTuple):
     """An entry that gets an error: a code of shared.errors and a message for the client.
 
     If it becomes a dead letter, `dead_after` is the number of its runs. If one of its inputs is at fault, `input_index`
-    is the index of that input in the entry.
+    is the index of that input in the entry. `exception` is the type of what the model raised, if it did.
     """
 
     key: str
@@ -78,6 +78,7 @@ class EntryFailure(NamedTuple):
     message: str
     dead_after: int | None = None
     input_index: int | None = None
+    exception: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +138,7 @@ class Ready:
     max_batch_tokens: int = 0
     packs: bool = False
     prompts: Sequence[str] = ()
+    normalizes: bool = False
 
 
 @dataclass(frozen=True, slots=True)

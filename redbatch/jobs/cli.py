@@ -32,13 +32,14 @@ def list_(
     queue: OnlyQueue = None,
     up: UpPort = None,
     limit: Limit = 20,
+    show_all: Annotated[bool, typer.Option("--all", help="List deleted jobs, too.")] = False,
     in_json: Json = False,
 ) -> None:
     """List the jobs of all queues, or of one, and their progress; newest first."""
     from redbatch.jobs.command import list_jobs
     from redbatch.queue_target import QueueTarget
 
-    raise typer.Exit(list_jobs(QueueTarget(redis_url, queue, up), limit, in_json=in_json))
+    raise typer.Exit(list_jobs(QueueTarget(redis_url, queue, up), limit, show_all=show_all, in_json=in_json))
 
 
 @app.command()
@@ -72,7 +73,7 @@ def results(
     up: UpPort = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
 ) -> None:
-    """Write the results of an ended job to a file."""
+    """Write the results of an ended job to a file; exit code 1 if an input has none."""
     from redbatch.jobs.command import write_results
     from redbatch.queue_target import QueueTarget
 

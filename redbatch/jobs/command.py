@@ -27,24 +27,32 @@ MAX_FAILURES = 20
 CHUNK_INPUTS = 2_048
 
 
-def list_jobs(target: QueueTarget, limit: int, *, in_json: bool) -> int:
-    """Prints at most `limit` jobs of all queues, or of the one that is named; newest first."""
+def list_jobs(target: QueueTarget, limit: int, *, show_all: bool, in_json: bool) -> int:
+    """Prints at most `limit` jobs of all queues, or of the one that is named; newest first.
+
+    Only with `show_all`, those that were deleted after their end are among them: `redbatch embed` leaves many.
+    """
 
     async def task(connection: RedisConnection, keys: Keys) -> int:
         # The default queue, too, which its workers may have left long ago.
         names = {keys.queue} if target.queue is not None else {keys.queue, *await list_queues(connection)}
-        latest = [(name, job) for name in sorted(names) for job in await jobs.latest(connection, Keys(name), limit)]
+        latest: list[tuple[str, Job]] = []
+        num_all = num_hidden = 0
+        for name in sorted(names):
+            found = await jobs.all_statuses(connection, Keys(name))
+            ids = [job_id for job_id, status in found.items() if show_all or status != "deleted"]
+            num_all, num_hidden = num_all + len(ids), num_hidden + len(found) - len(ids)
+            latest += [(name, job) for job in await jobs.find_all(connection, Keys(name), ids[:limit]) if job]
         latest = sorted(latest, key=lambda each: each[1].created_ms, reverse=True)[:limit]
         if in_json:
             for name, job in latest:
                 print_line(json.dumps(view.as_dict(name, job)))
         else:
             place = "All queues" if target.queue is None else f"Queue {target.queue}"
-            num_all = sum([await jobs.count(connection, Keys(name)) for name in names])
-            num_older = max(0, num_all - limit)
+            num_left_out = (max(0, num_all - limit), num_hidden)
             by_queue = [await jobs.result_bytes(connection, Keys(name)) for name in sorted(names)]
             result_bytes = sum(by_queue, Counter())
-            make_console().print(view.as_table(place, latest, num_older, time.time() * 1000, result_bytes))
+            make_console().print(view.as_table(place, latest, num_left_out, time.time() * 1000, result_bytes))
         return 0
 
     return run_on_queue(target, "jobs", task)
@@ -83,7 +91,7 @@ def cancel_job(target: QueueTarget, public_id: str) -> int:
 def write_results(target: QueueTarget, public_id: str, out: Path, *, force: bool) -> int:
     """Writes the results of a job to a file: vectors as .npy, any other results as JSON lines.
 
-    An existing file is replaced only with `force`.
+    An existing file is replaced only with `force`. Inputs without a result are a failure; the others are written.
     """
     try:
         check_file("--out", out)
@@ -107,14 +115,29 @@ def write_results(target: QueueTarget, public_id: str, out: Path, *, force: bool
         else:
             written = await _write_lines(connection, keys, job, partial)
             kind = "results as JSON lines"
-        if not written:
+        if written:
+            partial.replace(out)
+            print_line(f"{out}: {written:,} of {job.n:,} {kind}")
+        else:
             partial.unlink(missing_ok=True)
-            return report_failure(f"{public_id}: none of its {job.n:,} inputs has a result; see `redbatch jobs show`")
-        partial.replace(out)
-        print_line(f"{out}: {written:,} of {job.n:,} {kind}")
-        return 0
+        if written == job.n:
+            return 0
+        return report_failure(f"{public_id}: {await _describe_missing(connection, keys, job, job.n - written)}")
 
     return _run_on_job(target, public_id, task)
+
+
+async def _describe_missing(connection: RedisConnection, keys: Keys, job: Job, num_missing: int) -> str:
+    """Returns how many inputs have no result, with the error of one, and where all errors are."""
+    verb = "has" if num_missing == 1 else "have"
+    count = f"{num_missing:,} of {job.n:,} inputs {verb} no result"
+    if num_missing > job.failed:
+        count += f" ({num_missing - job.failed:,} had not run when the job expired)"
+    failures = await job_results.failures(connection, keys, job.job_id, MAX_FAILURES)
+    if not failures:
+        return count
+    shown = "all errors" if job.failed <= MAX_FAILURES else f"{MAX_FAILURES} errors, /jobs/ID/results of a gateway all"
+    return f"{count}; input {failures[0].position}: {failures[0].message} `redbatch jobs show` has {shown}."
 
 
 async def _write_vectors(connection: RedisConnection, keys: Keys, job: Job, path: Path) -> tuple[int, int]:

@@ -47,15 +47,22 @@ def as_dict(queue: str, job: Job, failures: Sequence[Failure] = ()) -> dict[str,
 
 
 def as_table(
-    place: str, jobs: Sequence[tuple[str, Job]], num_older: int, now_ms: float, result_bytes: Counter[str]
+    place: str,
+    jobs: Sequence[tuple[str, Job]],
+    num_left_out: tuple[int, int],
+    now_ms: float,
+    result_bytes: Counter[str],
 ) -> Group:
-    """Returns a table of jobs and their queues, in this order, in a place that has `num_older` more.
+    """Returns a table of jobs and their queues, in this order, in a place that has more: older ones, and deleted ones.
 
     Its results, kept and expected, have these bytes by tenant. Ids are complete in 80 columns.
     """
+    num_older, num_deleted = num_left_out
     total = len(jobs) + num_older
     head = Text(f"{printable_line(place)}: {total:,} job{'s' if total != 1 else ''}", style="bold")
     hint = [Text(f"  and {num_older:,} older: --most {total} shows all", style="dim")] if num_older else []
+    if num_deleted:
+        hint.append(Text(f"  and {num_deleted:,} deleted: --all shows them", style="dim"))
     if not jobs:
         return Group(head, *hint)
     table = plain_table()

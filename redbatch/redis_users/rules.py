@@ -54,7 +54,7 @@ GATEWAY = User(
         "+evalsha +eval",  # EVAL for a script that Redis has not loaded yet
         "+evalsha_ro +eval_ro",  # queue statistics, with keys that it may only read
         "+blpop +lpop +rpush +lrange",
-        "+get +set +del +unlink +exists +pexpire +persist",
+        "+get +set +del +unlink +pexpire +persist",
         "+hget +hset +hmget +hgetall +hdel +hlen +hkeys +hstrlen +hincrby",
         "+xadd +xlen +xrange +xdel +xack +xpending",
         "+zadd +zincrby +zrem +zremrangebyrank +zcard +zrange +zrevrange",

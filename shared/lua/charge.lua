@@ -7,7 +7,7 @@
 --   cost        tokens
 --   may_refuse  "1" if nothing is charged while the tenant's quota does not allow these tokens; "0" if it is overdrawn
 --
--- More such rows may follow. Returns, for each, after how many ms the tenant may have the tokens; 0: they are charged.
+-- More such rows may follow. Returns, for each, what wait_ms_for returns; 0: the tokens are charged.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local waits = {}

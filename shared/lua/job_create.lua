@@ -27,8 +27,7 @@
 --   op                operation on each input
 --   max_inline_bytes  maximum bytes of results in the results stream; 0: always a link; -1: neither
 --
--- Returns {"ok"}; {"same", id, "1" or "0": whether the requests are equal} if the idempotency key is known and its job
--- still exists; {"lost"} if not all inputs are there; {"full"} if the results would not fit into memory.
+-- Returns {"ok"}; {"same", id, "1" or "0": whether the requests are equal} if the idempotency key is that of a job; {"lost"} if not all inputs are there; {"full"} if the results would not fit into memory.
 -- The upload stays, except after "ok". A call that is repeated (its reply was lost) returns "ok" again, and changes
 -- nothing.
 local job_prefix, job_id, num_entries, num_failures, num_failed, num_inputs, per_entry, owner, tenant, lane,
@@ -50,9 +49,9 @@ if status and status ~= 'uploading' then
   return {'ok'}
 end
 if digest ~= '' then
-  local record = redis.call('HMGET', KEYS[6], 'id', 'digest')
-  if record[1] and redis.call('EXISTS', job_prefix .. record[1]) == 1 then
-    return {'same', record[1], record[2] == digest and '1' or '0'}
+  local holder, holder_digest = find_key_holder(KEYS[6], job_prefix)
+  if holder then
+    return {'same', holder, holder_digest == digest and '1' or '0'}
   end
 end
 local upload = find_upload(KEYS[7], job_id)

@@ -35,6 +35,16 @@ local function add_amounts(owed, tenant, amounts)
   end
 end
 
+-- Returns the id and the digest of the job that has an idempotency key, by the record of the key. A job that was cancelled
+-- or deleted no longer has it: who sends the request again wants its results.
+local function find_key_holder(record, job_prefix)
+  local id, digest = unpack(redis.call('HMGET', record, 'id', 'digest'))
+  local status = id and redis.call('HGET', job_prefix .. id, 'status')
+  if status and status ~= 'cancelled' and status ~= 'deleted' then
+    return id, digest
+  end
+end
+
 -- Returns what an upload reserves; nil if there is no such upload. A gateway of an earlier version reserves no results.
 local function find_upload(uploads, id)
   local expires, inputs, bytes, tokens, day, tenant, results =

@@ -29,7 +29,7 @@
 --
 -- Returns {"ok"}, also if the job has been created since; {"known"} if there is a job of the idempotency key;
 -- {"full"} if a maximum is reached; {"share"} if the tenant has its share of one; {"results_full"} and {"results_share"} if
--- it is that of results; {"limited", ms} if the tenant may upload this after that time. Only "ok" stores anything.
+-- it is that of results; {"limited", ms} if the tenant may upload this after that time, as wait_ms_for returns it. Only "ok" stores anything.
 -- The amounts are those of the whole upload, so a call that is repeated (its reply was lost) reserves nothing twice.
 local job_prefix, job_id, ttl_ms, tenant, limits, inputs, bytes, tokens, results, max_jobs, max_inputs, max_bytes,
       max_upload_bytes, max_result_bytes, tenant_share, num_entries = unpack(ARGV, 1, 16)
@@ -85,8 +85,7 @@ local status = redis.call('HGET', KEYS[1], 'status')
 if status and status ~= 'uploading' then
   return {'ok'}
 end
-local known_id = KEYS[5] ~= KEYS[1] and redis.call('HGET', KEYS[5], 'id')
-if known_id and redis.call('EXISTS', job_prefix .. known_id) == 1 then
+if KEYS[5] ~= KEYS[1] and find_key_holder(KEYS[5], job_prefix) then
   return {'known'}
 end
 local upload = find_upload(uploads, job_id)
@@ -111,7 +110,7 @@ end
 if account then
   refund(account, before.tokens, before.day)  -- the whole is checked, and charged, as if it came at once
   local wait_ms = wait_ms_for(account, parsed, tonumber(tokens), now)
-  if wait_ms > 0 then
+  if wait_ms ~= 0 then
     return {'limited', wait_ms}
   end
   charge(account, parsed, tonumber(tokens), false)

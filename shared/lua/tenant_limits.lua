@@ -49,13 +49,13 @@ local function load_tenant(key, name, text, now)
   return account, limits
 end
 
--- Returns after how many ms a tenant may use these tokens; 0: now. A request that costs more than its bucket holds
+-- Returns after how many ms a tenant may use these tokens; 0: now; negative: that many, because of the day. A request that costs more than its bucket holds
 -- passes when the bucket is full, and the next request waits accordingly longer. What is left of the day is never
 -- exceeded, so a request of more than a whole day's tokens waits for ever: the caller knows, and says so.
 local function wait_ms_for(account, limits, cost, now)
   local max_a_day = limits[3]
   if max_a_day > 0 and account.used + cost > max_a_day then
-    return (account.day + 1) * DAY_MS - now
+    return now - (account.day + 1) * DAY_MS
   end
   local missing = math.min(cost, limits[2]) - account.bucket
   if limits[1] > 0 and missing > 0 then

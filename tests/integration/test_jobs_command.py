@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -23,7 +24,7 @@ from typer.testing import CliRunner, Result
 
 from redbatch.commands import app
 from redbatch.up.run_file import Announcement, RunFile
-from shared.keys import Keys
+from shared.keys import QUEUES, Keys
 from tests import plain_http
 from tests.integration.gateway.gateway_cluster import GatewayCluster, GatewayProcess, null_vector
 from tests.processes import Processes
@@ -105,13 +106,15 @@ async def test_jobs_are_listed_shown_cancelled_and_written(cluster: GatewayClust
     assert (await command(cluster, "results", first, "-o", str(tmp_path / "v.jsonl"))).exit_code == 1
     result = await command(cluster, "results", first, "-o", str(tmp_path / "v.npy"))
     assert "2 of 3 vectors of 384 numbers" in result.stdout
+    error = f"{first}: 1 of 3 inputs has no result; input 1: The text is empty. `redbatch jobs show` has all errors.\n"
+    assert (result.exit_code, result.stderr) == (1, f"redbatch: {error}")
     vectors = np.load(tmp_path / "v.npy")
     assert [vectors[0].tobytes(), vectors[2].tobytes()] == [null_vector("a"), null_vector("b")]
     assert np.isnan(vectors[1]).all()
     (tmp_path / "v.npy").write_text("mine")
     result = await command(cluster, "results", first, "-o", str(tmp_path / "v.npy"))
     assert (result.exit_code, "--force" in result.stderr, (tmp_path / "v.npy").read_text()) == (2, True, "mine")
-    assert (await command(cluster, "results", first, "-o", str(tmp_path / "v.npy"), "--force")).exit_code == 0
+    assert (await command(cluster, "results", first, "-o", str(tmp_path / "v.npy"), "--force")).exit_code == 1
     assert (np.load(tmp_path / "v.npy")[0] == vectors[0]).all()
 
 
@@ -143,6 +146,25 @@ async def test_the_list_says_how_many_jobs_it_leaves_out(cluster: GatewayCluster
     assert ("3 jobs" in table, "and 1 older: --most 3 shows all" in table) == (True, True)
     table = (await command(cluster, "list", "--most", "3")).stdout
     assert ("3 jobs" in table, "older" in table) == (True, False)
+
+
+@pytest.mark.leaves_anything
+async def test_deleted_jobs_are_listed_only_on_request(cluster: GatewayCluster) -> None:
+    """They have no results: `redbatch embed` leaves one of each slice. They take no place of other jobs in the list."""
+    gateway, _ = await asyncio.gather(cluster.start_gateway(), cluster.start_worker())
+    jobs = [create_job(gateway, ["a"]) for _ in range(4)]
+    await wait_until(lambda: all(is_done(gateway, job) for job in jobs), "the jobs are done")
+    for job in jobs[2:]:
+        assert (await command(cluster, "cancel", job)).exit_code == 0
+    assert [each["id"] for each in await list_jobs(cluster)] == jobs[1::-1]
+    table = (await command(cluster, "list", "--most", "1")).stdout
+    hints = ("2 jobs", "and 1 older: --most 2 shows all", "and 2 deleted: --all shows them")
+    assert [each in table for each in hints] == [True, True, True]
+    listed = (await command(cluster, "list", "--json", "--all")).stdout.splitlines()
+    assert [(each["id"], each["status"]) for each in map(json.loads, listed)] == [
+        (job, "deleted" if job in jobs[2:] else "done") for job in jobs[::-1]
+    ]
+    assert "deleted: --all" not in (await command(cluster, "list", "--all")).stdout
 
 
 async def consume_with_kills(
@@ -233,7 +255,9 @@ async def test_outputs_of_a_function_are_written_and_linked(cluster: GatewayClus
     job = create_function_job(gateway, [large, "!refuse", *range(70), "!refuse"])
     await wait_until(lambda: status(gateway, f"{cluster.queue}.{job}") == "done", "the job is done")
     assert (await command(cluster, "results", job, "-o", f"{out}.npy")).exit_code == 1
-    assert "71 of 73 results" in (await command(cluster, "results", job, "-o", str(out))).stdout
+    result = await command(cluster, "results", job, "-o", str(out))
+    assert (result.exit_code, "71 of 73 results" in result.stdout) == (1, True)
+    assert "2 of 73 inputs have no result; input 1: Not this one. `redbatch jobs show`" in result.stderr
     lines = [json.loads(line) for line in out.read_text().splitlines()]
     assert [line and line[0] for line in lines] == [large, None, *range(70), None]
     words = [sys.executable, str(EXAMPLE), "--redis", as_user(cluster.redis_url, "results"), "--queue", cluster.queue]
@@ -364,10 +388,31 @@ async def test_the_example_says_what_became_of_a_job(cluster: GatewayCluster, tm
     assert (result.returncode, result.stderr.count("\n"), "--redis-url" in result.stderr) == (1, 1, True)
 
 
+@pytest.mark.leaves_anything
+async def test_the_example_refuses_an_unknown_queue(cluster: GatewayCluster, tmp_path: Path) -> None:
+    """It would wait for ever. The error lists the queues that there are; one whose workers have left is known."""
+    words = [sys.executable, str(EXAMPLE), "--redis-url", as_user(cluster.redis_url, "results")]
+    words += ["--into", str(tmp_path), "--queue"]
+    worker = await cluster.start_worker()
+    unknown = [*words, f"{cluster.queue}-x"]
+    result = await asyncio.to_thread(subprocess.run, unknown, check=False, capture_output=True, text=True, timeout=30)
+    assert (result.returncode, result.stderr.count("\n")) == (1, 1)
+    assert re.match(
+        rf"--queue: there is no queue {cluster.queue}-x: the queues are .*\b{cluster.queue}\b", result.stderr
+    )
+    await worker.stop()
+    with redis.Redis.from_url(cluster.redis_url, protocol=2) as client:
+        client.zrem(QUEUES, cluster.queue)
+    with running_example(cluster, tmp_path) as log:
+        await wait_until(lambda: "waiting for results" in log.read_text(), "it waits", timeout_s=30)
+
+
 async def test_ctrl_c_ends_the_example_in_one_line(cluster: GatewayCluster, tmp_path: Path) -> None:
     """An interrupt ends the consumer with exit code 130 and a line without a traceback."""
     words = [sys.executable, str(EXAMPLE), "--redis-url", as_user(cluster.redis_url, "results")]
     words += ["--queue", cluster.queue, "--into", str(tmp_path)]
+    with redis.Redis.from_url(cluster.redis_url, protocol=2) as client:
+        client.set(cluster.keys.epoch, "1.0")  # otherwise there is no such queue
     consumer = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
     try:
         with redis.Redis.from_url(cluster.redis_url, protocol=2) as client:

@@ -145,6 +145,9 @@ async def test_an_exception_is_logged_and_counted(cluster: GatewayCluster, messa
     assert ("cannot read !preprocess" in worker.output) is (messages != "off")
     [refused] = gateway.program.log_records("request failed")
     assert (refused["code"], "message" in refused) == ("input_failed", False), "a message may quote the input"
+    [starts] = worker.log_records("worker starts")
+    expected = ("RuntimeError", starts["worker"], "the log of this worker")
+    assert (refused["error"], refused["worker"], refused["see"]) == expected
 
 
 @pytest.mark.leaves_dead_letters
@@ -159,6 +162,8 @@ async def test_an_input_is_tried_again_and_then_is_a_dead_letter(cluster: Gatewa
         )
         assert [each.status_code for each in answers] == [500, 200, 200]
         assert error_of(answers[0])["message"].endswith("has the traceback. It was tried again 3 times.")
+        [failed] = gateway.program.log_records("request failed")
+        assert (failed["error"], failed["see"]) == ("TimeoutError", "redbatch dead list")
         late = await client.post(f"{gateway.url}/predict", json={"input": "ever", "timeout_ms": 250})
         assert (late.status_code, "tried again 1 time." in error_of(late)["message"]) == (500, True)
     with redis.Redis.from_url(cluster.redis_url, protocol=2) as client_of_redis:

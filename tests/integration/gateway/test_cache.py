@@ -99,6 +99,17 @@ async def test_other_options_are_other_vectors(isolated_cluster: GatewayCluster)
 
 
 @pytest.mark.timeout(60)
+async def test_the_default_of_an_option_is_the_value_that_it_stands_for(isolated_cluster: GatewayCluster) -> None:
+    """The null model does not normalize, as its worker reports: that and no option are the same vectors."""
+    [gateway], worker = await start(isolated_cluster)
+    await wait_until_cached(gateway, ["a"])
+    run = num_inputs_run(worker)
+    assert gateway.embed({"text": "a", "normalize": False}).headers["x-batch-size"] == "0"
+    assert post_openai(gateway, ["a"], normalize=False).json()["usage"]["total_tokens"]
+    assert num_inputs_run(worker) == run
+    assert gateway.embed({"text": "a", "normalize": True}).headers["x-batch-size"] == "1"
+
+
 async def test_failing_inputs_do_not_affect_cached_ones(
     isolated_cluster: GatewayCluster,
 ) -> None:

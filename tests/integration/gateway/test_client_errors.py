@@ -182,3 +182,31 @@ def test_a_broken_connection_is_no_error_of_the_gateway(served: GatewayProcess) 
             connection.sendall(sent)
     assert served.embed({"text": "a"}).status_code == 200
     assert served.program.output.count('"error"') == before
+
+
+@pytest.mark.parametrize(
+    ("path", "hint", "field"),
+    [
+        ("/rerank", "ranking is not served yet; POST /similarity", "error_type"),
+        ("/v1/rerank", "ranking is not served yet; POST /similarity", "type"),
+        ("/embed_sparse", "POST /embed returns dense ones", "error_type"),
+        ("/v1/embedding", "did you mean /v1/embeddings?", "type"),
+        ("/embedd", "did you mean /embed?", "request_id"),
+        ("/embed" + "d" * 500, "see /docs for all routes", "request_id"),
+    ],
+)
+def test_an_unknown_route_names_the_nearest(served: GatewayProcess, path: str, hint: str, field: str) -> None:
+    """In the error format of the dialect to which the path belongs."""
+    answer = plain_http.post(f"{served.url}{path}", json={"query": "a", "texts": ["b"]})
+    body = answer.json()
+    error = body if isinstance(body["error"], str) else body["error"]
+    assert (answer.status_code, field in error) == (404, True)
+    assert hint in str(body)
+
+
+def test_a_text_for_a_classifier_is_refused_with_what_there_is(served: GatewayProcess) -> None:
+    """The body is TEI's for /predict, which is a route for functions here."""
+    answer = plain_http.post(f"{served.url}/predict", json={"inputs": "a text"})
+    message = error_of(answer)["message"]
+    assert answer.status_code == 400
+    assert all(each in message for each in ('{"input": ...}', "classifiers are not served", "POST /embed"))

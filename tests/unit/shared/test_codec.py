@@ -33,6 +33,7 @@ from shared.messages import (
     PREDICT,
     Body,
     Failure,
+    FailureOrigin,
     Options,
     Timing,
     Values,
@@ -62,6 +63,7 @@ PREDICT_BODIES = st.builds(
 IDS = st.text("0123456789abcdef", min_size=1, max_size=32)
 POSITIONS = st.integers(0, 2**31)
 DURATIONS = st.floats(0, 1e9) | st.integers(0, 10**9)
+NAMES = st.from_regex(r"[\w.:-]{0,128}", fullmatch=True)
 FAILURES = st.integers(1, 1_024).flatmap(
     lambda n: st.builds(
         Failure,
@@ -71,6 +73,7 @@ FAILURES = st.integers(1, 1_024).flatmap(
         code=st.text(),
         message=st.text(),
         input_index=st.none() | st.integers(0, n - 1),
+        origin=st.builds(FailureOrigin, worker=NAMES, exception=NAMES),
     )
 )
 
@@ -138,6 +141,14 @@ def test_a_body_comes_back_as_it_went_in(body: Body) -> None:
 def test_a_reply_comes_back_as_it_went_in(reply: Vectors | Values | Failure) -> None:
     """Vectors with their timing, values and failures are decoded to themselves."""
     assert decode_reply(encode_reply(reply)) == reply
+
+
+@pytest.mark.parametrize("name", ["a text of a client", "x" * 129, "a\n", 7, None])
+def test_what_is_no_name_of_a_worker_or_class_is_left_out(name: object) -> None:
+    """It would get into the log of a gateway."""
+    origin = {"worker": name, "exception": name, "is_dead": name}
+    decoded = decode_reply(msgpack.packb(FAILURE | origin))
+    assert decoded == decode_reply(msgpack.packb(FAILURE))
 
 
 @given(vectors() | values() | FAILURES)

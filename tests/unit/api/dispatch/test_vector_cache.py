@@ -15,7 +15,7 @@ from api.memory_budget import HeldMemory, MemoryBudget
 from api.tenants import ShareHolder
 from shared.cache import CachedVector
 from shared.errors import OverloadedError
-from shared.messages import Vectors
+from shared.messages import Options, Vectors
 
 
 class ChangingDispatcher:
@@ -23,8 +23,8 @@ class ChangingDispatcher:
 
     def __init__(self) -> None:
         self.requests: list[tuple[InferenceRequest, str]] = []
-        ready = SimpleNamespace(state="ready", revision="old")
-        self.monitor = SimpleNamespace(workers=lambda: (ready,))
+        self.ready = [SimpleNamespace(state="ready", revision="old", normalizes=True)]
+        self.monitor = SimpleNamespace(workers=lambda: self.ready)
 
     async def answer(self, request: InferenceRequest, request_id: str = "", _memory: object = None) -> InferenceResult:
         """Returns vectors of the new revision, each with the only number 2."""
@@ -110,3 +110,35 @@ async def test_cached_vectors_count_as_memory() -> None:
         budget.max_bytes = 9
         await cached.answer(InferenceRequest(("a", "b"), 1_000), "", memory)
         assert budget.num_bytes == 8
+
+
+class RecordingCache(PartialCache):
+    """An empty cache that records the keys of each request."""
+
+    def __init__(self) -> None:
+        self.keys: list[bytes] = []
+
+    async def find(self, cache_keys: list[bytes]) -> list[CachedVector | None]:
+        """Returns None for all."""
+        self.keys += cache_keys
+        return [None] * len(cache_keys)
+
+    def store(self, vectors: dict[bytes, Any]) -> None:
+        """Stores nothing."""
+
+
+@pytest.mark.parametrize(
+    ("reported", "equal"),
+    [([True], True), ([False], False), ([None], None), ([True, None], None)],
+    ids=["it normalizes", "it does not", "an older worker", "also an older worker"],
+)
+async def test_the_default_of_normalize_is_what_the_model_does(reported: list[bool | None], equal: bool | None) -> None:
+    """The vectors of /embed by default are those of /v1/embeddings, which sets the option, if the model normalizes."""
+    dispatcher, cache = SteadyDispatcher(), RecordingCache()
+    dispatcher.ready = [SimpleNamespace(state="ready", revision="old", normalizes=each) for each in reported]
+    cached = CachingDispatcher(cast("Any", dispatcher), cast("VectorCache", cache))
+    for value in (None, True, False):
+        await cached.answer(InferenceRequest(("a",), 1_000, options=Options(normalize=value)))
+    default, yes, no = cache.keys
+    assert (default == yes, default == no, yes == no) == (equal is True, equal is False, False)
+    assert [each.options.normalize for each, _ in dispatcher.requests] == [None, True, False]

@@ -19,7 +19,7 @@ def test_a_job_takes_one_or_two_lines(queue: str, lines_per_job: int) -> None:
     """At 80 columns the id of a job is whole: one line holds all of it or, after a long name of a queue, two do."""
     jobs = [(queue, Job(f"{n:032x}", "running", "", 1, 100_000, 40_000, 3, 32, 1_000, 2_000, 3)) for n in range(3)]
     output = io.StringIO()
-    Console(file=output, width=80).print(as_table("All queues", jobs, 0, 600_000.0, Counter()))
+    Console(file=output, width=80).print(as_table("All queues", jobs, (0, 0), 600_000.0, Counter()))
     lines = [line.rstrip() for line in output.getvalue().splitlines()]
     ids = [number for number, line in enumerate(lines) if f"{queue}.0000" in line]
     assert [b - a for a, b in zip(ids, [*ids[1:], len(lines)], strict=True)] == [lines_per_job] * 3
