@@ -253,6 +253,9 @@ def bench(
 def tune(
     overrides: dict[str, str],
     p95_ms: Annotated[float, typer.Option(min=0.001, help="Latency budget: the 95th percentile, in ms.")],
+    beside_up: Annotated[
+        bool, typer.Option("--beside-up", help="Search while a `redbatch up` of yours runs here and disturbs it.")
+    ] = False,
 ) -> int:
     """Find the settings for your model, texts and latency budget.
 
@@ -267,7 +270,8 @@ def tune(
 
     It starts a separate cluster on this machine, with Redis, and stops it at
     the end; it changes nothing else. Run it on the machine where the workers will
-    run, with nothing else running there.
+    run, with nothing else running there: beside your running `redbatch up` it
+    refuses to start.
 
     Search: it starts from the defaults and changes one setting at a time, for
     as long as that gains 3 %. For each candidate it searches the number of
@@ -281,7 +285,7 @@ def tune(
     """
     from redbatch.tune.command import tune as run_tune
 
-    return run_tune(overrides, p95_ms)
+    return run_tune(overrides, p95_ms, beside_up=beside_up)
 
 
 @app.command(context_settings={"ignore_unknown_options": True})  # a setting may be named by its flag

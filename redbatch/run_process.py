@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 from collections.abc import Mapping
+from threading import Thread
+
+import structlog
 
 from redbatch.exit_codes import report_failure, report_misuse
-from redbatch.up.run_file import NoUpError, find_running_ups, find_up
+from redbatch.up.run_file import NoUpError, RunFile, find_running_ups, find_up, wait_until_ended
 from redbatch.variables import ineffective_variables
 from shared.process.settings import print_error
+
+log = structlog.get_logger()
 
 
 def run_gateway(overrides: Mapping[str, str], up: int | None, listen_fd: int | None) -> int:
@@ -48,13 +54,21 @@ def run_worker(overrides: Mapping[str, str], up: int | None) -> int:
 def _with_redis_of_up(overrides: Mapping[str, str], up: int | None) -> Mapping[str, str]:
     """Returns the settings with the Redis of a running `redbatch up`, unless they name one, or none runs; says so.
 
-    Raises NoUpError: several run and none was chosen, or none has the port `up`.
+    This process then ends with that `up`. Raises NoUpError: several run and none was chosen, or none has the port `up`.
     """
     if "redis_url" in overrides or (up is None and not find_running_ups()):
         return overrides
     running = find_up(up)
-    print_error(f"joins your running `redbatch up` at {running.url}; --redis-url names another Redis")
+    print_error(f"joins your running `redbatch up` at {running.url} and ends with it; --redis-url names another Redis")
+    Thread(target=_end_with, args=[running], name="end with up", daemon=True).start()
     return {**overrides, "redis_url": running.redis_url}
+
+
+def _end_with(up: RunFile) -> None:
+    """Ends this process in order when a `redbatch up` has ended, whose private Redis never comes back."""
+    wait_until_ended(up)
+    log.warning("the `redbatch up` that this process joined has ended: it ends too", url=up.url)
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _not_installed(error: ModuleNotFoundError, process: str) -> int:

@@ -6,6 +6,7 @@ a key or a queue does not control the operator's terminal.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 import typer
@@ -16,12 +17,26 @@ from shared.process.log_text import printable
 
 
 class PrintableConsole(Console):
-    """A console that escapes control characters in all text that it shows; styles and cursor movements are rich's."""
+    """A console that escapes control characters in all text that it shows; styles and cursor movements are rich's.
+
+    Lines do not end in blanks, with which rich fills the cells of tables and the lines of wrapped text.
+    """
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """Yields the segments of a renderable."""
+        blanks: list[Segment] = []
         for segment in super().render(renderable, options):
-            yield segment if segment.control else Segment(printable(segment.text), segment.style)
+            text = "" if segment.control else re.sub(" +(?=\n)", "", printable(segment.text))
+            if text.startswith("\n"):
+                blanks.clear()
+            visible = text.rstrip(" ")
+            if visible or segment.control:
+                yield from blanks
+                blanks.clear()
+                yield segment if segment.control else Segment(visible, segment.style)
+            if len(visible) < len(text):
+                blanks.append(Segment(text[len(visible) :], segment.style))
+        yield from blanks
 
 
 def make_console(*, to_stderr: bool = False) -> PrintableConsole:

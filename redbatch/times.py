@@ -19,7 +19,9 @@ def format_timestamp(ms: float) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """Returns a duration as text: "59 s", "12 min 05 s"."""
+    """Returns a duration as text: "0.2 s", "59 s", "12 min 05 s"."""
+    if 0 < seconds < 1:
+        return f"{seconds:.1g} s"
     minutes, remainder_s = divmod(round(seconds), MINUTE_S)
     return f"{minutes} min {remainder_s:02} s" if minutes else f"{remainder_s} s"
 

@@ -9,6 +9,7 @@
 - dead_letters: entries that were given up, for people.
 - errors: the tree of errors that cross a process border.
 - feed_window: how much of jobs may be in the lanes.
+- heartbeats: heartbeats as Redis holds them; whether workers serve one model.
 - job_results: reads the results of jobs.
 - job_uploads: uploads of jobs, after quota and room are reserved for them.
 - jobs: operations on jobs.

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from shared import scripts
 from shared.codec import parse_entry
 from shared.connection import BLOCK_MARGIN_S, BLOCK_S, Argument, RedisConnection
+from shared.heartbeats import parse_heartbeat
 from shared.jobs import MAX_RESULTS
 from shared.keys import GROUP, LANES, QUEUES, RELEASED, Keys
 from shared.messages import FAILING, STANDBY, Entry, Heartbeat, Ref
@@ -319,6 +320,13 @@ async def heartbeat(connection: RedisConnection, keys: Keys, beat: Heartbeat, tt
     args = HeartbeatArguments(beat.worker, json.dumps(asdict(beat)), ttl_ms, WORKERS_TTL_MS, standby)
     now_ms, live = await connection.run(scripts.HEARTBEAT, [keys.worker(beat.worker), keys.workers, keys.standby], args)
     return now_ms, live
+
+
+async def live_workers(connection: RedisConnection, keys: Keys) -> list[Heartbeat]:
+    """Returns the heartbeats of the queue's live workers."""
+    names = await connection.call("ZRANGE", keys.workers, 0, -1)
+    beats = await connection.call_all([("GET", keys.worker(name.decode())) for name in names])
+    return [beat for data in beats if data is not None and (beat := parse_heartbeat(data)) is not None]
 
 
 async def announce(connection: RedisConnection, keys: Keys) -> None:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pydantic import TypeAdapter, ValidationError
-
 from shared import scripts
 from shared.connection import Argument, RedisConnection
+from shared.heartbeats import parse_heartbeat
 from shared.keys import BULK, GROUP, INTERACTIVE, LANES, QUEUES, Keys
 from shared.messages import MAX_TOKENS, Heartbeat, NewEntry, Ref
 from shared.script_arguments import (
@@ -39,8 +37,6 @@ MAX_REPLIES = 65_536
 
 MAX_QUEUES = 64
 """Maximum number of queues per gateway."""
-
-_HEARTBEAT = TypeAdapter(Heartbeat)
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,7 +300,7 @@ async def queue_stats(connection: RedisConnection, keys: Keys) -> QueueStats:
     weights, named, dead, jobs, owed, failed, num_bytes, result_bytes = more
     return QueueStats(
         *(now_ms, epoch, inputs, tokens, tuple(by_lane), pending, tuple(map(_added_ms, oldest)), last),
-        workers=tuple(beat for beat in map(_heartbeat, beats) if beat is not None),
+        workers=tuple(beat for beat in map(parse_heartbeat, beats) if beat is not None),
         memory_ratio=used / limit if limit else 0.0,
         tenants=ActiveTenants(float(weights), float(named)),
         memory_bytes=used,
@@ -327,12 +323,3 @@ async def list_queues(connection: RedisConnection) -> list[str]:
     """Returns the queues that workers announced recently, the latest first. Invalid names are left out."""
     names = await connection.call("ZREVRANGE", QUEUES, 0, MAX_QUEUES - 1)
     return [name for raw in names if re.fullmatch(QUEUE_PATTERN, name := raw.decode("ascii", "replace"))]
-
-
-def _heartbeat(data: bytes) -> Heartbeat | None:
-    """Parses a heartbeat, maybe of another version: missing fields make it unreadable, additional fields do not."""
-    try:
-        beat = _HEARTBEAT.validate_json(data)
-    except ValidationError:
-        return None
-    return beat if math.isfinite(beat.tokens_per_s) and math.isfinite(beat.bulk_tokens_per_s) else None

@@ -79,7 +79,8 @@ def admit(cluster: ClusterState, grace: Grace, budget_s: float, jitter: float) -
         return NoWorkerError("No worker serves this queue yet: start one, then try again.", retry_after_s=retry_after_s)
     if cluster.worker_unseen_s > grace.worker_s:
         return NoWorkerError(
-            f"No worker has lived for {cluster.worker_unseen_s:.0f} s: start one, then try again.",
+            f"No worker has been alive for {cluster.worker_unseen_s:.0f} s: start one, then try again. "
+            "If it ended by itself, its log says why.",
             retry_after_s=_retry_s(cluster.worker_unseen_s, jitter),
         )
     if cluster.failing:

@@ -21,6 +21,7 @@ from api.tenants import ANONYMOUS, Tenant, limits_of
 from shared import producer
 from shared.connection import RedisConnection
 from shared.errors import OverloadedError, QueueFullError, RedbatchError, RedisUnreachableError
+from shared.heartbeats import MIXED_MODELS, mixed_models
 from shared.keys import BULK, INTERACTIVE, LANES, Keys
 from shared.messages import DRAINING, FAILING, READY, STANDBY, STATES, Heartbeat
 from shared.process.tasks import wait_for_event
@@ -79,6 +80,7 @@ class Monitor:
         self.vector_bytes = self.max_input_tokens = 0
         self._epoch = b""
         self._models: set[str] = set()
+        self._mixed_models: list[str] = []
         self._ops: frozenset[str] = frozenset()
         self._failure = ("", 0.0)
         self._epoch_known = False
@@ -135,6 +137,9 @@ class Monitor:
         """Records the last heartbeat's time: a loss of Redis' data keeps it, and it does not age during an outage."""
         now = time.monotonic()
         self._models.update(worker.model for worker in stats.workers)
+        mixed, self._mixed_models = self._mixed_models, mixed_models(stats.workers)
+        if self._mixed_models and self._mixed_models != mixed:
+            log.warning(MIXED_MODELS, queue=self._keys.queue, models=self._mixed_models)
         if stats.workers:
             known = all(worker.ops for worker in stats.workers)
             self._ops = frozenset(op for worker in stats.workers for op in worker.ops) if known else frozenset()

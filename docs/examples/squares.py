@@ -108,7 +108,7 @@ async def measure(url: str, numbers: Sequence[int]) -> None:
         "each at once": each_at_once,
         "in one request": in_one_request,
     }
-    slowest_s = 0.0
+    first_s = 0.0
     rounds = dict.fromkeys(ways, ROUNDS) | {"one by one": 1}
     async with httpx.AsyncClient(base_url=url, timeout=TIMEOUT_S) as client:
         for name, request in ways.items():
@@ -117,9 +117,16 @@ async def measure(url: str, numbers: Sequence[int]) -> None:
                 _report(f"{name}: round {number + 1} of {rounds[name]} ...")
                 durations.append(await _time(name, request(client, numbers), numbers))
             duration_s = statistics.median(durations)
-            slowest_s = slowest_s or duration_s
-            sys.stdout.write(f"{name:<15} {duration_s:7.3f} s   {slowest_s / duration_s:6.1f} times as fast\n")
+            first_s = first_s or duration_s
+            sys.stdout.write(f"{name:<15} {duration_s:7.3f} s   {compare(first_s, duration_s)}\n")
             sys.stdout.flush()
+
+
+def compare(first_s: float, duration_s: float) -> str:
+    """Returns how fast a way is, compared with the first one; none is slower, unless other programs slow it down."""
+    if duration_s > first_s:
+        return f"{duration_s / first_s:6.1f} times as long: this machine is busy, so measure again"
+    return f"{first_s / duration_s:6.1f} times as fast"
 
 
 def _report(progress: str) -> None:

@@ -13,10 +13,13 @@ from sentence_transformers.util import get_device_name
 from transformers import PreTrainedTokenizerFast
 from transformers.utils import logging as transformers_logging
 
+from gpuworker.backends.load_advice import advice_for
 from gpuworker.model_spec import Model, ModelLoadError, one_line
 
 if TYPE_CHECKING:
     from gpuworker.ipc.engine_options import EngineOptions
+
+_CROSS_ENCODER = "ForSequenceClassification"
 
 
 def load_model(model: Model, options: EngineOptions, device: str, dtype: torch.dtype) -> SentenceTransformer:
@@ -36,8 +39,26 @@ def load_model(model: Model, options: EngineOptions, device: str, dtype: torch.d
             model_kwargs={"use_safetensors": True, "dtype": dtype},
         )
     except Exception as error:  # the libraries raise errors of any class: OSError, ValueError, RuntimeError, ...
-        raise ModelLoadError(f"model {model.name} cannot be loaded: {one_line(error)}") from error
+        advice = advice_for(model.path, error)
+        reason = f"{advice} ({one_line(error)})" if advice else one_line(error)
+        raise ModelLoadError(f"model {model.name} cannot be loaded: {reason}") from error
     return loaded.eval()
+
+
+def doubts_about(model: SentenceTransformer) -> list[str]:
+    """Returns why the vectors of a model that was loaded probably mean nothing; usually nothing."""
+    first, doubts = model[0], []
+    tokenizer = getattr(first, "processor", None)
+    if isinstance(tokenizer, PreTrainedTokenizerFast) and set(tokenizer.get_vocab()) <= set(
+        tokenizer.all_special_tokens
+    ):
+        doubts.append(
+            "its tokenizer knows no words, as tokenizer.json is missing: different texts have the same vector"
+        )
+    config = getattr(getattr(first, "model", None), "config", None)
+    if any(name.endswith(_CROSS_ENCODER) for name in getattr(config, "architectures", None) or ()):
+        doubts.append("it is a cross-encoder, trained to score pairs of texts: its vectors of single texts mean little")
+    return doubts
 
 
 def device_of(options: EngineOptions) -> str:

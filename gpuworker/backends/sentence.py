@@ -64,6 +64,8 @@ class SentenceBackend:
         dtype = precision.dtype_of(options.dtype, self.device)
         # A CPU begins with float32, in which a model shows whether it can run without padding.
         loaded = model_loading.load_model(model, options, self.device, torch.float32 if on_cpu else dtype)
+        for doubt in model_loading.doubts_about(loaded):
+            log.warning("the vectors of this model are probably of no use", model=model.name, reason=doubt)
         self.device = str(loaded.device)
         self.splits_batches = True
         self.prepares_ahead = not on_cpu

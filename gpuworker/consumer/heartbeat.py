@@ -20,6 +20,7 @@ from gpuworker.model_spec import ops_of
 from gpuworker.settings import WorkerSettings
 from shared import consumer
 from shared.errors import RedisUnreachableError
+from shared.heartbeats import MIXED_MODELS, mixed_models
 from shared.messages import DRAINING, FAILING, LOADING, READY, STANDBY, Heartbeat
 from shared.process.limited_log import LimitedLog
 from shared.process.tasks import wait_for_event
@@ -55,6 +56,7 @@ class HeartbeatSender:
         self._started_ms = int(time.time() * 1000)
         self._redis_reachable = False
         self._can_announce = True
+        self._checked_models = False
         self._last_tick = time.monotonic()
         self._send_now = asyncio.Event()
         self.state = LOADING
@@ -79,6 +81,7 @@ class HeartbeatSender:
                 self._worker_state.workers = max(1, workers)
                 self._redis_reachable = True
                 await self._announce()
+                await self._check_models()
             except RedisUnreachableError as error:
                 self._redis_reachable = False
                 limited_log.write(logging.WARNING, "no heartbeat", reason=error.message)
@@ -96,6 +99,15 @@ class HeartbeatSender:
             self._can_announce = False
         else:
             self._can_announce = True
+
+    async def _check_models(self) -> None:
+        """Warns once, as soon as the model is loaded, if workers of the queue have other models."""
+        if self._checked_models or not self._engine.revision:
+            return
+        self._checked_models = True
+        workers = await consumer.live_workers(self._worker_state.control, self._worker_state.keys)
+        if models := mixed_models(workers):
+            log.warning(MIXED_MODELS, queue=self._worker_state.keys.queue, models=models)
 
     def set_ready(self, engine: Ready) -> None:
         """Records that the engine is ready, with what its message reports of the model."""

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from redbatch.tables import PlainTable, labelled_line, plain_table
 from shared.activity import ActivitySummary, summarize
+from shared.heartbeats import MIXED_MODELS, mixed_models
 from shared.keys import LANES
 from shared.messages import FAILING, PREDICT
 from shared.process.log_text import printable_line
@@ -89,7 +90,15 @@ def as_text(queues: Sequence[QueueView]) -> RenderableType:
         f"The last {window_s:.0f} s, as workers saw them; `failed` counts entries. All errors of clients, "
         "504s included, are in /metrics of the gateways."
     )
-    return Group(table, Text(explanation, "dim"))
+    return Group(table, Text(explanation, "dim"), *filter(None, map(_mixed_models, queues)))
+
+
+def _mixed_models(queue: QueueView) -> Text | None:
+    """Returns a warning if the workers of a queue have different models."""
+    models = mixed_models(queue.stats.workers)
+    if not models:
+        return None
+    return Text(f"{printable_line(queue.name)}: {printable_line(', '.join(models))}: {MIXED_MODELS}", style="yellow")
 
 
 def _format_activity(activity: ActivitySummary) -> tuple[str, ...]:
@@ -122,7 +131,7 @@ def _details(queue: QueueView) -> Group:
     ]
     head = Text(f"Queue {printable_line(queue.name)}", style="bold")
     lines = [labelled_line(label, value, LABEL_WIDTH) for label, value in numbers]
-    return Group(head, *lines, _workers(stats))
+    return Group(head, *lines, _workers(stats), *filter(None, [_mixed_models(queue)]))
 
 
 def _is_function(stats: QueueStats) -> bool:

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from redbatch.tune.report import TuneReport
 
 
-def tune(overrides: Mapping[str, str], p95_ms: float) -> int:
-    """Runs the search and prints its result.
+def tune(overrides: Mapping[str, str], p95_ms: float, *, beside_up: bool) -> int:
+    """Runs the search and prints its result; `beside_up`: also while a `redbatch up` of this user runs.
 
     Returns the exit code: 0; 1 if no candidate keeps the budget, or the cluster or the file for the result fails; 2 for
-    invalid arguments or a missing package; 130 after Ctrl-C.
+    invalid arguments, a missing package or a running `redbatch up`; 130 after Ctrl-C.
     """
     settings = read_settings(TuneSettings, {**overrides, "p95_ms": str(p95_ms)})
     worker_settings = {name: value for name, value in overrides.items() if name in WorkerSettings.model_fields}
@@ -45,10 +45,15 @@ def tune(overrides: Mapping[str, str], p95_ms: float) -> int:
         return report_misuse(f"{option_of('texts')}: {error}")
     except (ModelLoadError, ValueError) as error:
         return report_misuse(str(error))
-    return _run(settings, worker_settings, worker)
+    disturbance = _disturbance()
+    if disturbance and not beside_up:
+        return report_misuse(f"{disturbance}, or measure beside it with --beside-up")
+    return _run(settings, worker_settings, worker, disturbance)
 
 
-def _run(settings: TuneSettings, worker_settings: dict[str, str], worker: WorkerSettings) -> int:
+def _run(
+    settings: TuneSettings, worker_settings: dict[str, str], worker: WorkerSettings, disturbance: str | None
+) -> int:
     from redbatch.bench.run import CannotConnectError, RefusedError
     from redbatch.tune.load_runner import LoadRunner
     from redbatch.tune.progress import TuneProgress
@@ -61,9 +66,9 @@ def _run(settings: TuneSettings, worker_settings: dict[str, str], worker: Worker
     try:
         with _interrupt_on_signals(), TuneProgress() as progress, Testbed(worker_settings) as testbed:
             runner = LoadRunner(testbed.url, settings, progress)
-            for text in _running_up_warnings():
-                progress.print_line(f"warning: {text}")
-                runner.warnings.add(text)
+            if disturbance:
+                progress.print_line(f"warning: {disturbance}")
+                runner.warnings.add(disturbance)
             progress.set_status(f"loading model {worker.model}")
             worker_start = testbed.start_worker({})
             search = Search(
@@ -86,10 +91,10 @@ def _run(settings: TuneSettings, worker_settings: dict[str, str], worker: Worker
     return exit_code or file_exit_code
 
 
-def _running_up_warnings() -> list[str]:
-    """Returns a warning if clusters of this user run on the machine: their work would count as that of a candidate."""
+def _disturbance() -> str | None:
+    """Returns that clusters of this user run on the machine, if so: their work would count as that of a candidate."""
     running = ", ".join(each.url for each in find_running_ups())
-    return [f"`redbatch up` runs here too and disturbs the measurement: stop {running} first"] if running else []
+    return f"`redbatch up` runs here too and disturbs the measurement: stop {running} first" if running else None
 
 
 def _search_settings(

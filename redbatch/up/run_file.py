@@ -67,7 +67,7 @@ class Announcement:
 
     def __init__(self, run_file: RunFile) -> None:
         _directory().mkdir(mode=0o700, exist_ok=True)
-        self._path = _private_directory() / PATTERN.replace("*", str(run_file.pid))
+        self._path = _path_of(run_file)
         partial = self._path.with_suffix(".part")
         # Mode 0600 from the start: the URL of Redis may contain a password.
         self._descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -108,6 +108,16 @@ def find_up(port: int | None, instead: str = "the URL of a Redis with --redis-ur
     if not matching:
         raise NoUpError(f"no running `redbatch up` of yours has port {port}: choose {choices}")
     raise NoUpError(f"several `redbatch up` of yours are running: choose {choices}, or give {instead}")
+
+
+def wait_until_ended(run_file: RunFile) -> None:
+    """Blocks until a `redbatch up` has ended: until its run file is gone, or its lock is free."""
+    with contextlib.suppress(OSError), _path_of(run_file).open() as file:
+        fcntl.flock(file.fileno(), fcntl.LOCK_SH)
+
+
+def _path_of(run_file: RunFile) -> Path:
+    return _private_directory() / PATTERN.replace("*", str(run_file.pid))
 
 
 def _read(path: Path) -> RunFile | None:

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,8 @@ class Tune:
             *(sys.executable, "-P", "-m", "redbatch", "tune", "--model", MODEL, "--out", "tuned.json", *arguments),
             cwd=self.folder,
             env=environment
-            | {"TMPDIR": str(self.temporary), "COLUMNS": "160", "REDBATCH_REDIS_URL": "redis://127.0.0.1:1/0"},
+            | {"TMPDIR": str(self.temporary), "XDG_RUNTIME_DIR": str(self.folder), "COLUMNS": "160"}
+            | {"REDBATCH_REDIS_URL": "redis://127.0.0.1:1/0"},
             stdout=pipe,
             stderr=pipe,
         )
@@ -106,11 +108,28 @@ async def test_an_interruption_shows_the_results_so_far_and_leaves_nothing(
     assert list(tune.temporary.iterdir()) == []
 
 
-async def test_a_running_up_is_a_warning(tune: Tune, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A `redbatch up` on the same machine disturbs the loads: the first line says so, and the result repeats it."""
+@pytest.fixture
+def running_up(tune: Tune, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A running `redbatch up`, as far as other commands see it."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tune.folder))
     announcement = Announcement(RunFile(os.getpid(), "http://127.0.0.1:8123", "redis://127.0.0.1:1/0", "null"))
-    process = await tune.start("--p95-ms", "1000", *SMALL)
+    yield
+    announcement.withdraw()
+
+
+@pytest.mark.usefixtures("running_up")
+async def test_a_running_up_is_refused(tune: Tune) -> None:
+    """A `redbatch up` on the same machine would disturb the loads: it is to be stopped, or accepted with an option."""
+    assert await tune.end(await tune.start("--p95-ms", "1000", *SMALL)) == 2, tune.output
+    for part in ("`redbatch up` runs here too", "stop http://127.0.0.1:8123 first", "--beside-up"):
+        assert part in tune.output
+    assert list(tune.temporary.iterdir()) == []
+
+
+@pytest.mark.usefixtures("running_up")
+async def test_a_running_up_that_is_accepted_is_a_warning(tune: Tune) -> None:
+    """The first line says that it disturbs the loads, and the result repeats it."""
+    process = await tune.start("--p95-ms", "1000", "--beside-up", *SMALL)
     assert process.stderr is not None
     warning = (await process.stderr.readline()).decode().strip()
     assert warning.startswith("warning: `redbatch up` runs here too")
@@ -121,7 +140,6 @@ async def test_a_running_up_is_a_warning(tune: Tune, monkeypatch: pytest.MonkeyP
     assert await tune.end(process) == 130, tune.output
     assert warning in tune.output
     assert warning in [f"warning: {each}" for each in tune.written()["warnings"]]
-    announcement.withdraw()
 
 
 @pytest.mark.long

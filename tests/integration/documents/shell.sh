@@ -40,7 +40,8 @@ redbatch() {
     set -- "${FILLED[@]}"
     case "$*" in
     'up'* | 'gateway '* | 'worker '*) serve "$@" ;;
-    *' --watch'* | 'tune '*) until_ctrl_c redbatch "$@" ;;
+    *' --watch'*) until_ctrl_c redbatch "$@" ;;
+    'tune '*) until_ctrl_c redbatch "$@" --beside-up ;;  # a reader stops the cluster before
     'embed '*) rm -f vectors.npy  # of an earlier block, which a reader would move away
         command redbatch "$@" ;;
     'jobs cancel '*) command redbatch "$@" 2>&1 | tee "$STATE/answer" || grep 'already ended' "$STATE/answer" ;;

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import runpy
 import signal
 import subprocess
 import sys
@@ -307,6 +308,14 @@ async def test_a_function_that_cannot_be_loaded_ends_the_worker(
     for each in traces:
         assert re.search(place, each["exception"])
         assert "gpuworker/" not in each["exception"], "only the user's frames"
+
+
+def test_the_example_calls_nothing_slow_fast() -> None:
+    """On a busy machine a way may take longer than the first one: that is not 0.7 times as fast."""
+    compare = runpy.run_path(str(EXAMPLES / "squares.py"))["compare"]
+    assert compare(10.0, 0.05).split() == ["200.0", "times", "as", "fast"]
+    assert compare(1.0, 1.0).split() == ["1.0", "times", "as", "fast"]
+    assert compare(7.0, 10.0).strip() == "1.4 times as long: this machine is busy, so measure again"
 
 
 async def test_the_example_is_correct_and_runs_in_batches(cluster: GatewayCluster) -> None:

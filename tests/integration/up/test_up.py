@@ -24,6 +24,7 @@ from tests.integration.up.up_process import (
     run_command,
     running,
     serves,
+    start_worker,
     vector,
 )
 from tests.waiting import wait_until
@@ -94,6 +95,23 @@ async def test_commands_find_the_running_up(start: Start) -> None:
     finally:
         worker.terminate()
         await worker.wait()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["Ctrl-C", "kill -9"])
+async def test_a_worker_that_joined_ends_with_its_up(start: Start, number: signal.Signals) -> None:
+    """Its Redis never comes back, so it ends in order and says why; one that got the URL waits for that Redis."""
+    up = await start().wait_until_ready()
+    with start_worker(up) as joined, start_worker(up, "--redis-url", up.fact("Redis")) as independent:
+        await wait_until(lambda: joined.is_ready and independent.is_ready, "both workers are ready", timeout_s=START_S)
+        up.all_descendants()
+        up.process.send_signal(number)
+        await up.wait_until_ended()
+        await wait_until(lambda: joined.process.poll() is not None, "the worker has ended", timeout_s=START_S)
+        assert joined.process.returncode == 0, joined.output
+        assert "`redbatch up` that this process joined has ended" in joined.output
+        assert up.fact("API").split(" ")[0] in joined.output
+        assert "Traceback" not in joined.output
+        assert independent.process.poll() is None, independent.output
 
 
 async def test_commands_find_an_up_that_is_still_loading(start: Start, folder: Path) -> None:

@@ -8,8 +8,8 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -140,6 +140,43 @@ async def run_command(up: Up, *words: str) -> tuple[int, str, str]:
     output, errors = await process.communicate()
     assert process.returncode is not None
     return process.returncode, output.decode(), errors.decode()
+
+
+@dataclass
+class JoiningWorker:
+    """A `redbatch worker` that was started beside an `up`."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    @property
+    def output(self) -> str:
+        """All output so far."""
+        return self.log.read_text()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it has loaded its model."""
+        return "engine ready" in self.output
+
+
+@contextmanager
+def start_worker(up: Up, *words: str) -> Iterator[JoiningWorker]:
+    """Starts a worker with the null model as the user of an `up`; kills it at the end of the block."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("REDBATCH_", "XDG_"))}
+    log = up.log.with_name(f"{up.log.name}-worker-{len(words)}")
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "redbatch", "worker", "--model", "null", "--admin-port", "0", *words],
+            env=environment | {"TMPDIR": str(up.folder)},
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        yield JoiningWorker(process, log)
+    finally:
+        process.kill()
+        process.wait()
 
 
 Start = Callable[..., Up]

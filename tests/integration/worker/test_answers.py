@@ -12,6 +12,7 @@ import pytest
 
 from gpuworker.backends.simulated import DIM
 from shared.codec import encode_body
+from shared.heartbeats import MIXED_MODELS
 from shared.keys import BULK, GROUP
 from shared.messages import EMBED, Body, NewEntry, Vectors
 from shared.producer import Submission
@@ -254,6 +255,17 @@ async def test_a_hub_that_does_not_answer_ends_the_worker_soon(
     assert await worker.wait_until_ended() == 2
     assert "cannot be downloaded: http://127.0.0.1:1 does not answer" in worker.output
     assert "Traceback" not in worker.output
+
+
+async def test_a_worker_that_joins_another_model_warns(cluster: WorkerCluster) -> None:
+    """Once its own model is loaded, its log names the models of the queue's workers and what to do."""
+    first, twin = [await cluster.start_worker("simulated:revision=1") for _ in range(2)]
+    second = await cluster.start_worker("simulated:revision=2")
+    await wait_until(lambda: bool(second.log_records(MIXED_MODELS)), "the worker warns")
+    (record,) = second.log_records(MIXED_MODELS)
+    models = [f"simulated:revision={number} ({DIM} dimensions)" for number in (1, 2)]
+    assert (record["level"], record["queue"], record["models"]) == ("warning", cluster.keys.queue, models)
+    assert not first.log_records(MIXED_MODELS) + twin.log_records(MIXED_MODELS)
 
 
 async def test_a_folder_without_a_model_ends_the_worker(cluster: WorkerCluster, tmp_path: Path) -> None:

@@ -12,9 +12,14 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Group
+from rich.padding import Padding
+from rich.table import Table
 from rich.text import Text
+from typer.testing import CliRunner
 
 import redbatch
+from redbatch.commands import app
 from redbatch.tables import labelled_line, plain_table
 from redbatch.terminal import PrintableConsole
 from shared.process.log_text import printable, printable_line
@@ -69,6 +74,33 @@ def test_consoles_and_tables_escape(width: int) -> None:
     console.print(f"text{HOSTILE}", markup=False)
     assert printable(output.getvalue()) == output.getvalue()
     assert "\\u001b[31m" in output.getvalue().replace("\n", "")
+
+
+def test_no_line_ends_in_blanks() -> None:
+    """Neither of tables and wrapped or indented text; blanks before other text stay, whatever their style."""
+    output = io.StringIO()
+    console = PrintableConsole(file=output, width=30, highlight=False)
+    table = Table(box=None, show_header=False)
+    table.add_row("a", Text("b  ").append("c", style="bold"), "")
+    table.add_row("long", "and longer", "end")
+    console.print(Group(Padding(Text("some words that wrap"), (0, 0, 0, 2)), table), "x", sep=" ")
+    console.print(Text("words of a line that is wrapped, and more of them"))
+    console.print(Text.assemble("a", (" ", "bold"), "  ", ("b", "bold"), "  \n \nc "))
+    lines = output.getvalue().splitlines()
+    assert [line for line in lines if line != line.rstrip()] == []
+    assert "  some words that wrap" in lines
+    assert any(re.fullmatch(" *a +b  c", line) for line in lines)
+    assert lines[-3:] == ["a   b", "", "c"]
+
+
+@pytest.mark.parametrize("words", [("settings",), ("settings", "max_batch_size"), ("settings", "tracing")])
+def test_settings_have_no_blanks_at_the_ends_of_lines(words: tuple[str, ...]) -> None:
+    """As they would be in a file, or in what is copied from the terminal."""
+    result = CliRunner().invoke(app, words, env={"COLUMNS": "80"})
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert len(lines) > 3
+    assert [line for line in lines if line != line.rstrip()] == []
 
 
 def test_an_error_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:

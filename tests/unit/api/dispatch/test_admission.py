@@ -86,7 +86,7 @@ def test_a_refusal_says_for_how_long_the_part_has_been_missing() -> None:
     )
     assert [str(each) for each in refused] == [
         "Redis has not answered for 12.2 s: try again later.",
-        "No worker has lived for 77 s: start one, then try again.",
+        "No worker has been alive for 77 s: start one, then try again. If it ended by itself, its log says why.",
     ]
 
 

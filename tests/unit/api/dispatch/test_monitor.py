@@ -8,6 +8,7 @@ from dataclasses import asdict, replace
 from typing import Any, cast
 
 import pytest
+from structlog.testing import capture_logs
 
 from api.dispatch.monitor import Monitor, MonitorCallbacks
 from shared.errors import RedisUnreachableError
@@ -101,3 +102,23 @@ async def test_operations_are_known_while_all_workers_report_them() -> None:
         queue.workers = workers
         await monitor.poll()
         assert monitor.ops == expected
+
+
+async def test_workers_with_different_models_are_a_warning_once_for_each_change() -> None:
+    """A request gets the vectors of whichever worker takes it, so the log names the models and what to do."""
+
+    async def on_loss() -> None:
+        """Does nothing."""
+
+    queue = QueueWithWorkers()
+    monitor = Monitor(cast("Any", queue), Keys("q"), 60.0, MonitorCallbacks(on_loss, lambda: None))
+    first = Heartbeat("w", "h", 1, "cpu", "a/bge", 384, "ready", 0.0, 0, 0, 0, revision="1")
+    second = replace(first, model="b/bge", dim=768, revision="2")
+    warned = []
+    for workers in ((first,), (first, second), (first, second), (second,), (first, second, replace(second, dim=512))):
+        queue.workers = workers
+        with capture_logs() as logs:
+            await monitor.poll()
+        warned.append([(each["queue"], each["models"]) for each in logs if "--queue NAME" in each["event"]])
+    models = ["a/bge (384 dimensions)", "b/bge (768 dimensions)"]
+    assert warned == [[], [("q", models)], [], [], [("q", sorted([*models, "b/bge (512 dimensions)"]))]]

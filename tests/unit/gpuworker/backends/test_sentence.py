@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from sentence_transformers import SentenceTransformer
+from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
-from transformers import ModernBertConfig, ModernBertModel
+from structlog.testing import capture_logs
+from transformers import BertConfig, BertForSequenceClassification, ModernBertConfig, ModernBertModel
 
 from gpuworker.backends.base import InputRefusedError
 from gpuworker.backends.precision import cast_weights, dtype_of
@@ -21,6 +22,7 @@ from gpuworker.model_spec import ModelLoadError, parse_model
 from shared.codec import encode_ids
 from shared.messages import DEFAULT_OPTIONS, EMBED_ALL
 from tests.unit.gpuworker.backends.options import OPTIONS
+from tests.unit.gpuworker.backends.test_architectures import ARCHITECTURES, SIZES, build
 
 pytestmark = pytest.mark.model
 
@@ -61,6 +63,36 @@ def test_a_folder_without_a_model_is_reported_in_one_line(tmp_path: Path) -> Non
     with pytest.raises(ModelLoadError, match="cannot be loaded") as caught:
         SentenceBackend(parse_model(str(tmp_path)), OPTIONS)
     assert "\n" not in str(caught.value)
+
+
+def reasons_to_doubt(folder: Path) -> list[str]:
+    """Returns the warnings of a model that is loaded."""
+    with capture_logs() as logs:
+        SentenceBackend(parse_model(str(folder)), OPTIONS)
+    return [each["reason"] for each in logs if "probably of no use" in each["event"]]
+
+
+@pytest.mark.parametrize("name", ["BERT", "RoBERTa"])
+def test_a_folder_without_a_tokenizer_is_a_warning(tmp_path: Path, name: str) -> None:
+    """The library then makes a tokenizer without words: the vector of a text says only how many words it has."""
+    folder = build(ARCHITECTURES[name], tmp_path)
+    assert reasons_to_doubt(folder) == []
+    for file in folder.glob("tokenizer*"):
+        file.unlink()
+    (reason,) = reasons_to_doubt(folder)
+    assert "tokenizer.json is missing" in reason
+
+
+@pytest.mark.parametrize("with_modules", [False, True])
+def test_a_cross_encoder_is_a_warning(tmp_path: Path, with_modules: bool) -> None:
+    """Its weights compute a score of a pair; a model for vectors of the same architecture is none."""
+    config = BertConfig(vocab_size=30_522, max_position_embeddings=140, **SIZES)
+    BertForSequenceClassification(config).save_pretrained(tmp_path)
+    SentenceTransformer(parse_model("minilm").path).tokenizer.save_pretrained(tmp_path)
+    if with_modules:
+        CrossEncoder(str(tmp_path)).save(str(tmp_path))
+    (reason,) = reasons_to_doubt(tmp_path)
+    assert "cross-encoder" in reason
 
 
 def test_a_checkpoint_in_half_precision_is_served_in_float32_on_a_cpu(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from redbatch.bench.run import GeneratorCost, RunResult, RunSpec
 from redbatch.bench.settings import BenchSettings
 from redbatch.bench.statistics import summarize
 from redbatch.bench.target import parse_target
+from redbatch.terminal import PrintableConsole
 
 COST = GeneratorCost(
     cpu_us_per_request=31.0, core_share=0.12, connections=64, peak_in_flight=64, delayed_requests=0, peak_lag_ms=0.4
@@ -45,13 +46,14 @@ def result_of(cost: GeneratorCost = COST, *, empty: bool = False, **settings: ob
 def text_of(result: RunResult) -> str:
     """Returns the text that the terminal shows."""
     output = io.StringIO()
-    Console(file=output, width=100).print(as_text(result))
+    PrintableConsole(file=output, width=100).print(as_text(result))
     return output.getvalue()
 
 
 def test_the_table_has_every_figure() -> None:
     """The table has throughput, latency, errors by code, late answers, and the cost of the generator."""
     text = text_of(result_of())
+    assert [line for line in text.splitlines() if line != line.rstrip()] == []
     for expected in (
         "closed loop, 64 clients, short texts",
         "requests/s",

@@ -108,6 +108,18 @@ def test_a_function_has_no_tokens() -> None:
     assert ("about 90,000 tokens" in text, "tokens/s" in text) == (True, True)
 
 
+def test_workers_with_different_models_are_a_line() -> None:
+    """A queue whose workers have different models says so, alone and among others, with what to do."""
+    other = replace(BEAT, worker="gpu-2", model="someone/minilm", dim=768, revision="2")
+    one, mixed = (replace(BEAT, revision="1"),), (replace(BEAT, revision="1"), other)
+    for workers, expected in ((one, False), (mixed, True)):
+        queue = QueueView("minilm", replace(BUSY, workers=workers))
+        for text in (text_of(queue), text_of(queue, QueueView("other", EMPTY))):
+            words = " ".join(text.split())
+            assert ("minilm: minilm (384 dimensions), someone/minilm (768 dimensions): " in words) == expected
+            assert ("--queue NAME" in words) == expected
+
+
 def test_an_empty_queue_without_workers_says_so() -> None:
     """Without entries and workers, the text says so, and how to start a worker."""
     text = text_of(QueueView("minilm", EMPTY))

@@ -1,0 +1,43 @@
+"""Heartbeats as Redis holds them, and whether the workers that sent them serve one model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from pydantic import TypeAdapter, ValidationError
+
+from shared.messages import Heartbeat
+from shared.settings import canonical_model
+
+_HEARTBEAT = TypeAdapter(Heartbeat)
+
+MIXED_MODELS = (
+    "workers of this queue have different models, so an answer depends on the worker that takes the request: start the "
+    "workers of one of the models with --queue NAME"
+)
+
+
+def parse_heartbeat(data: bytes) -> Heartbeat | None:
+    """Parses a heartbeat, maybe of another version: missing fields make it unreadable, additional fields do not."""
+    try:
+        beat = _HEARTBEAT.validate_json(data)
+    except ValidationError:
+        return None
+    return beat if math.isfinite(beat.tokens_per_s) and math.isfinite(beat.bulk_tokens_per_s) else None
+
+
+def mixed_models(workers: Iterable[Heartbeat]) -> list[str]:
+    """Returns the models of workers, sorted, each with the length of its vectors; empty if there are not several.
+
+    Models with one revision are one model, whatever its folder is called; two revisions of one name are an update of a
+    model. A worker that still loads its model has no revision, and takes no requests.
+    """
+    loaded = [each for each in workers if each.revision]
+    models = {_describe(each) for each in loaded}
+    return sorted(models) if len(models) > 1 and len({each.revision for each in loaded}) > 1 else []
+
+
+def _describe(beat: Heartbeat) -> str:
+    name = canonical_model(beat.model)
+    return f"{name} ({beat.dim} dimensions)" if beat.dim else name

@@ -1,0 +1,93 @@
+"""What the error of a model that cannot be loaded says to do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from gpuworker.backends.load_advice import advice_for
+from gpuworker.backends.sentence import SentenceBackend
+from gpuworker.model_spec import ModelLoadError, parse_model
+from tests.unit.gpuworker.backends.options import OPTIONS
+from tests.unit.gpuworker.backends.test_architectures import ARCHITECTURES, build
+
+pytestmark = pytest.mark.model
+
+OWN_CODE = (
+    "it brings Python code, which a worker does not run; serve it as a class that does: "
+    "see `A model with its own code` in docs/functions.md ("
+)
+
+
+def own_code(folder: Path) -> None:
+    """Makes the architecture one that only the folder's own code knows."""
+    config = json.loads((folder / "config.json").read_text())
+    code = {"AutoConfig": "own.OwnConfig", "AutoModel": "own.OwnModel"}
+    (folder / "config.json").write_text(json.dumps(config | {"model_type": "own", "auto_map": code}))
+    (folder / "own.py").write_text("class OwnConfig: ...\nclass OwnModel: ...\n")
+
+
+def own_module(folder: Path) -> None:
+    """Adds a step that only the folder's own code knows."""
+    modules = json.loads((folder / "modules.json").read_text())
+    modules.append({"idx": len(modules), "name": "own", "path": "2_Own", "type": "own_module.Own"})
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / "own_module.py").write_text("class Own: ...\n")
+
+
+def lfs_pointer(folder: Path) -> None:
+    """Leaves the weights as a clone without Git LFS does."""
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a21\nsize 133466304\n"
+    (folder / "model.safetensors").write_text(pointer)
+
+
+def pickles(folder: Path) -> None:
+    """Leaves the weights in the old format alone."""
+    (folder / "model.safetensors").unlink()
+    torch.save({}, folder / "pytorch_model.bin")
+
+
+def no_weights(folder: Path) -> None:
+    """Removes the weights."""
+    (folder / "model.safetensors").unlink()
+
+
+def empty(folder: Path) -> None:
+    """Removes all files."""
+    for each in [each for each in folder.rglob("*") if each.is_file()]:
+        each.unlink()
+
+
+@pytest.mark.parametrize(
+    ("damage", "advice"),
+    [
+        (own_code, OWN_CODE),
+        (own_module, OWN_CODE),
+        (lfs_pointer, "model.safetensors is a pointer of Git LFS, not the file: run `git lfs pull` in the folder"),
+        (pickles, "pytorch_model.bin is a pickle, which may run code, and is not loaded; if you trust it, "),
+        (no_weights, "the folder has no weights: model.safetensors is missing"),
+        (empty, "a folder must hold what SentenceTransformer.save writes, or a clone from the hub: config.json, "),
+    ],
+    ids=lambda each: getattr(each, "__name__", ""),
+)
+def test_the_error_says_what_to_do(tmp_path: Path, damage: Callable[[Path], None], advice: str) -> None:
+    """Each usual cause has its next step, before the error of the library, all in one line."""
+    folder = build(ARCHITECTURES["BERT"], tmp_path)
+    damage(folder)
+    with pytest.raises(ModelLoadError) as caught:
+        SentenceBackend(parse_model(str(folder)), OPTIONS)
+    message = str(caught.value)
+    assert message.startswith(f"model {folder} cannot be loaded: {advice}")
+    assert "\n" not in message
+    assert message.endswith(")")
+
+
+def test_a_model_of_the_hub_without_safetensors_is_to_be_converted() -> None:
+    """The error of the library suggests a setting that a worker does not have."""
+    error = OSError("x/y does not appear to have a file named ... and thus cannot be loaded with `safetensors`.")
+    assert "SentenceTransformer('x/y').save('NEW')" in advice_for("x/y", error)
+    assert advice_for("x/y", OSError("x/y is not a valid model identifier")) == ""
