@@ -14,6 +14,9 @@ import hiredis
 
 Command = Sequence[str | bytes | int | float]
 
+CLOCK_STEP_S = 0.001
+"""Resolution of uvloop's clock and timers: one may fire this much too early."""
+
 _INCOMPLETE = object()
 
 
@@ -31,6 +34,8 @@ class Wire(asyncio.Protocol):
         self._replies: list[Any] = []
         self._num_expected = 0
         self._reply_future: asyncio.Future[list[Any]] | None = None
+        self._deadline = self._timer_at = 0.0
+        self._timer: asyncio.TimerHandle | None = None
         transport.set_protocol(self)
 
     @property
@@ -56,12 +61,11 @@ class Wire(asyncio.Protocol):
         reply_future: asyncio.Future[list[Any]] = self._loop.create_future()
         self._reply_future = reply_future
         self._replies, self._num_expected = [], len(commands)
-        timer = self._loop.call_later(timeout_s, self._fail, TimeoutError("no reply in time"))
+        self._set_deadline(self._loop.time() + timeout_s)
         try:
             self._transport.write(b"".join([_pack(each) for each in commands]))
             return await reply_future
         finally:
-            timer.cancel()
             self._reply_future, self._replies, self._num_expected = None, [], 0
             del reply_future  # an exception in the future refers to this frame
 
@@ -84,7 +88,26 @@ class Wire(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the cause does not matter
         """Fails the pending exchange: Redis, or this side, has closed the connection."""
+        if self._timer is not None:
+            self._timer.cancel()
         self._fail(ConnectionError("the connection is lost"))
+
+    def _set_deadline(self, deadline: float) -> None:
+        """Bounds the exchange that begins. Its timer may be that of an earlier one: few ever fire, and each costs."""
+        self._deadline = deadline
+        if self._timer is None or deadline < self._timer_at:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer, self._timer_at = self._loop.call_at(deadline, self._check_deadline), deadline
+
+    def _check_deadline(self) -> None:
+        self._timer = None
+        if self._reply_future is None:
+            return
+        if self._loop.time() < self._deadline - CLOCK_STEP_S:
+            self._set_deadline(self._deadline)
+        else:
+            self._fail(TimeoutError("no reply in time"))
 
     def _fail(self, error: Exception) -> None:
         if self._reply_future is not None and not self._reply_future.done():

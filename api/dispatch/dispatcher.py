@@ -22,6 +22,7 @@ from api.dispatch.admission import (
     model_failing_error,
     redis_unreachable_error,
 )
+from api.dispatch.deadlines import Deadlines
 from api.dispatch.inflight import MAX_VALUES_BYTES, InFlight
 from api.dispatch.monitor import Monitor, MonitorCallbacks
 from api.dispatch.reconciler import Reconciler
@@ -86,6 +87,7 @@ class Dispatcher:
         self.queue = QueueConnections(settings, queue, f"gateway:{self.gateway}")
         keys = self._keys = self.queue.keys
         self._requests: dict[str, InFlight] = {}
+        self._deadlines = Deadlines(self._expire)
         self._grace = Grace(settings.redis_grace_s, settings.worker_grace_s, settings.redis_memory_ratio)
         callbacks = MonitorCallbacks(self._on_loss, self._on_fleet)
         self.monitor = Monitor(self.queue.connection("monitor"), keys, settings.worker_grace_s, callbacks)
@@ -166,11 +168,11 @@ class Dispatcher:
         if self.spans is not None:
             self.spans.begin(in_flight)
         self._submitter.add(PendingSubmit(in_flight, tuple(new_entries)))
-        timer = loop.call_at(in_flight.deadline, self._expire, in_flight)
+        self._deadlines.add(in_flight, deadline, loop)
         try:
             return _build_result(await in_flight.answer, failures)
         finally:
-            timer.cancel()
+            self._deadlines.remove(in_flight, deadline)
             self._release(in_flight)
 
     def _check_admitted(self, timeout_s: float, lane: int) -> None:

@@ -129,6 +129,22 @@ async def test_no_reply_in_time() -> None:
             await wire.exchange(("PING",), SHORT_S)
 
 
+async def test_each_call_has_its_own_timeout() -> None:
+    """Whether it ends before or after that of the call before it, whose timer may still run."""
+    loop = asyncio.get_running_loop()
+    async with wired() as (wire, _, theirs):
+        for before_s, timeout_s in ((LONG_S, SHORT_S), (SHORT_S, 4 * SHORT_S)):
+            exchange = asyncio.create_task(wire.exchange(("PING",), before_s))
+            await loop.sock_recv(theirs, 100)
+            theirs.send(b"+PONG\r\n")
+            await exchange
+            began = loop.time()
+            with pytest.raises(TimeoutError):
+                await wire.exchange(("PING",), timeout_s)
+            assert timeout_s - 0.002 <= loop.time() - began < LONG_S / 2
+            await loop.sock_recv(theirs, 100)
+
+
 async def test_an_error_leaves_no_reference_cycle() -> None:
     """A broken connection leaves no reference cycle, which would keep its frames alive."""
     async with wired() as (wire, _, _theirs):
