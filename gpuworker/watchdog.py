@@ -24,7 +24,8 @@ class Watchdog:
     """Checks the engine several times a second.
 
     The engine hangs if one entry runs for longer than the timeout, which finds one runner of several that hangs. It
-    also hangs if it has sent nothing for this time although it has work and is not waiting for a GPU.
+    also hangs if it has sent nothing, and begun nothing, for this time although it has work and is not waiting for a
+    GPU.
 
     Args:
         worker_state: of the worker.
@@ -40,7 +41,7 @@ class Watchdog:
         self._sharing = sharing
         self._engine = engine
         self._hang_timeout = hang_timeout
-        self._counts_from = time.monotonic()
+        self._counts_from = self._last_start = time.monotonic()
 
     async def run(self) -> None:
         """Checks until cancelled."""
@@ -52,9 +53,10 @@ class Watchdog:
             if idle or now - last_check > CHECK_INTERVAL_S + MAX_PAUSE_S:
                 self._counts_from = now
                 continue
-            began = min((started_at for _, started_at in self._worker_state.in_flight.running()), default=None)
-            quiet_since = max(self._counts_from, self._engine.last_message_at)
-            since = quiet_since if began is None else min(quiet_since, max(self._counts_from, began))
+            starts = [started_at for _, started_at in self._worker_state.in_flight.running()]
+            self._last_start = max(starts, default=self._last_start)
+            quiet_since = max(self._counts_from, self._engine.last_message_at, self._last_start)
+            since = min(quiet_since, max(self._counts_from, min(starts, default=quiet_since)))
             limit_s = self._hang_timeout.timeout_s
             if now - since > limit_s:
                 log.warning("engine hangs: killed", after_s=round(now - since, 1), bound_s=limit_s)

@@ -18,6 +18,9 @@ log = structlog.get_logger()
 MARK_DELAY_S = 0.01
 """A batch that ends sooner is not recorded: each would cost a command, and no engine dies this fast for long."""
 
+SCANNED_AT_ONCE = 256
+"""For each further so many entries, the pause between two looks is longer: they take at most 1 % of the time."""
+
 RETRY_PAUSE_S = 0.2
 
 
@@ -42,7 +45,7 @@ class InProgressMarker:
             if not len(in_flight):
                 in_flight.added.clear()
             await in_flight.added.wait()
-            await asyncio.sleep(MARK_DELAY_S)
+            await asyncio.sleep(MARK_DELAY_S * (1 + len(in_flight) // SCANNED_AT_ONCE))
             try:
                 await self._write()
             except RedisUnreachableError as error:
@@ -54,6 +57,8 @@ class InProgressMarker:
         running = [each.entry for each, started_at in self._worker_state.in_flight.running() if started_at <= began]
         keys = {key_of(entry) for entry in running}
         ended = any(key in self._worker_state.in_flight for key in self._marked - keys)
-        if self._stale or ended or keys - self._marked:
+        # With nothing to record, what this worker's former life recorded must stay until its entries are recovered.
+        is_stale = self._stale and (keys or self._marked)
+        if is_stale or ended or keys - self._marked:
             await consumer.mark_begun(self._connection, self._worker_state.keys, self._worker_state.worker, running)
             self._marked, self._stale = keys, False

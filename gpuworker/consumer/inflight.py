@@ -6,10 +6,9 @@ import asyncio
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import cycle
 from typing import NamedTuple
 
-from gpuworker.ipc.run_table import NUM_SLOTS, RunTable
+from gpuworker.ipc.run_table import RunTable, Slots
 from gpuworker.policy.credits import HeldLoad
 from shared.keys import INTERACTIVE, LANES
 from shared.long_entries import is_long
@@ -59,7 +58,7 @@ class InFlightEntries:
 
     Attributes:
         runs: in which the engine notes what it runs.
-        added: set when one was added.
+        added: set when one was added, until InProgressMarker clears it.
         capacity_freed: set when some were removed.
         max_counted_tokens: maximum tokens that an interactive entry counts as in the load: those that make it long (see
             policy.credits and policy.short_first). Short inputs of bulk do not go first: its entries count in full.
@@ -67,7 +66,7 @@ class InFlightEntries:
 
     def __init__(self) -> None:
         self.runs = RunTable()
-        self._next_slots = cycle(range(NUM_SLOTS))
+        self._slots = Slots()
         self._by_key: dict[str, InFlightEntry] = {}
         self._num_entries = [0] * len(LANES)
         self._num_tokens = [0] * len(LANES)
@@ -94,7 +93,7 @@ class InFlightEntries:
         """Adds an entry."""
         max_tokens = self.max_counted_tokens if entry.ref.lane == INTERACTIVE else sys.maxsize
         in_flight_entry = InFlightEntry(
-            entry, inputs, next(self._next_slots), counted_tokens=min(entry.ref.cost, max_tokens)
+            entry, inputs, self._slots.take(), counted_tokens=min(entry.ref.cost, max_tokens)
         )
         self._by_key[key_of(entry)] = in_flight_entry
         self.added.set()
@@ -107,6 +106,7 @@ class InFlightEntries:
             in_flight_entry = self._by_key.pop(key, None)
             if in_flight_entry is not None:
                 self._count(in_flight_entry, -1)
+                self._slots.free(in_flight_entry.slot)
         self.capacity_freed.set()
 
     async def wait_until_empty(self, timeout_s: float) -> bool:

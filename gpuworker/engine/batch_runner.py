@@ -125,6 +125,8 @@ class BatchRunner:
                     bool(schedule.waiting),
                     schedule.adaptive_limits.is_full(batch.lengths),
                 )
+        if schedule.suspect_runs:
+            self._reports.flush()  # if the engine dies of the suspect, what ran before must not count as the cause
         self._reports.begin(tasks.values())
         self._compute(batch, result, exclusive=exclusive)
         ended_at = result.ended_at = time.monotonic()
@@ -139,8 +141,7 @@ class BatchRunner:
             result.unfinished_keys = [key for key, task in tasks.items() if not task.closed]
             if result.failures:
                 schedule.waiting.remove_closed()
-        self._reports.on_result(result)
-        self._reports.end(tasks.values())
+        self._reports.on_result(result, tasks.values())
         return ended_at
 
     def _compute(self, batch: Batch, result: BatchResult, *, exclusive: bool, is_second_run: bool = False) -> None:

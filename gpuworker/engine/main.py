@@ -6,6 +6,7 @@ import os
 import socket
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 
 from setproctitle import setproctitle
@@ -101,9 +102,14 @@ def _create_pipeline(
     """Returns the pipeline of a loaded model, and the message that describes the model."""
     limits = _limits(options, backend)
 
-    def send_result(result: BatchResult) -> None:
+    def send_result(result: BatchResult, on_sent: Callable[[], None]) -> None:
+        is_queued = False
         for frame in encode_result(result):
-            outbox.put(frame)
+            is_queued |= outbox.put(frame)
+        if is_queued:
+            outbox.call_later(on_sent)
+        else:
+            on_sent()
 
     ready = Ready(
         options.model,
@@ -122,7 +128,7 @@ def _create_pipeline(
     error_options = ErrorOptions(
         options.error_messages, RetryLimits(options.max_retries, options.retry_backoff_ms / 1000)
     )
-    return Pipeline(backend, limits, Reports(send_result, runs), turn, error_options), ready
+    return Pipeline(backend, limits, Reports(send_result, runs, outbox.flush), turn, error_options), ready
 
 
 def _die(hook: threading.ExceptHookArgs) -> None:

@@ -6,6 +6,7 @@ import os
 import queue
 import socket
 import threading
+from collections.abc import Callable
 
 from gpuworker.ipc import framing
 from gpuworker.ipc.messages import Message, SharedMessage
@@ -34,14 +35,23 @@ class Outbox:
         self._memory = memory
         self._memory_lock = threading.Lock()  # one thread writes, and another frees
         self._write_lock = threading.Lock()
-        self._frames: queue.Queue[bytes] = queue.Queue(_MAX_QUEUED_FRAMES)
+        self._queue: queue.Queue[bytes | Callable[[], None]] = queue.Queue(_MAX_QUEUED_FRAMES)
 
-    def put(self, frame: bytes) -> None:
-        """Sends a frame soon, or now if it is short."""
+    def put(self, frame: bytes) -> bool:
+        """Sends a frame soon, or now if it is short. Returns whether it is still to be sent."""
         if len(frame) <= _MAX_SHORT_BYTES:
             self._write(frame)
-        else:
-            self._frames.put(frame)
+            return False
+        self._queue.put(frame)
+        return True
+
+    def call_later(self, on_sent: Callable[[], None]) -> None:
+        """Calls back when every frame that was put has been sent."""
+        self._queue.put(on_sent)
+
+    def flush(self) -> None:
+        """Returns when every frame that was put has been sent."""
+        self._queue.join()
 
     def send(self, message: Message) -> None:
         """Sends a message before it returns: the worker reads it even if this process dies in the next moment."""
@@ -50,7 +60,12 @@ class Outbox:
     def run(self) -> None:
         """Sends the frames that were put, for ever."""
         while True:
-            self._write(self._share(self._frames.get()))
+            item = self._queue.get()
+            if isinstance(item, bytes):
+                self._write(self._share(item))
+            else:
+                item()
+            self._queue.task_done()
 
     def free(self, at: int) -> None:
         """Frees the memory of the frame at an offset, which the worker has read."""

@@ -19,6 +19,7 @@ from queue import SimpleQueue
 
 from gpuworker.backends.base import Backend
 from gpuworker.engine.batch_runner import BatchRunner
+from gpuworker.engine.failures import late_failure_of
 from gpuworker.engine.gpu_turn import UNSHARED, GpuTurn
 from gpuworker.engine.inference import collate_now
 from gpuworker.engine.model_errors import DEFAULT_ERROR_OPTIONS, ErrorOptions, ModelErrors
@@ -128,13 +129,20 @@ class Pipeline:
                 if task.closed:
                     continue
                 task.started_at = time.monotonic()
-            self._reports.begin([task])
-            result = run_tokenizer_op(self._backend, task, self._errors)
+                is_late = task.started_at >= task.deadline
+            ran = [] if is_late else [task]
+            self._reports.begin(ran)
+            result = (
+                BatchResult(failures=[late_failure_of(task)])
+                if is_late
+                else run_tokenizer_op(self._backend, task, self._errors)
+            )
             with self._schedule.lock:
                 was_open = self._schedule.close(task)
             if was_open:
-                self._reports.on_result(result)
-            self._reports.end([task])
+                self._reports.on_result(result, ran)
+            else:
+                self._reports.end(ran)
 
     def _prepare(self) -> None:
         """Makes full batches ahead, while all runners are busy."""

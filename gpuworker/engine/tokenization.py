@@ -10,7 +10,6 @@ from typing import Any
 import orjson
 
 from gpuworker.backends.base import Backend, InputRefusedError
-from gpuworker.engine.failures import late_failure_of
 from gpuworker.engine.model_errors import ModelErrors
 from gpuworker.engine.work import BatchResult, EntryTask, InputItem
 from gpuworker.policy.composition import WaitingInput
@@ -48,8 +47,6 @@ def group_calls(tasks: Iterable[EntryTask]) -> Iterator[list[EntryTask]]:
 
 def run_tokenizer_op(backend: Backend, task: EntryTask, errors: ModelErrors) -> BatchResult:
     """Runs an operation of TOKENIZER_OPS and returns its result."""
-    if task.started_at is not None and task.started_at >= task.deadline:
-        return BatchResult(failures=[late_failure_of(task)])
     try:
         task.values = _tokenizer_values(backend, task)
     except Exception as error:  # noqa: BLE001 - whatever the tokenizer raises fails this entry alone

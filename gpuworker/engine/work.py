@@ -194,12 +194,22 @@ class Reports:
     """Where the pipeline reports to.
 
     Args:
-        on_result: called with the result of each batch.
+        send: takes the result of a batch, and what to call when it is sent.
         runs: which entries run.
+        flush: returns when every result is sent.
     """
 
-    def __init__(self, on_result: Callable[[BatchResult], None], runs: RunTable) -> None:
-        self.on_result, self.runs = on_result, runs
+    def __init__(
+        self,
+        send: Callable[[BatchResult, Callable[[], None]], None],
+        runs: RunTable,
+        flush: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._send, self.runs, self.flush = send, runs, flush
+
+    def on_result(self, result: BatchResult, ran: Iterable[EntryTask] = ()) -> None:
+        """Sends a result. The runs of entries whose part ran in the batch end when it is sent: see RunTable.end."""
+        self._send(result, lambda: self.end(ran))
 
     def begin(self, tasks: Iterable[EntryTask]) -> None:
         """Notes that a run begins of a part of each entry."""

@@ -5,5 +5,6 @@
 - frame_protocol: the worker's end of the socket.
 - framing: frames on the socket, and how they are read.
 - messages: the messages in frames, and their codec.
+- run_table: memory in which an engine notes which entries it runs.
 - shared_memory: memory that carries long messages and the end of the GPU lease.
 """

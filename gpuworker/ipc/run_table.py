@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import mmap
 import os
-import sys
 import tempfile
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Iterable
 
-NUM_SLOTS = 2**16
-"""More than the entries that a worker ever holds: slots are taken in turn, so that one is free for long before an entry
-gets it again, and an engine that still runs a dropped entry does not seem to run another.
-"""
+from gpuworker.ipc.shared_memory import create_shared_memory
+
+NUM_SLOTS = 2**17
+"""More than the entries that a worker ever holds (twice the largest `claim_window`) and those that rest."""
+
+NUM_RESTING = 2**15
+"""A slot rests until this many others are free, too: an engine that still runs an entry that was dropped meanwhile must
+not seem to run another one."""
 
 _SIZE_BYTES = NUM_SLOTS * 8
 
@@ -41,7 +45,6 @@ class RunTable:
     def __init__(self, descriptor: int | None = None) -> None:
         self.descriptor = _create_memory() if descriptor is None else descriptor
         weakref.finalize(self, os.close, self.descriptor)
-        os.truncate(self.descriptor, _SIZE_BYTES)
         self._starts = memoryview(mmap.mmap(self.descriptor, _SIZE_BYTES)).cast("d")
         self._num_runs: dict[int, int] = {}
         self._lock = threading.Lock()
@@ -74,8 +77,29 @@ class RunTable:
         self._starts.cast("B")[:] = bytes(_SIZE_BYTES)
 
 
+class Slots:
+    """The slots of a table that entries have, or may have."""
+
+    def __init__(self) -> None:
+        self._num_used = 0
+        self._free: deque[int] = deque()
+
+    def take(self) -> int:
+        """Returns a slot that no entry has: the one that is free for longest, or one that none has had yet."""
+        if len(self._free) > NUM_RESTING or self._num_used == NUM_SLOTS:
+            return self._free.popleft()
+        self._num_used += 1
+        return self._num_used - 1
+
+    def free(self, slot: int) -> None:
+        """Frees the slot of an entry that is held no more."""
+        self._free.append(slot)
+
+
 def _create_memory() -> int:
-    if sys.platform != "linux":
+    try:
+        return create_shared_memory(_SIZE_BYTES)
+    except OSError:  # no memfd_create(2)
         with tempfile.TemporaryFile() as file:
+            file.truncate(_SIZE_BYTES)
             return os.dup(file.fileno())
-    return os.memfd_create("redbatch runs", os.MFD_CLOEXEC)

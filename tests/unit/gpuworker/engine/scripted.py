@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -170,13 +170,22 @@ class RecordingReports(Reports):
         begun: keys of the entries of which a run began, in order.
         ended: the same of the ends.
         results: results of batches, in order.
+        num_flushes: how often the pipeline waited for its results to be sent.
     """
 
     def __init__(self) -> None:
         self.begun: list[str] = []
         self.ended: list[str] = []
         self.results: list[BatchResult] = []
-        super().__init__(self.results.append, RunTable())
+        self.num_flushes = 0
+        super().__init__(self._record, RunTable(), self._flush)
+
+    def _record(self, result: BatchResult, on_sent: Callable[[], None]) -> None:
+        self.results.append(result)
+        on_sent()
+
+    def _flush(self) -> None:
+        self.num_flushes += 1
 
     def begin(self, tasks: Iterable[EntryTask]) -> None:
         """Notes the keys, too."""

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
+from itertools import count
 from typing import Any, cast
 
 import orjson
@@ -27,6 +28,7 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.asyncio
 
 LIMITS = Limits(max_size=2, max_tokens=1_000, packed=True)
+SLOTS = count()
 RETRIES = RetryLimits(max_retries=2, backoff_s=0.001)
 
 
@@ -67,7 +69,7 @@ class FunctionHarness(ScriptedBackend):
         self.pipeline.add(
             [
                 EntryTask(str(each), (orjson.dumps(each),), now, now + timeout_s, op=PREDICT, slot=slot)
-                for slot, each in enumerate(values, len(self.reports.begun))
+                for each, slot in zip(values, SLOTS, strict=False)
             ]
         )
 

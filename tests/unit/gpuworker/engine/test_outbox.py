@@ -106,6 +106,19 @@ async def test_long_frames_hold_a_runner_up_when_the_outbox_is_full() -> None:
     assert all(payload == LONG for _, payload in found)
 
 
+async def test_calls_back_when_a_long_frame_is_sent() -> None:
+    """Not before: until the worker has it, a death accuses its entries."""
+    sent = threading.Event()
+    with ends() as (outbox, theirs):
+        assert not outbox.put(framing.encode(BatchCompleted(0), SHORT))
+        for number in range(2):
+            assert outbox.put(framing.encode(BatchCompleted(number), LONG))
+        outbox.call_later(sent.set)
+        assert not sent.wait(0.05)
+        read(theirs, 3)
+        await wait_until(sent.is_set, "the frames are sent")
+
+
 def test_frames_over_a_mebibyte_go_through_shared_memory_while_it_has_room() -> None:
     """The socket says where; a frame for which there is no room goes through the socket, until one has been read."""
     descriptor = create_shared_memory(3 * MIN_SHARED_BYTES)

@@ -353,7 +353,7 @@ def test_errors_of_each_device_are_recognized_as_out_of_memory(error: Exception,
 async def test_suspects_run_last_and_with_nothing_beside_them(create_harness: CreateHarness) -> None:
     """Two runners run all other inputs at once, then the suspects one by one, fewest attempts first, each entry whole.
 
-    What ran before runs no more: if the engine dies of a suspect, it does not count as the cause.
+    What ran before runs no more, and its result is sent: a death of the engine does not accuse it.
     """
     harness = create_harness(Limits(max_size=1, max_tokens=1_000), held=True, runners=2, prepares_ahead=False)
     await busy(harness)
@@ -369,6 +369,7 @@ async def test_suspects_run_last_and_with_nothing_beside_them(create_harness: Cr
     assert (["second"], ["first"]) in harness.backend.concurrent
     assert not any({"one", "two", "once"} & {*mine, *theirs} for mine, theirs in harness.backend.concurrent)
     assert harness.backend.batches[-2:] == [["once"], ["one", "two"]]
+    assert harness.reports.num_flushes == 2
     assert harness.reports.ended[-2:] == ["once", "twice"]
     assert harness.reports.begun[-2:] == ["once", "twice"]
 

@@ -32,7 +32,7 @@ class Crowd:
         self._names = itertools.count()
         backend = SimulatedBackend(parse_model("simulated:base_ms=15,item_ms=0.1"))
         backend.runners, backend.prepares_ahead = runners, runners == 1
-        self._pipeline = Pipeline(backend, limits, Reports(self._record, RunTable()))
+        self._pipeline = Pipeline(backend, limits, Reports(lambda result, _: self._record(result), RunTable()))
         self._pipeline.start()
 
     async def run(self) -> Sequence[int]:

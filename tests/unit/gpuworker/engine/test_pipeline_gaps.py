@@ -34,7 +34,7 @@ async def test_the_time_of_a_report_is_a_gap() -> None:
 
     backend = ScriptedBackend(prepares_ahead=False)
     backend.may_run.clear()
-    pipeline = Pipeline(backend, LIMITS, Reports(report, RunTable()))
+    pipeline = Pipeline(backend, LIMITS, Reports(lambda result, _: report(result), RunTable()))
     pipeline.start()
     pipeline.add([entry_task("first")])
     await wait_until(lambda: backend.batches == [["first"]], "the first batch runs")

@@ -6,7 +6,7 @@ import os
 import signal
 import time
 
-from gpuworker.ipc.run_table import NUM_SLOTS, RunTable
+from gpuworker.ipc.run_table import NUM_RESTING, NUM_SLOTS, RunTable, Slots
 
 
 def test_the_other_process_sees_starts_and_ends() -> None:
@@ -47,3 +47,26 @@ def test_what_a_killed_process_ran_is_still_known_until_it_is_cleared() -> None:
     assert worker.started_at(3) is not None
     worker.clear()
     assert worker.started_at(3) is None
+
+
+def test_no_two_entries_have_one_slot() -> None:
+    """Whatever is freed, and in which order; a slot rests before an entry gets it again."""
+    slots, held, freed_at, num_freed = Slots(), set[int](), dict[int, int](), 0
+    for number in range(4 * NUM_RESTING):
+        slot = slots.take()
+        assert slot not in held
+        assert slot < NUM_SLOTS
+        assert num_freed - freed_at.pop(slot, num_freed - NUM_RESTING) >= NUM_RESTING
+        if number % 4:
+            freed_at[slot], num_freed = num_freed, num_freed + 1
+            slots.free(slot)
+        else:  # to the end
+            held.add(slot)
+
+
+def test_slots_that_rest_are_taken_when_there_are_no_others() -> None:
+    """The table has room for all entries that a worker can hold."""
+    slots = Slots()
+    taken = [slots.take() for _ in range(NUM_SLOTS)]
+    slots.free(taken[5])
+    assert (len(set(taken)), slots.take()) == (NUM_SLOTS, taken[5])
