@@ -85,7 +85,7 @@ class Slots:
         self._free: deque[int] = deque()
 
     def take(self) -> int:
-        """Returns a slot that no entry has: the one that is free for longest, or one that none has had yet."""
+        """Returns a slot that no entry has: the one that is free for longest, or a new one."""
         if len(self._free) > NUM_RESTING or self._num_used == NUM_SLOTS:
             return self._free.popleft()
         self._num_used += 1
