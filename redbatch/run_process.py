@@ -54,20 +54,25 @@ def run_worker(overrides: Mapping[str, str], up: int | None) -> int:
 def _with_redis_of_up(overrides: Mapping[str, str], up: int | None) -> Mapping[str, str]:
     """Returns the settings with the Redis of a running `redbatch up`, unless they name one, or none runs; says so.
 
-    This process then ends with that `up`. Raises NoUpError: several run and none was chosen, or none has the port `up`.
+    If that Redis is private, this process ends with that `up`.
+
+    Raises NoUpError: several run and none was chosen, or none has the port `up`.
     """
     if "redis_url" in overrides or (up is None and not find_running_ups()):
         return overrides
     running = find_up(up)
-    print_error(f"joins your running `redbatch up` at {running.url} and ends with it; --redis-url names another Redis")
-    Thread(target=_end_with, args=[running], name="end with up", daemon=True).start()
+    ends = ""
+    if running.has_private_redis:
+        Thread(target=_end_with, args=[running], name="end with up", daemon=True).start()
+        ends = " and ends with it"
+    print_error(f"joins your running `redbatch up` at {running.url}{ends}; --redis-url names another Redis")
     return {**overrides, "redis_url": running.redis_url}
 
 
 def _end_with(up: RunFile) -> None:
-    """Ends this process in order when a `redbatch up` has ended, whose private Redis never comes back."""
+    """Ends this process in order when a `redbatch up` ends, whose private Redis never comes back."""
     wait_until_ended(up)
-    log.warning("the `redbatch up` that this process joined has ended: it ends too", url=up.url)
+    log.warning("the `redbatch up` that this process joined ends, and so does this process", url=up.url)
     os.kill(os.getpid(), signal.SIGTERM)
 
 

@@ -6,6 +6,9 @@ import re
 import time
 
 MINUTE_S = 60
+SHORTEST_S = 0.01
+"""What took less is shown as this."""
+
 UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
 
@@ -21,7 +24,7 @@ def format_timestamp(ms: float) -> str:
 def format_duration(seconds: float) -> str:
     """Returns a duration as text: "0.2 s", "59 s", "12 min 05 s"."""
     if 0 < seconds < 1:
-        return f"{seconds:.1g} s"
+        return f"{max(seconds, SHORTEST_S):.1g} s"
     minutes, remainder_s = divmod(round(seconds), MINUTE_S)
     return f"{minutes} min {remainder_s:02} s" if minutes else f"{remainder_s} s"
 

@@ -13,7 +13,7 @@ from shared.connection import Argument, RedisConnection
 from shared.keys import Keys
 from shared.messages import Input, Options
 from shared.script_arguments import CacheRow, ChargeRow
-from shared.tenants import Limits, encode_limits
+from shared.tenants import Limits, QuotaWait, encode_limits, parse_quota_wait
 
 DIGEST_BYTES = 20
 
@@ -84,12 +84,12 @@ async def store(
     await connection.run(scripts.CACHE_STORE, keys.cache, args)
 
 
-async def charge(connection: RedisConnection, keys: Keys, charges: Sequence[Charge]) -> list[int]:
-    """Charges tenants; returns for each charge 0, or `wait_ms` as in SubmitOutcome."""
+async def charge(connection: RedisConnection, keys: Keys, charges: Sequence[Charge]) -> list[QuotaWait]:
+    """Charges tenants; returns for each charge how long its tenant would have to wait, if it is refused."""
     args: list[Argument] = []
     for each in charges:
         args += ChargeRow(each.tenant, encode_limits(each.limits), each.tokens, int(each.may_refuse))
-    return [int(each) for each in await connection.run(scripts.CHARGE, [keys.tenants], args)]
+    return [parse_quota_wait(*each) for each in await connection.run(scripts.CHARGE, [keys.tenants], args)]
 
 
 def _parse_vector(raw: bytes | None, since_ms: int) -> CachedVector | None:

@@ -37,6 +37,9 @@ MAX_DEAD_BODY_BYTES = 64 * 2**10
 MAX_CLAIM_BYTES = 32 * 2**20
 """About the maximum of what one call delivers: Redis disconnects a client whose replies fill its memory."""
 
+MAX_HEARTBEATS = 256
+"""Maximum of what one call reads, so that it is short: Redis, and other calls of the connection, wait for it."""
+
 _UNBOUNDED = 2**31
 
 
@@ -325,7 +328,10 @@ async def heartbeat(connection: RedisConnection, keys: Keys, beat: Heartbeat, tt
 async def live_workers(connection: RedisConnection, keys: Keys) -> list[Heartbeat]:
     """Returns the heartbeats of the queue's live workers."""
     names = await connection.call("ZRANGE", keys.workers, 0, -1)
-    beats = await connection.call_all([("GET", keys.worker(name.decode())) for name in names])
+    beats: list[bytes | None] = []
+    for start in range(0, len(names), MAX_HEARTBEATS):
+        part = names[start : start + MAX_HEARTBEATS]
+        beats += await connection.call_all([("GET", keys.worker(name.decode())) for name in part])
     return [beat for data in beats if data is not None and (beat := parse_heartbeat(data)) is not None]
 
 

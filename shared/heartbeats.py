@@ -13,8 +13,8 @@ from shared.settings import canonical_model
 _HEARTBEAT = TypeAdapter(Heartbeat)
 
 MIXED_MODELS = (
-    "workers of this queue have different models, so an answer depends on the worker that takes the request: start the "
-    "workers of one of the models with --queue NAME"
+    "workers of this queue seem to have different models: if they are different, an answer depends on the worker that "
+    "takes the request, so start the workers of one of them with --queue NAME"
 )
 
 
@@ -31,7 +31,9 @@ def mixed_models(workers: Iterable[Heartbeat]) -> list[str]:
     """Returns the models of workers, sorted, each with the length of its vectors; empty if there are not several.
 
     Models with one revision are one model, whatever its folder is called; two revisions of one name are an update of a
-    model. A worker that still loads its model has no revision, and takes no requests.
+    model. A worker that still loads its model has no revision, and takes no requests. One model may seem to be two:
+    its copies in folders of different names, of workers with different devices, formats of numbers or libraries, which
+    are part of a revision.
     """
     loaded = [each for each in workers if each.revision]
     models = {_describe(each) for each in loaded}

@@ -12,7 +12,15 @@ from shared.connection import Argument, RedisConnection
 from shared.keys import Keys
 from shared.messages import Failure, NewEntry
 from shared.script_arguments import JobElementRow, JobReplyRow, JobUploadArguments
-from shared.tenants import DEFAULT_JOB_BOUNDS, JobBounds, Limits, encode_limits
+from shared.tenants import (
+    DEFAULT_JOB_BOUNDS,
+    NO_WAIT,
+    JobBounds,
+    Limits,
+    QuotaWait,
+    encode_limits,
+    parse_quota_wait,
+)
 
 UPLOAD_TTL_MS = 120_000
 """Inputs of a job that is not created within this time after its last inputs arrived are deleted."""
@@ -49,11 +57,11 @@ class UploadResult(NamedTuple):
 
     `known`: a job with the idempotency key exists. `full`: a bound of all jobs is reached. `share`: the tenant has its
     share of a bound. `results_full`, `results_share`: it is the bound of results. `limited`: the tenant may upload this
-    after `wait_ms`, as in SubmitOutcome.
+    after a `wait`.
     """
 
     status: Literal["ok", "known", "full", "share", "results_full", "results_share", "limited"]
-    wait_ms: int = 0
+    wait: QuotaWait = NO_WAIT
 
 
 async def upload(
@@ -77,7 +85,7 @@ async def upload(
     record = keys.idempotency(reservation.idempotency) if reservation.idempotency else job
     names = [job, keys.owed, keys.uploads, keys.tenants, record, keys.kept]
     status, *rest = await connection.run(scripts.JOB_UPLOAD, names, args)
-    return UploadResult(status.decode(), *rest)
+    return UploadResult(status.decode(), parse_quota_wait(*rest) if rest else NO_WAIT)
 
 
 def _arguments(keys: Keys, reservation: UploadReservation, num_entries: int) -> JobUploadArguments:

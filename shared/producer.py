@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from shared import scripts
 from shared.connection import Argument, RedisConnection
@@ -21,7 +21,15 @@ from shared.script_arguments import (
     SubmitRequestRow,
 )
 from shared.settings import QUEUE_PATTERN
-from shared.tenants import NO_ACTIVE_TENANTS, ActiveTenants, Limits, encode_limits
+from shared.tenants import (
+    NO_ACTIVE_TENANTS,
+    NO_WAIT,
+    ActiveTenants,
+    Limits,
+    QuotaWait,
+    encode_limits,
+    parse_quota_wait,
+)
 
 SUBMITTED_TTL_MS = 360_000
 """Longer than any deadline: a submit may be repeated until then."""
@@ -74,15 +82,14 @@ class SubmitOutcome(NamedTuple):
     """Outcome of a submission. `refs` holds one Ref per new entry if it is `ok` or `behind` (accepted into bulk).
 
     `late`: the deadline has passed. `full`: the `lane` is at its bound. `slow`: `tokens` are queued ahead in the
-    `lane`, too many for its time. `limited`: the tenant may retry after `wait_ms`, which is negative if the
-    quota of the day is the reason.
+    `lane`, too many for its time. `limited`: the tenant may retry after a `wait`.
     """
 
     status: str
     refs: tuple[Ref, ...]
     lane: int = INTERACTIVE
     tokens: int = 0
-    wait_ms: int = 0
+    wait: QuotaWait = NO_WAIT
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +223,7 @@ async def submit(
     return SubmitReply(now_ms, epoch, tuple(outcomes))
 
 
-def _submit_outcome(submission: Submission, result: list[bytes]) -> SubmitOutcome:
+def _submit_outcome(submission: Submission, result: list[Any]) -> SubmitOutcome:
     status, *values = result
     if status in {b"ok", b"behind"}:
         lane = BULK if status == b"behind" else submission.lane
@@ -228,7 +235,7 @@ def _submit_outcome(submission: Submission, result: list[bytes]) -> SubmitOutcom
     if status == b"slow":
         return SubmitOutcome("slow", (), int(values[0]), tokens=int(values[1]))
     if status == b"limited":
-        return SubmitOutcome("limited", (), submission.lane, wait_ms=int(values[0]))
+        return SubmitOutcome("limited", (), submission.lane, wait=parse_quota_wait(*values))
     return SubmitOutcome(status.decode(), (), submission.lane)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Annotated, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -67,6 +67,16 @@ class JobBounds(NamedTuple):
 DEFAULT_JOB_BOUNDS = JobBounds()
 
 
+class QuotaWait(NamedTuple):
+    """After how many `ms` a quota allows tokens, and the `limit` that they exceed until then; 0 and "": now."""
+
+    ms: int = 0
+    limit: Literal["", "rate", "day"] = ""
+
+
+NO_WAIT = QuotaWait()
+
+
 class ActiveTenants(NamedTuple):
     """The sum of the weights of all tenants with recently accepted requests, and of those that have a name."""
 
@@ -75,6 +85,11 @@ class ActiveTenants(NamedTuple):
 
 
 NO_ACTIVE_TENANTS = ActiveTenants()
+
+
+def parse_quota_wait(ms: int, limit: bytes) -> QuotaWait:
+    """Parses a wait as the scripts return it."""
+    return QuotaWait(ms, "day" if limit == b"day" else "rate") if ms else NO_WAIT
 
 
 def encode_limits(limits: Limits | None) -> str:

@@ -7,7 +7,7 @@
 - monitor: the state of Redis and of the fleet, polled.
 - size_limits: the size limits of a request that depend on its workers.
 - splitting: the entries of a request.
-- deadlines: calls back when deadlines pass.
+- deadlines: one timer for the deadlines of all requests.
 - inflight: one request in flight: its entries, their refs, and their replies.
 - submitter: adds entries to the stream and cancels them.
 - replies: how replies come back to the requests that wait.

@@ -17,7 +17,7 @@ from shared.errors import (
 )
 from shared.long_entries import is_long, min_long_tokens
 from shared.messages import MAX_TOKENS, Heartbeat
-from shared.tenants import Quota
+from shared.tenants import Quota, QuotaWait
 
 MIN_RETRY_AFTER_S = 1.0
 MAX_RETRY_AFTER_S = 30.0
@@ -117,23 +117,23 @@ def memory_full_error(jitter: float) -> RedbatchError:
     )
 
 
-def quota_error(tokens: int, quota: Quota, wait_ms: int, jitter: float) -> RedbatchError:
-    """Returns the error for a request that its tenant's quota refuses, and has the tokens for after `wait_ms`.
+def quota_error(tokens: int, quota: Quota, wait: QuotaWait, jitter: float) -> RedbatchError:
+    """Returns the error for a request that its tenant's quota refuses, and has the tokens for after a wait.
 
     Args:
         tokens: those that the request has, as estimated.
         quota: of the tenant; a request of more tokens than its whole day has is never accepted.
-        wait_ms: until the tenant has enough tokens, unless a day has too few; negative if the day has too few left.
+        wait: until the tenant has enough tokens, unless a whole day has too few.
         jitter: the client's place in the jitter, from 0 to 1.
     """
     if 0 < quota.daily_tokens < tokens:
         return TooLargeError(
             f"The request has about {tokens} tokens, and the tenant's quota is {quota.daily_tokens} a day: send fewer."
         )
-    wait_s = abs(wait_ms) / 1000
+    wait_s = wait.ms / 1000
     wait_s += min(wait_s * LIMIT_JITTER, MAX_LIMIT_JITTER_S) * jitter
-    limit = f"The tenant's rate limit of {quota.tokens_per_s:g} tokens per second is exceeded"
-    if wait_ms < 0:
+    limit = f"The tenant's rate limit of {quota.tokens_per_s:.12g} tokens per second is exceeded"
+    if wait.limit == "day":
         limit = f"The tenant has too few of its {quota.daily_tokens} tokens left for this day, which began at 00:00 UTC"
     return RateLimitedError(f"{limit}: try again in {wait_s:.1f} s.", retry_after_s=wait_s)
 

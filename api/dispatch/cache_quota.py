@@ -18,7 +18,7 @@ from shared.cache import Charge
 from shared.connection import RedisConnection
 from shared.errors import RedisUnreachableError
 from shared.keys import Keys
-from shared.tenants import Limits
+from shared.tenants import NO_WAIT, Limits, QuotaWait
 
 log = structlog.get_logger()
 
@@ -45,7 +45,7 @@ class CacheQuota:
         self._connection = connection
         self._keys = keys
         self._limits = limits
-        self._waiting: deque[tuple[Charge, asyncio.Future[int]]] = deque()
+        self._waiting: deque[tuple[Charge, asyncio.Future[QuotaWait]]] = deque()
         self._wake = asyncio.Event()
 
     async def charge(self, request: InferenceRequest, tokens: int, *, may_refuse: bool) -> None:
@@ -61,17 +61,17 @@ class CacheQuota:
         if len(self._waiting) >= MAX_WAITING_CHARGES:
             metrics.UNCHARGED_TOKENS.inc(tokens)
             return
-        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[QuotaWait] = asyncio.get_running_loop().create_future()
         self._waiting.append((Charge(tenant, limits, tokens, may_refuse), future))
         self._wake.set()
         try:
             async with asyncio.timeout(CHARGE_TIMEOUT_S):
-                wait_ms = await future
+                wait = await future
         except TimeoutError:
             return
-        if wait_ms:
+        if wait.ms:
             jitter = random.random()  # noqa: S311 - spreads clients
-            raise quota_error(tokens, quota, wait_ms, jitter)
+            raise quota_error(tokens, quota, wait, jitter)
 
     async def run(self) -> None:
         """Charges until cancelled."""
@@ -82,19 +82,19 @@ class CacheQuota:
                 size = min(len(self._waiting), MAX_CHARGES_PER_CALL)
                 await self._charge_batch([self._waiting.popleft() for _ in range(size)])
 
-    async def _charge_batch(self, batch: Sequence[tuple[Charge, asyncio.Future[int]]]) -> None:
+    async def _charge_batch(self, batch: Sequence[tuple[Charge, asyncio.Future[QuotaWait]]]) -> None:
         """Charges tenants; those whose requests no longer wait, without refusing."""
         charges = [each._replace(may_refuse=False) if future.done() else each for each, future in batch]
-        waits_ms: Sequence[int] | None = None
+        waits: Sequence[QuotaWait] | None = None
         try:
-            waits_ms = await cache.charge(self._connection, self._keys, charges)
+            waits = await cache.charge(self._connection, self._keys, charges)
         except RedisUnreachableError as error:
             log.debug("cached vectors are not charged", reason=error.message)
         finally:
-            if waits_ms is None:
+            if waits is None:
                 metrics.UNCHARGED_TOKENS.inc(sum(each.tokens for each in charges))
-            for (charge, future), wait_ms in zip(batch, waits_ms or [0] * len(batch), strict=True):
+            for (charge, future), wait in zip(batch, waits or [NO_WAIT] * len(batch), strict=True):
                 if not future.done():
-                    future.set_result(wait_ms)
-                elif wait_ms and charge.may_refuse:  # answered meanwhile, and refused too late: it overdraws the quota
+                    future.set_result(wait)
+                elif wait.ms and charge.may_refuse:  # answered meanwhile, and refused too late: it overdraws the quota
                     self._waiting.append((charge._replace(may_refuse=False), future))

@@ -243,7 +243,7 @@ class Submitter:
             return self._callbacks.slow(outcome.lane, self._excess(pending, outcome))
         if outcome.status == "limited":
             jitter = random.random()  # noqa: S311 - spreads clients
-            return quota_error(pending.tokens, pending.request.tenant.quota, outcome.wait_ms, jitter)
+            return quota_error(pending.tokens, pending.request.tenant.quota, outcome.wait, jitter)
         return DeadlineExceededError("The deadline passed before the request reached the queue.")
 
     def _excess(self, pending: PendingSubmit, outcome: SubmitOutcome) -> int:

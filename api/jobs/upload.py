@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from api.jobs.store import JobStore
     from api.settings_groups import JobSettings
     from shared.messages import Input
-    from shared.tenants import Limits
+    from shared.tenants import Limits, QuotaWait
 
 FLUSH_BYTES = 2**20
 FLUSH_ENTRIES = 256
@@ -205,10 +205,10 @@ class JobUpload:
         with suppress(RedbatchError):
             await job_uploads.discard(store.upload_connection, store.keys, self.job_id, limits, refund=refund)
 
-    def _quota_error(self, wait_ms: int) -> RedbatchError:
+    def _quota_error(self, wait: QuotaWait) -> RedbatchError:
         limits = self._request.limits
         quota = NO_QUOTA if limits is None else limits.quota
-        return quota_error(self._cost, quota, wait_ms, random.random())  # noqa: S311 - spreads clients
+        return quota_error(self._cost, quota, wait, random.random())  # noqa: S311 - spreads clients
 
     async def _create(self, spec: JobSpec, capacity: JobCapacity) -> jobs.CreateResult:
         """Creates the job; repeats the call if its answer was lost, which creates no second job."""
@@ -294,7 +294,7 @@ class JobUpload:
         if result.status == "known":
             self._is_known = True
         elif result.status == "limited":
-            raise self._quota_error(result.wait_ms)
+            raise self._quota_error(result.wait)
         elif result.status != "ok":
             raise refusal_error(result.status)
 

@@ -21,8 +21,11 @@ def advice_for(path: str, error: Exception) -> str:
     if "trust_remote_code" in str(error):
         return f"it brings Python code, which a worker does not run; serve it as a class that does: {IN_THE_DOCUMENTS}"
     folder = Path(path)
-    if folder.is_dir():
-        return _advice_for_folder(folder)
+    try:
+        if folder.is_dir():
+            return _advice_for_folder(folder)
+    except OSError:  # a file cannot be read: the library's error has to do
+        return ""
     if "cannot be loaded with `safetensors`" in str(error):
         return f"it has no safetensors, and other weights may run code; {_conversion(path)}"
     return ""

@@ -92,11 +92,14 @@ class SentenceBackend:
             raise ModelLoadError(f"model {model.name} gives no vector of a text here: {one_line(error)}") from error
 
     def _describe(self, loaded: SentenceTransformer, model: Model, dtype: torch.dtype, backend: str) -> None:
-        """Sets the attributes that describe the model."""
+        """Sets the attributes that describe the model. Raises ModelLoadError: a file cannot be read."""
         self.commit = model_loading.commit_of(loaded)
         kind = self.device.partition(":")[0]  # all GPUs of a host give the same vectors
         depends_on = f"{self.commit} {dtype} {kind} {sentence_transformers.__version__}"
-        self.revision = revision_of(model.path, depends_on if backend == "torch" else f"{depends_on} {backend}")
+        try:
+            self.revision = revision_of(model.path, depends_on if backend == "torch" else f"{depends_on} {backend}")
+        except OSError as error:
+            raise ModelLoadError(f"model {model.name} has a file that cannot be read: {one_line(error)}") from error
         self.dtype = str(dtype).removeprefix("torch.")
         self.pooling = model_loading.pooling_of(loaded)
         self.max_input_tokens = 0 if self._tokenizer is None else self._tokenizer.max_tokens or 0

@@ -101,11 +101,20 @@ class HeartbeatSender:
             self._can_announce = True
 
     async def _check_models(self) -> None:
-        """Warns once, as soon as the model is loaded, if workers of the queue have other models."""
+        """Warns once, as soon as the model is loaded, if workers of the queue have other models.
+
+        Its failure is not fatal. It is tried again only if Redis was unreachable.
+        """
         if self._checked_models or not self._engine.revision:
             return
+        try:
+            workers = await consumer.live_workers(self._worker_state.control, self._worker_state.keys)
+        except RedisUnreachableError:
+            raise
+        except Exception as error:  # noqa: BLE001 - Redis may forbid the keys, or hold something else in them
+            log.warning("the heartbeats of the queue's other workers cannot be read", reason=str(error))
+            workers = []
         self._checked_models = True
-        workers = await consumer.live_workers(self._worker_state.control, self._worker_state.keys)
         if models := mixed_models(workers):
             log.warning(MIXED_MODELS, queue=self._worker_state.keys.queue, models=models)
 

@@ -19,7 +19,8 @@ MARK_DELAY_S = 0.01
 """A batch that ends sooner is not recorded: each would cost a command, and no engine dies this fast for long."""
 
 SCANNED_AT_ONCE = 256
-"""The pause between two looks grows with the number of entries, by one for each 256: they take at most 1 % of the time."""
+"""With each further number of entries like this, the pause between two looks is longer: they take at most 1 % of the
+time."""
 
 RETRY_PAUSE_S = 0.2
 

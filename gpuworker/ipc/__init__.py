@@ -5,6 +5,6 @@
 - frame_protocol: the worker's end of the socket.
 - framing: frames on the socket, and how they are read.
 - messages: the messages in frames, and their codec.
-- run_table: memory in which an engine notes which entries it runs.
+- run_table: which entries the engine runs, in memory that the worker reads.
 - shared_memory: memory that carries long messages and the end of the GPU lease.
 """

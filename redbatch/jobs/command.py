@@ -44,12 +44,14 @@ def list_jobs(target: QueueTarget, limit: int, *, show_all: bool, in_json: bool)
             num_all, num_hidden = num_all + len(ids), num_hidden + len(found) - len(ids)
             latest += [(name, job) for job in await jobs.find_all(connection, Keys(name), ids[:limit]) if job]
         latest = sorted(latest, key=lambda each: each[1].created_ms, reverse=True)[:limit]
+        num_left_out = (max(0, num_all - limit), num_hidden)
         if in_json:
             for name, job in latest:
                 print_line(json.dumps(view.as_dict(name, job)))
+            for hint in view.hints(len(latest), num_left_out):
+                print_line(hint, to_stderr=True)
         else:
             place = "All queues" if target.queue is None else f"Queue {target.queue}"
-            num_left_out = (max(0, num_all - limit), num_hidden)
             by_queue = [await jobs.result_bytes(connection, Keys(name)) for name in sorted(names)]
             result_bytes = sum(by_queue, Counter())
             make_console().print(view.as_table(place, latest, num_left_out, time.time() * 1000, result_bytes))

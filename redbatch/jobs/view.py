@@ -57,12 +57,9 @@ def as_table(
 
     Its results, kept and expected, have these bytes by tenant. Ids are complete in 80 columns.
     """
-    num_older, num_deleted = num_left_out
-    total = len(jobs) + num_older
+    total = len(jobs) + num_left_out[0]
     head = Text(f"{printable_line(place)}: {total:,} job{'s' if total != 1 else ''}", style="bold")
-    hint = [Text(f"  and {num_older:,} older: --most {total} shows all", style="dim")] if num_older else []
-    if num_deleted:
-        hint.append(Text(f"  and {num_deleted:,} deleted: --all shows them", style="dim"))
+    hint = [Text(f"  {each}", style="dim") for each in hints(len(jobs), num_left_out)]
     if not jobs:
         return Group(head, *hint)
     table = plain_table()
@@ -73,6 +70,13 @@ def as_table(
         numbers = (f"{job.done:,}", f"{job.failed:,}", f"{job.n:,}", age)
         table.add_row(f"{queue}.{job.job_id}", job.status, *numbers)
     return Group(head, table, *hint, *_result_lines(result_bytes))
+
+
+def hints(num_listed: int, num_left_out: tuple[int, int]) -> list[str]:
+    """Returns how many jobs a list leaves out, and how to see them: older ones, and deleted ones."""
+    num_older, num_deleted = num_left_out
+    older = [f"and {num_older:,} older: --most {num_listed + num_older} shows all"] if num_older else []
+    return [*older, f"and {num_deleted:,} deleted: --all shows them"] if num_deleted else older
 
 
 def _result_lines(result_bytes: Counter[str]) -> Iterator[Text]:

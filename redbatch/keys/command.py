@@ -169,7 +169,7 @@ def _format_quota(quota: Quota) -> str:
     parts = []
     if quota.tokens_per_s:
         parts.append(
-            f"{quota.tokens_per_s:g} tokens/s" + (f" ({quota.burst_tokens} at once)" * bool(quota.burst_tokens))
+            f"{quota.tokens_per_s:.12g} tokens/s" + (f" ({quota.burst_tokens} at once)" * bool(quota.burst_tokens))
         )
     if quota.daily_tokens:
         parts.append(f"{quota.daily_tokens} tokens/day")

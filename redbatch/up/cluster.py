@@ -188,7 +188,12 @@ class Cluster:
 
     def _announce(self, url: str) -> None:
         run_file = RunFile(
-            os.getpid(), url, self._settings["redis_url"], self._settings["queue"], requires_keys(self._gateway)
+            pid=os.getpid(),
+            url=url,
+            redis_url=self._settings["redis_url"],
+            queue=self._settings["queue"],
+            requires_keys=requires_keys(self._gateway),
+            has_private_redis=self._redis is not None,
         )
         try:
             self._announcement = Announcement(run_file)
@@ -254,13 +259,18 @@ class Cluster:
         return f"keeps accepted jobs and their results, and API keys, in {self._data_dir.path}"
 
     async def _stop(self, listener: socket.socket) -> None:
-        """Stops gateways, then workers, then Redis: each depends on the ones after it."""
+        """Stops gateways, then workers, then Redis: each depends on the ones after it.
+
+        Workers that have joined are workers: the last requests of the gateways may be theirs.
+        """
         self._console.clear_progress()
         listener.close()
         if self._announcement is not None:
-            self._announcement.withdraw()
+            self._announcement.hide()
         grace_s = self._gateway.drain_delay_s + self._gateway.drain_grace_s + STOP_MARGIN_S
         await asyncio.gather(*(child.stop(grace_s) for child in self._gateways))
+        if self._announcement is not None:
+            self._announcement.withdraw()
         grace_s = self._worker.drain_grace_s + STOP_MARGIN_S
         await asyncio.gather(*(child.stop(grace_s) for child in self._workers))
         if self._redis is not None:

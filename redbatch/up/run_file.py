@@ -23,7 +23,8 @@ class NoUpError(Exception):
 class RunFile:
     """Content of a run file: process id of a `redbatch up`, URL of its API, URL of its Redis, name of its queue.
 
-    `requires_keys` is whether its gateways admit only clients with an API key.
+    `requires_keys` is whether its gateways admit only clients with an API key, `has_private_redis` whether its Redis
+    ends with it.
     """
 
     pid: int
@@ -31,6 +32,7 @@ class RunFile:
     redis_url: str
     queue: str
     requires_keys: bool = False
+    has_private_redis: bool = True
 
     @property
     def port(self) -> int:
@@ -75,12 +77,16 @@ class Announcement:
         os.write(self._descriptor, json.dumps(asdict(run_file)).encode())
         partial.replace(self._path)
 
-    def withdraw(self) -> None:
-        """Removes the run file, and then the folder if it is empty."""
+    def hide(self) -> None:
+        """Removes the run file, and then the folder if it is empty: no command joins any more. Its lock stays."""
         self._path.unlink(missing_ok=True)
-        os.close(self._descriptor)
         with contextlib.suppress(OSError):
             self._path.parent.rmdir()
+
+    def withdraw(self) -> None:
+        """Removes the run file, and lets the processes know that have joined: see `wait_until_ended`."""
+        self.hide()
+        os.close(self._descriptor)
 
 
 def find_running_ups() -> list[RunFile]:
@@ -111,7 +117,7 @@ def find_up(port: int | None, instead: str = "the URL of a Redis with --redis-ur
 
 
 def wait_until_ended(run_file: RunFile) -> None:
-    """Blocks until a `redbatch up` has ended: until its run file is gone, or its lock is free."""
+    """Blocks until a `redbatch up` was killed, or has stopped its gateways: until the lock of its run file is free."""
     with contextlib.suppress(OSError), _path_of(run_file).open() as file:
         fcntl.flock(file.fileno(), fcntl.LOCK_SH)
 

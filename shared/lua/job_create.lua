@@ -27,7 +27,8 @@
 --   op                operation on each input
 --   max_inline_bytes  maximum bytes of results in the results stream; 0: always a link; -1: neither
 --
--- Returns {"ok"}; {"same", id, "1" or "0": whether the requests are equal} if the idempotency key is that of a job; {"lost"} if not all inputs are there; {"full"} if the results would not fit into memory.
+-- Returns {"ok"}; {"same", id, "1" or "0": whether the requests are equal} if the idempotency key is that of a job;
+-- {"lost"} if not all inputs are there; {"full"} if the results would not fit into memory.
 -- The upload stays, except after "ok". A call that is repeated (its reply was lost) returns "ok" again, and changes
 -- nothing.
 local job_prefix, job_id, num_entries, num_failures, num_failed, num_inputs, per_entry, owner, tenant, lane,

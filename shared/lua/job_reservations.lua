@@ -35,8 +35,8 @@ local function add_amounts(owed, tenant, amounts)
   end
 end
 
--- Returns the id and the digest of the job that has an idempotency key, by the record of the key. A job that was cancelled
--- or deleted no longer has it: who sends the request again wants its results.
+-- Returns the id and the digest of the job that has an idempotency key, by the record of the key. A job that was
+-- cancelled or deleted no longer has it: who sends the request again wants its results.
 local function find_key_holder(record, job_prefix)
   local id, digest = unpack(redis.call('HMGET', record, 'id', 'digest'))
   local status = id and redis.call('HGET', job_prefix .. id, 'status')

@@ -28,8 +28,9 @@
 -- Also writes the keys beside the job, of the same slot, and reads the job of the idempotency key.
 --
 -- Returns {"ok"}, also if the job has been created since; {"known"} if there is a job of the idempotency key;
--- {"full"} if a maximum is reached; {"share"} if the tenant has its share of one; {"results_full"} and {"results_share"} if
--- it is that of results; {"limited", ms} if the tenant may upload this after that time, as wait_ms_for returns it. Only "ok" stores anything.
+-- {"full"} if a maximum is reached; {"share"} if the tenant has its share of one; {"results_full"} and
+-- {"results_share"} if it is that of results; {"limited", ms, limit} if the tenant may upload this after that time (see
+-- wait_for in tenant_limits.lua). Only "ok" stores anything.
 -- The amounts are those of the whole upload, so a call that is repeated (its reply was lost) reserves nothing twice.
 local job_prefix, job_id, ttl_ms, tenant, limits, inputs, bytes, tokens, results, max_jobs, max_inputs, max_bytes,
       max_upload_bytes, max_result_bytes, tenant_share, num_entries = unpack(ARGV, 1, 16)
@@ -109,9 +110,9 @@ if refusal then
 end
 if account then
   refund(account, before.tokens, before.day)  -- the whole is checked, and charged, as if it came at once
-  local wait_ms = wait_ms_for(account, parsed, tonumber(tokens), now)
-  if wait_ms ~= 0 then
-    return {'limited', wait_ms}
+  local wait_ms, limit = wait_for(account, parsed, tonumber(tokens), now)
+  if wait_ms > 0 then
+    return {'limited', wait_ms, limit}
   end
   charge(account, parsed, tonumber(tokens), false)
 end

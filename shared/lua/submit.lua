@@ -32,7 +32,8 @@
 -- Returns {now_ms, epoch, {{status, ...}, ...}}: {"ok", entry id, ...}; {"behind", entry id, ...} if the request was
 -- added to the second lane instead of the first, because its tenant has used its share of the first; {"late"}; {"full",
 -- lane index}; {"slow", lane index, tokens} if that many tokens are queued ahead in that lane, which is too many;
--- {"limited", ms} if the tenant may send the request after that time (see wait_ms_for in tenant_limits.lua). A request with nothing queued ahead is never slow.
+-- {"limited", ms, limit} if the tenant may send the request after that time (see wait_for in tenant_limits.lua). A
+-- request with nothing queued ahead is never slow.
 -- The caller derives max_lane_tokens from the lane's throughput beside the other lanes; the script only compares.
 -- A submit that is repeated (its reply was lost) returns the first result again, and adds nothing.
 local sequence_number, max_queue_inputs, max_queue_tokens, max_queue_bytes, bulk_share, record_ttl_ms,
@@ -83,10 +84,10 @@ for r = 1, tonumber(num_requests) do
     request_tokens = request_tokens + cost
     request_bytes = request_bytes + ARGV[e + 4]
   end
-  local status, wait_ms, account, parsed = 'ok', 0, nil, nil
+  local status, wait_ms, limit, account, parsed = 'ok', 0, '', nil, nil
   if limits ~= '' and exempt ~= '1' then
     account, parsed = load_tenant(KEYS[4], tenant, limits, now)
-    wait_ms = wait_ms_for(account, parsed, request_tokens, now)
+    wait_ms, limit = wait_for(account, parsed, request_tokens, now)
     if index == 0 and is_over_share(account, parsed, request_tokens) then
       status, index, max_tokens = 'behind', 1, parsed[6]
     end
@@ -98,8 +99,8 @@ for r = 1, tonumber(num_requests) do
   end
   if budget <= 0 then
     results[r] = {'late'}
-  elseif wait_ms ~= 0 then
-    results[r] = {'limited', wait_ms}
+  elseif wait_ms > 0 then
+    results[r] = {'limited', wait_ms, limit}
   elseif exempt ~= '1' and (inputs + counted.inputs + request_inputs > share * max_queue_inputs
                             or tokens + counted.tokens + request_tokens > share * max_queue_tokens
                             or request_bytes > 0

@@ -49,19 +49,20 @@ local function load_tenant(key, name, text, now)
   return account, limits
 end
 
--- Returns after how many ms a tenant may use these tokens; 0: now; negative: that many, because of the day. A request that costs more than its bucket holds
--- passes when the bucket is full, and the next request waits accordingly longer. What is left of the day is never
--- exceeded, so a request of more than a whole day's tokens waits for ever: the caller knows, and says so.
-local function wait_ms_for(account, limits, cost, now)
+-- Returns after how many ms a tenant may use these tokens, and the limit that they exceed until then: "rate" or "day";
+-- 0 and "" if the tenant may use them now. A request that costs more than its bucket holds passes when the bucket is
+-- full, and the next request waits accordingly longer. What is left of the day is never exceeded, so a request of more
+-- than a whole day's tokens waits for ever: the caller knows, and says so.
+local function wait_for(account, limits, cost, now)
   local max_a_day = limits[3]
   if max_a_day > 0 and account.used + cost > max_a_day then
-    return now - (account.day + 1) * DAY_MS
+    return (account.day + 1) * DAY_MS - now, 'day'
   end
   local missing = math.min(cost, limits[2]) - account.bucket
   if limits[1] > 0 and missing > 0 then
-    return math.ceil(1000 * missing / limits[1])
+    return math.ceil(1000 * missing / limits[1]), 'rate'
   end
-  return 0
+  return 0, ''
 end
 
 -- Whether a tenant has used its share of the first lane.

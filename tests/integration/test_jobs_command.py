@@ -157,6 +157,11 @@ async def test_deleted_jobs_are_listed_only_on_request(cluster: GatewayCluster) 
     for job in jobs[2:]:
         assert (await command(cluster, "cancel", job)).exit_code == 0
     assert [each["id"] for each in await list_jobs(cluster)] == jobs[1::-1]
+    in_json = await command(cluster, "list", "--json", "--most", "1")
+    assert (in_json.stdout.count("\n"), in_json.stderr.splitlines()) == (
+        1,
+        ["and 1 older: --most 2 shows all", "and 2 deleted: --all shows them"],
+    )
     table = (await command(cluster, "list", "--most", "1")).stdout
     hints = ("2 jobs", "and 1 older: --most 2 shows all", "and 2 deleted: --all shows them")
     assert [each in table for each in hints] == [True, True, True]

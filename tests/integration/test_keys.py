@@ -139,6 +139,8 @@ def test_a_quota_is_stored_and_shown(run: Run) -> None:
     [key] = list_api_keys(run)
     assert key["quota"] == {"tokens_per_s": 20.5, "burst_tokens": 100, "daily_tokens": 5000, "weight": 2.0}
     assert "20.5 tokens/s" in run("list").output
+    assert run("create", "--tokens-per-s", "2000000").exit_code == 0
+    assert "2000000 tokens/s" in run("list").output
 
 
 def test_a_key_of_an_earlier_version_loses_only_its_unknown_scope(run: Run, redis_url: str) -> None:

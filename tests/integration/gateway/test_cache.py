@@ -110,6 +110,7 @@ async def test_the_default_of_an_option_is_the_value_that_it_stands_for(isolated
     assert gateway.embed({"text": "a", "normalize": True}).headers["x-batch-size"] == "1"
 
 
+@pytest.mark.timeout(60)
 async def test_failing_inputs_do_not_affect_cached_ones(
     isolated_cluster: GatewayCluster,
 ) -> None:

@@ -35,6 +35,13 @@ REDIS_VARIABLE = "REDBATCH_REDIS_URL"
 TITLES = ("redbatch gateway", "redbatch worker")
 
 
+def time_of(message: str, output: str) -> str:
+    """Returns the time of the line of a log with a message."""
+    (line,) = (each for each in output.splitlines() if message in each)
+    (found,) = re.findall(r'"ts": ?"([^"]+)"', line)
+    return str(found)
+
+
 async def test_it_serves_and_leaves_nothing(start: Start) -> None:
     """The printed request works, `ps` shows process titles, Ctrl-C ends with code 0 and leaves no process or folder.
 
@@ -99,8 +106,11 @@ async def test_commands_find_the_running_up(start: Start) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["Ctrl-C", "kill -9"])
 async def test_a_worker_that_joined_ends_with_its_up(start: Start, number: signal.Signals) -> None:
-    """Its Redis never comes back, so it ends in order and says why; one that got the URL waits for that Redis."""
-    up = await start().wait_until_ready()
+    """Its Redis never comes back, so it ends in order and says why; one that got the URL waits for that Redis.
+
+    It ends after the gateways, whose last requests it may have to answer.
+    """
+    up = await start("--drain-delay-s", "1", "--log-level", "info").wait_until_ready()
     with start_worker(up) as joined, start_worker(up, "--redis-url", up.fact("Redis")) as independent:
         await wait_until(lambda: joined.is_ready and independent.is_ready, "both workers are ready", timeout_s=START_S)
         up.all_descendants()
@@ -108,10 +118,27 @@ async def test_a_worker_that_joined_ends_with_its_up(start: Start, number: signa
         await up.wait_until_ended()
         await wait_until(lambda: joined.process.poll() is not None, "the worker has ended", timeout_s=START_S)
         assert joined.process.returncode == 0, joined.output
-        assert "`redbatch up` that this process joined has ended" in joined.output
+        assert "`redbatch up` that this process joined ends" in joined.output
+        if number == signal.SIGINT:
+            assert time_of("gateway stopped", up.output) < time_of("`redbatch up` that this", joined.output)
         assert up.fact("API").split(" ")[0] in joined.output
         assert "Traceback" not in joined.output
         assert independent.process.poll() is None, independent.output
+
+
+async def test_a_worker_that_joined_stays_with_a_redis_that_stays(start: Start) -> None:
+    """The Redis of `up --redis-url` does not end with that `up`, and neither does a worker that has joined it."""
+    up = await start().wait_until_ready()
+    other = await start("--redis-url", up.fact("Redis"), "--queue", "second").wait_until_ready()
+    port = str(urlsplit(other.fact("API").split(" ")[0]).port)
+    with start_worker(other, "--queue", "second", "--up", port) as joined:
+        await wait_until(lambda: joined.is_ready, "the worker is ready", timeout_s=START_S)
+        other.process.send_signal(signal.SIGINT)
+        assert await other.wait_until_ended() == 0
+        url, body = up.fact("API").split(" ")[0], {"text": "a", "model": "second"}
+        answer = await asyncio.to_thread(plain_http.post, f"{url}/embed", json=body, timeout=START_S)
+        assert (answer.status_code, joined.process.poll()) == (200, None), joined.output
+        assert "ends with it" not in joined.output
 
 
 async def test_commands_find_an_up_that_is_still_loading(start: Start, folder: Path) -> None:

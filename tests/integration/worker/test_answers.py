@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -266,6 +267,19 @@ async def test_a_worker_that_joins_another_model_warns(cluster: WorkerCluster) -
     models = [f"simulated:revision={number} ({DIM} dimensions)" for number in (1, 2)]
     assert (record["level"], record["queue"], record["models"]) == ("warning", cluster.keys.queue, models)
     assert not first.log_records(MIXED_MODELS) + twin.log_records(MIXED_MODELS)
+
+
+@pytest.mark.parametrize("name", [b"another", b"\xff"], ids=["a key of another type", "no name"])
+async def test_unreadable_heartbeats_do_not_end_a_worker(cluster: WorkerCluster, name: bytes) -> None:
+    """They cannot be compared with its own. It says so, and serves."""
+    await cluster.raw.zadd(cluster.keys.workers, {name: time.time() * 1000})
+    await cluster.raw.rpush(cluster.keys.worker("another"), "x")
+    worker = await cluster.start_worker(ready=False)
+    warning = "the heartbeats of the queue's other workers cannot be read"
+    await wait_until(lambda: bool(worker.log_records(warning)), "it says so", timeout_s=30)
+    await submit_and_check(cluster, [[["a"]]])
+    await cluster.raw.zrem(cluster.keys.workers, name)
+    await cluster.raw.delete(cluster.keys.worker("another"))
 
 
 async def test_a_folder_without_a_model_ends_the_worker(cluster: WorkerCluster, tmp_path: Path) -> None:

@@ -20,10 +20,12 @@ from api.dispatch.admission import (
     fleet_rate,
     long_backlog,
     max_tokens,
+    quota_error,
     retry_after_s,
 )
 from shared.errors import ModelFailingError, NoWorkerError, OverloadedError, RedbatchError, RedisUnreachableError
 from shared.messages import MAX_TOKENS, Heartbeat
+from shared.tenants import Quota, QuotaWait
 
 GRACE = Grace(redis_s=5.0, worker_s=60.0)
 
@@ -159,3 +161,13 @@ def test_workers_that_report_no_limits_have_no_long_entries() -> None:
     assert long_backlog([heartbeat(8_000, max_batch_tokens=0)]).overtaken_tokens(1, 1) == 0
     assert long_backlog([]).overtaken_tokens(1, 1) == 0
     assert max_tokens(0.0, 10.0, 9_000) == MAX_TOKENS
+
+
+@pytest.mark.parametrize(
+    ("tokens_per_s", "text"),
+    [(5_000.0, "5000"), (1e6, "1000000"), (1e9, "1000000000"), (0.1 + 0.2, "0.3"), (1.5, "1.5")],
+)
+def test_the_error_of_a_quota_has_its_figure_without_an_exponent(tokens_per_s: float, text: str) -> None:
+    """Clients and operators compare it with the setting."""
+    error = quota_error(10, Quota(tokens_per_s=tokens_per_s), QuotaWait(500, "rate"), 0.0)
+    assert str(error) == f"The tenant's rate limit of {text} tokens per second is exceeded: try again in 0.5 s."

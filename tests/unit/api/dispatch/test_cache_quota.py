@@ -13,7 +13,7 @@ from api.dispatch import cache_quota
 from api.dispatch.cache_quota import CacheQuota
 from api.tenants import Tenant
 from shared.cache import Charge
-from shared.tenants import Quota
+from shared.tenants import NO_WAIT, Quota, QuotaWait
 
 TENANT = Tenant("a", Quota(daily_tokens=10))
 
@@ -22,10 +22,10 @@ async def test_a_charge_that_is_refused_too_late_overdraws_the_quota(monkeypatch
     """The answer has gone out by then, so that its tokens are charged without asking."""
     asked: list[bool] = []
 
-    async def charge(_connection: object, _keys: object, charges: Sequence[Charge]) -> list[int]:
+    async def charge(_connection: object, _keys: object, charges: Sequence[Charge]) -> list[QuotaWait]:
         asked.extend(each.may_refuse for each in charges)
         await asyncio.sleep(2 * cache_quota.CHARGE_TIMEOUT_S)
-        return [1_000 if each.may_refuse else 0 for each in charges]
+        return [QuotaWait(1_000, "day") if each.may_refuse else NO_WAIT for each in charges]
 
     monkeypatch.setattr("shared.cache.charge", charge)
     quota = CacheQuota(cast("Any", None), cast("Any", None), lambda _tenant, _budget_s: cast("Any", object()))

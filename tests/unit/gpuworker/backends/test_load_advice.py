@@ -86,6 +86,17 @@ def test_the_error_says_what_to_do(tmp_path: Path, damage: Callable[[Path], None
     assert message.endswith(")")
 
 
+@pytest.mark.parametrize("damage", [no_weights, lambda _: None], ids=["no weights", "nothing else"])
+def test_a_file_that_cannot_be_read_is_an_error_of_the_model(tmp_path: Path, damage: Callable[[Path], None]) -> None:
+    """It ends the worker, which would start the engine again for any other error."""
+    folder = build(ARCHITECTURES["BERT"], tmp_path)
+    damage(folder)
+    (folder / "a-file").symlink_to("/proc/self/mem")  # opens, also for root, whom permissions do not stop
+    with pytest.raises(ModelLoadError, match=f"^model {folder} ") as caught:
+        SentenceBackend(parse_model(str(folder)), OPTIONS)
+    assert "\n" not in str(caught.value)
+
+
 def test_a_model_of_the_hub_without_safetensors_is_to_be_converted() -> None:
     """The error of the library suggests a setting that a worker does not have."""
     error = OSError("x/y does not appear to have a file named ... and thus cannot be loaded with `safetensors`.")

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 import time
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from typing import Any, cast
 
 import pytest
 from prometheus_client import REGISTRY
+from structlog.testing import capture_logs
 
 from gpuworker.consumer import heartbeat
 from gpuworker.consumer.heartbeat import HeartbeatSender
 from gpuworker.consumer.worker_state import WorkerState
 from gpuworker.ipc.messages import Ready
 from gpuworker.settings import WorkerSettings
+from shared.consumer import MAX_HEARTBEATS
+from shared.errors import RedisUnreachableError
+from shared.heartbeats import MIXED_MODELS
 from shared.keys import Keys
+from shared.messages import Heartbeat
 from shared.process.tasks import cancel_and_wait
+from tests.waiting import wait_until
 
 MODEL = "null"
 TICK_S, STUCK_S = 0.01, 0.2
@@ -33,6 +42,36 @@ class HangingConnection:
         """Never answers."""
         self.called.set()
         await asyncio.Event().wait()
+
+
+class ScriptedConnection:
+    """A connection to a Redis with the heartbeats of other workers, which does not answer the first read of them.
+
+    Attributes:
+        num_read: the number of heartbeats that each call has read.
+        num_calls: the number of reads of the names of all workers.
+    """
+
+    def __init__(self, *beats: Heartbeat) -> None:
+        self._data = {Keys("q").worker(each.worker): json.dumps(asdict(each)).encode() for each in beats}
+        self.num_read: list[int] = []
+        self.num_calls = 0
+
+    async def run(self, *_args: object) -> list[int]:
+        """Returns Redis' clock and the number of live workers."""
+        return [1, 1]
+
+    async def call(self, *_command: object) -> list[bytes]:
+        """Returns the names of all workers. Raises RedisUnreachableError: the first time."""
+        self.num_calls += 1
+        if self.num_calls == 1:
+            raise RedisUnreachableError("Redis did not answer.")
+        return [name.rpartition(":")[2].encode() for name in self._data]
+
+    async def call_all(self, commands: Sequence[tuple[str, str]]) -> list[bytes]:
+        """Returns heartbeats."""
+        self.num_read.append(len(commands))
+        return [self._data[name] for _, name in commands]
 
 
 def create_sender(worker: str, connection: object = None) -> HeartbeatSender:
@@ -84,6 +123,26 @@ async def test_redis_that_hangs_leaves_a_worker_alive() -> None:
         await asyncio.sleep(TICK_S)
     assert sender.missing_parts() == ["redis", "engine"]
     await cancel_and_wait(tasks)
+
+
+@pytest.mark.asyncio
+async def test_the_models_of_other_workers_are_compared_once_redis_answers() -> None:
+    """An outage at the moment of the check delays it. However many workers there are, no call reads all at once."""
+    beat = Heartbeat("w", "h", 1, "cpu", MODEL, 384, "ready", 0.0, 0, 0, 0, revision="1")
+    others = [replace(beat, worker=f"w-{number}") for number in range(2 * MAX_HEARTBEATS)]
+    connection = ScriptedConnection(*others, replace(beat, worker="w-last", model="another", revision="2"))
+    sender = create_sender("w-0", connection)
+    with capture_logs() as logs:
+        sender.set_ready(Ready(model=MODEL, revision="1"))
+        task = asyncio.create_task(sender.run())
+        await wait_until(lambda: connection.num_calls == 1, "the first read has failed")
+        sender.set_ready(Ready(model=MODEL, revision="1"))  # sends a heartbeat at once
+        await wait_until(lambda: len(connection.num_read) == 3, "the heartbeats are read")
+        await cancel_and_wait([task])
+    assert [each["models"] for each in logs if each["event"] == MIXED_MODELS] == [
+        ["another (384 dimensions)", f"{MODEL} (384 dimensions)"]
+    ]
+    assert connection.num_read == [MAX_HEARTBEATS, MAX_HEARTBEATS, 1]
 
 
 @pytest.mark.asyncio

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import stat
 import subprocess
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
-from redbatch.up.run_file import Announcement, RunFile, find_running_ups
+from redbatch.up.run_file import Announcement, RunFile, find_running_ups, wait_until_ended
 
 
 @pytest.fixture(autouse=True)
@@ -42,6 +43,21 @@ def test_a_living_up_is_found(runtime_folder: Path) -> None:
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     announcement.withdraw()
+
+
+def test_an_up_that_stops_is_not_found_and_keeps_its_lock(runtime_folder: Path) -> None:
+    """The processes that have joined it wait for the lock: until it is withdrawn."""
+    announcement = Announcement(run_file_of(8080))
+    (path,) = runtime_folder.rglob("up-*.json")
+    with path.open() as file:
+        announcement.hide()
+        assert find_running_ups() == []
+        assert list(runtime_folder.iterdir()) == []
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        announcement.withdraw()
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    wait_until_ended(run_file_of(8080))
 
 
 def test_several_are_found_until_each_ends(runtime_folder: Path) -> None:
@@ -83,6 +99,18 @@ def test_a_folder_open_to_others_is_not_used(runtime_folder: Path) -> None:
     assert find_running_ups() == []
     folder.chmod(0o700)
     assert find_running_ups() == [run_file_of(8080)]
+    announcement.withdraw()
+
+
+def test_the_redis_of_an_earlier_version_counts_as_private(runtime_folder: Path) -> None:
+    """Its run file does not say whether it is; a worker that joins then ends with it, as most should."""
+    announcement = Announcement(replace(run_file_of(8080), has_private_redis=False))
+    (path,) = runtime_folder.rglob("up-*.json")
+    assert [each.has_private_redis for each in find_running_ups()] == [False]
+    content = json.loads(path.read_text())
+    del content["has_private_redis"]
+    path.write_text(json.dumps(content))
+    assert [each.has_private_redis for each in find_running_ups()] == [True]
     announcement.withdraw()
 
 
