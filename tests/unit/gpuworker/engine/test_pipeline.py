@@ -7,9 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
-import torch
 
-from gpuworker.engine.failures import is_out_of_memory
 from gpuworker.policy.limits import Limits
 from tests.unit.gpuworker.engine.scripted import PipelineHarness, ScriptedBackend, entry_task, has_right_vectors
 from tests.waiting import wait_until
@@ -333,21 +331,6 @@ async def test_an_input_for_which_there_is_no_memory_fails_alone(create_harness:
     await wait_until_answered(harness, 4)
     assert set(harness.failures) == {"much"}
     assert set(harness.completed) == {"first", "a", "b"}
-
-
-@pytest.mark.parametrize(
-    ("error", "expected"),
-    [
-        (MemoryError(), True),
-        (torch.OutOfMemoryError("CUDA out of memory."), True),
-        (RuntimeError("[enforce fail at alloc_cpu.cpp:117] DefaultCPUAllocator: can't allocate memory"), True),
-        (RuntimeError("shapes do not match"), False),
-        (ValueError("a memory of an allocation"), False),
-    ],
-)
-def test_errors_of_each_device_are_recognized_as_out_of_memory(error: Exception, expected: bool) -> None:
-    """The errors are those of Python, of torch on a GPU, and of torch on a CPU."""
-    assert is_out_of_memory(error) is expected
 
 
 async def test_suspects_run_last_and_with_nothing_beside_them(create_harness: CreateHarness) -> None:

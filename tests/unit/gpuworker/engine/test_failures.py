@@ -1,0 +1,23 @@
+"""What an exception of a model means."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from gpuworker.engine.failures import is_out_of_memory
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (MemoryError(), True),
+        (torch.OutOfMemoryError("CUDA out of memory."), True),
+        (RuntimeError("[enforce fail at alloc_cpu.cpp:117] DefaultCPUAllocator: can't allocate memory"), True),
+        (RuntimeError("shapes do not match"), False),
+        (ValueError("a memory of an allocation"), False),
+    ],
+)
+def test_errors_of_each_device_are_recognized_as_out_of_memory(error: Exception, expected: bool) -> None:
+    """The errors are those of Python, of torch on a GPU, and of torch on a CPU."""
+    assert is_out_of_memory(error) is expected
