@@ -29,7 +29,7 @@ from api.http.share_holder import share_holder
 from api.jobs.acceptance import respond_async
 from api.memory_budget import SMALL_BYTES, HeldMemory, size_of_inputs
 from api.tenants import ANONYMOUS
-from shared.errors import RedbatchError, UnavailableError
+from shared.errors import InvalidRequestError, RedbatchError, UnavailableError
 from shared.process.tasks import yield_as_long
 
 if TYPE_CHECKING:
@@ -193,6 +193,8 @@ async def _read_request(exchange: Exchange, client: ClientConnection, holder: Sh
 
 def _parse(exchange: Exchange, pieces: list[bytes]) -> InferenceRequest:
     body = b"".join(pieces)
+    if not body and media_type_of(exchange.headers) not in exchange.dialect.binary_types:
+        raise InvalidRequestError("The body is empty: send a JSON object.")
     pieces.clear()  # otherwise a large body would be in memory twice
     exchange.dialect = exchange.dialect.for_body(body)
     request = exchange.dialect.parse(body, exchange.headers, exchange.state.limits)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
 
 LFS_POINTER = b"version https://git-lfs"
 PICKLES = "pytorch_model*.bin"
@@ -36,11 +40,11 @@ def _advice_for_folder(folder: Path) -> str:
     pointer = next((each for each in files if _is_pointer(each)), None)
     if pointer is not None:
         return f"{pointer.relative_to(folder)} is a pointer of Git LFS, not the file: run `git lfs pull` in the folder"
+    damaged = next((each for each in files if _is_damaged(each)), None)
+    if damaged is not None:
+        return f"{damaged.relative_to(folder)} is incomplete or damaged: download or copy it again"
     if not any(each.name in ("config.json", "modules.json") for each in files):
-        return (
-            "a folder must hold what SentenceTransformer.save writes, or a clone from the hub: config.json, "
-            "model.safetensors, tokenizer.json; this one has no config.json"
-        )
+        return _advice_without_config(files)
     safe = {each.parent for each in files if each.suffix == ".safetensors"}
     pickle = next((each for each in files if each.match(PICKLES) and each.parent not in safe), None)
     if pickle is not None:
@@ -48,8 +52,32 @@ def _advice_for_folder(folder: Path) -> str:
     return "" if safe else "the folder has no weights: model.safetensors is missing"
 
 
+def _advice_without_config(files: Sequence[Path]) -> str:
+    if any(each.name == "adapter_config.json" for each in files):
+        return "it is an adapter (LoRA): merge it into its model (peft: merge_and_unload), and save the result"
+    if any(each.suffix == ".gguf" for each in files):
+        return "GGUF files are not served: use the folder of the model that they were made from, with safetensors"
+    return (
+        "a folder must hold what SentenceTransformer.save writes, or a clone from the hub: config.json, "
+        "model.safetensors, tokenizer.json; this one has no config.json"
+    )
+
+
 def _conversion(path: str | Path) -> str:
     return f"if you trust it, SentenceTransformer('{path}').save('NEW') writes a folder with safetensors"
+
+
+def _is_damaged(file: Path) -> bool:
+    """Whether a download or a copy ended early."""
+    try:
+        if file.suffix == ".safetensors":
+            with safe_open(file, framework="numpy"):
+                pass
+        elif file.suffix == ".json":
+            json.loads(file.read_bytes())
+    except (SafetensorError, ValueError):
+        return True
+    return False
 
 
 def _is_pointer(file: Path) -> bool:

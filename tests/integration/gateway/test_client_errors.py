@@ -184,6 +184,14 @@ def test_a_broken_connection_is_no_error_of_the_gateway(served: GatewayProcess) 
     assert served.program.output.count('"error"') == before
 
 
+@pytest.mark.parametrize("route", ["/embed", "/v1/embeddings", "/tokenize", "/predict"])
+def test_a_request_without_a_body_is_told_so(served: GatewayProcess, route: str) -> None:
+    """Rather than that a parser has met its end."""
+    answer = plain_http.post(f"{served.url}{route}", content=b"", headers={"content-type": "application/json"})
+    assert answer.status_code == (422 if route == "/tokenize" else 400)  # as TEI does
+    assert "The body is empty: send a JSON object." in answer.text
+
+
 @pytest.mark.parametrize(
     ("path", "hint", "field"),
     [

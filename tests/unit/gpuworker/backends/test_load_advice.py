@@ -56,6 +56,30 @@ def no_weights(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
 
 
+def cut_weights(folder: Path) -> None:
+    """Leaves the weights as an interrupted copy does."""
+    file = folder / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-1_000])
+
+
+def cut_config(folder: Path) -> None:
+    """Leaves the description as an interrupted copy does."""
+    file = folder / "config.json"
+    file.write_bytes(file.read_bytes()[:-10])
+
+
+def adapter(folder: Path) -> None:
+    """Leaves what peft saves."""
+    empty(folder)
+    (folder / "adapter_config.json").write_text("{}")
+
+
+def gguf(folder: Path) -> None:
+    """Leaves weights for llama.cpp."""
+    empty(folder)
+    (folder / "model-q8.gguf").write_bytes(b"GGUF")
+
+
 def empty(folder: Path) -> None:
     """Removes all files."""
     for each in [each for each in folder.rglob("*") if each.is_file()]:
@@ -70,6 +94,10 @@ def empty(folder: Path) -> None:
         (lfs_pointer, "model.safetensors is a pointer of Git LFS, not the file: run `git lfs pull` in the folder"),
         (pickles, "pytorch_model.bin is a pickle, which may run code, and is not loaded; if you trust it, "),
         (no_weights, "the folder has no weights: model.safetensors is missing"),
+        (cut_weights, "model.safetensors is incomplete or damaged: download or copy it again"),
+        (cut_config, "config.json is incomplete or damaged: download or copy it again"),
+        (adapter, "it is an adapter (LoRA): merge it into its model (peft: merge_and_unload), and save the result"),
+        (gguf, "GGUF files are not served: use the folder of the model that they were made from, with safetensors"),
         (empty, "a folder must hold what SentenceTransformer.save writes, or a clone from the hub: config.json, "),
     ],
     ids=lambda each: getattr(each, "__name__", ""),
