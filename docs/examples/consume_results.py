@@ -33,8 +33,11 @@ from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import redis
+try:
+    import numpy as np
+    import redis
+except ModuleNotFoundError as missing:
+    sys.exit(f"{missing}: run `source .venv/bin/activate` in the checkout of Redbatch, or install numpy and redis")
 
 GROUP = "downstream"
 BLOCK_S = 5.0
@@ -120,7 +123,7 @@ def find_running_up(port: int | None) -> tuple[str, str, str]:
     try:
         from redbatch.up.run_file import NoUpError, find_up  # noqa: PLC0415 - needed only here
     except ModuleNotFoundError:
-        sys.exit("Redbatch is not installed in this Python: give the URL of Redis with --redis-url")
+        sys.exit("Redbatch is not installed in this Python: activate its environment, or give --redis-url")
     try:
         up = find_up(port)
     except NoUpError as error:

@@ -309,6 +309,13 @@ async def test_the_example_finds_the_running_up(
     assert np.load(tmp_path / "into" / f"{job}.npy")[0].tobytes() == null_vector("a")
 
 
+def test_outside_its_environment_the_example_says_what_it_needs() -> None:
+    """A Python without its packages is one line, with the command that activates one with them."""
+    words = [sys.executable, "-S", str(EXAMPLE)]
+    result = subprocess.run(words, check=False, capture_output=True, text=True, env={})
+    assert (result.returncode, result.stderr.count("\n"), "source .venv/bin/activate" in result.stderr) == (1, 1, True)
+
+
 @contextmanager
 def running_example(cluster: GatewayCluster, into: Path, *options: str) -> Iterator[Path]:
     """Runs the example on the queue of a cluster; yields the file of its output, which has its errors too."""
