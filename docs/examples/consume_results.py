@@ -185,9 +185,9 @@ def wait_for_source(args: argparse.Namespace) -> Source:
             make_group(source)
             return source
         except NoRunningUpError as error:
-            awaited, reason = "a `redbatch up` to run", error
+            awaited, reason = "a `redbatch up` to run", str(error)
         except REDIS_AWAY as error:
-            awaited, reason = "Redis", error
+            awaited, reason = "Redis", str(error)
         if awaited != said:
             said = awaited
             sys.stderr.write(f"waiting for {awaited}: {reason}\n")
