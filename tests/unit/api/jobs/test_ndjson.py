@@ -71,7 +71,7 @@ def test_the_error_names_a_line_that_is_not_a_text(line: bytes, message: str) ->
 @pytest.mark.parametrize("start", [b"", b" ", b"  ", b"   "])
 def test_a_body_without_line_ends_is_no_long_text(start: bytes) -> None:
     """The error says what is missing, also before the end of the body, wherever its head is cut."""
-    with pytest.raises(InvalidRequestError, match="Line 1 .* line ends.*--data-binary"):
+    with pytest.raises(InvalidRequestError, match=r"Line 1 .* line ends.*--data-binary"):
         NdjsonReader(100, 50, LIMIT).feed(start + b'"\xc3\xa9"' * 20_000)
 
 
