@@ -27,6 +27,13 @@ JSON_BYTES_PER_BYTE = 6
 MAX_FRAMING_BYTES = 4_096
 """Maximum bytes of a line beside its input."""
 
+HEAD_BYTES = 2**16
+"""Bytes at the start of a line that is too long in which its first value is sought."""
+
+GOES_ON = (
+    "goes on after its first JSON value: separate lines by line ends. With curl, send the file with --data-binary, "
+    "since -d removes line ends."
+)
 
 LINE_FIELDS = ("text", "input")
 
@@ -106,6 +113,8 @@ class NdjsonReader:
         except TooLargeError as error:
             raise TooLargeError(f"Line {self._line}: {error.message}") from None
         except orjson.JSONDecodeError:
+            if _goes_on(line):
+                raise InvalidRequestError(f"Line {self._line} {GOES_ON}") from None
             raise InvalidRequestError(f"Line {self._line} is not valid JSON.") from None
         self.inputs += 1
         if self.inputs > self._max_inputs:
@@ -125,10 +134,12 @@ class NdjsonReader:
         return check_text(text, self._max_chars)
 
     def _check_length(self) -> None:
-        """Raises TooLargeError: the line whose end has not arrived is longer than any that the job may hold."""
+        """Raises an error if the line whose end has not arrived is longer than any that the job may hold."""
         op = self.op or max(self._possible_ops, key=self._max_line_bytes.__getitem__)
         if len(self._rest) <= self._max_line_bytes[op]:
             return
+        if _goes_on(self._rest[:HEAD_BYTES].decode(errors="ignore")):
+            raise InvalidRequestError(f"Line {self._line + 1} {GOES_ON}")
         bound = (
             f"a text has at most {self._max_chars} characters: shorten it, or raise the setting max_input_chars of the "
             "gateway."
@@ -151,3 +162,12 @@ class NdjsonReader:
         self.op = self.op or op
         if op != self.op:
             raise InvalidRequestError(f"Line {self._line}: send either texts or inputs of a function in one job.")
+
+
+def _goes_on(line: bytes | str) -> bool:
+    """Returns whether something follows the first JSON value of a line."""
+    try:
+        orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        return error.msg == "unexpected content after document"
+    return False

@@ -117,8 +117,8 @@ _JOB_ID = {
 }
 
 
-def _query(name: str, maximum: int, description: str) -> Schema:
-    schema = {"type": "integer", "minimum": 0, "maximum": maximum}
+def _query(name: str, maximum: int, description: str, *, minimum: int = 0) -> Schema:
+    schema = {"type": "integer", "minimum": minimum, "maximum": maximum}
     return {"name": name, "in": "query", "schema": schema, "description": description}
 
 
@@ -220,7 +220,10 @@ OPERATIONS: dict[str, Operation] = {
                 _JOB_ID,
                 _query("offset", 10**9, "Index of the first result."),
                 _query(
-                    "limit", 1_000, "Number of results, as JSON at most 1000; as application/x-npy, all by default."
+                    "limit",
+                    1_000,
+                    "Number of results, as JSON at most 1000; as application/x-npy, all by default.",
+                    minimum=1,
                 ),
             ]
         },

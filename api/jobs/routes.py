@@ -142,7 +142,7 @@ async def result(request: Request) -> Response:
     if results.NPY in request.headers.get("accept", ""):
         if job.op != EMBED:
             raise InvalidRequestError(f"The results of {job.op} are no .npy file: send Accept: application/json.")
-        stop = min(job.n, offset + _query_number(request, "limit", job.n))
+        stop = min(job.n, offset + _query_number(request, "limit", job.n, minimum=1))
         dim = await read.dim()
         size = len(npy_header(stop - offset, dim)) + (stop - offset) * dim * 4
         headers = {"content-length": str(size), "x-failed-inputs": str(job.failed)}
@@ -150,7 +150,7 @@ async def result(request: Request) -> Response:
             headers[TRUNCATED_HEADER] = str(job.truncated)
         parts = read.iter_npy(dim, range(offset, stop))
         return await streamed_answer(request.scope, parts, headers, results.NPY)
-    limit = max(1, _query_number(request, "limit", results.MAX_PAGE_INPUTS, results.MAX_PAGE_INPUTS))
+    limit = _query_number(request, "limit", results.MAX_PAGE_INPUTS, results.MAX_PAGE_INPUTS, minimum=1)
     return Response(await read.json_page(public_id, offset, limit), media_type=JSON)
 
 
@@ -188,14 +188,14 @@ def _check_query(request: Request, *known: str) -> None:
             raise unknown_parameter_error(name, known)
 
 
-def _query_number(request: Request, name: str, default: int, maximum: int | None = None) -> int:
-    """Returns a whole number of the query. Raises InvalidRequestError: it is not one, or above `maximum`."""
+def _query_number(request: Request, name: str, default: int, maximum: int | None = None, *, minimum: int = 0) -> int:
+    """Returns a whole number of the query. Raises InvalidRequestError: it is not one, or out of its bounds."""
     value = request.query_params.get(name)
     if value is None:
         return default
-    if not _WHOLE.fullmatch(value) or (maximum is not None and int(value) > maximum):
-        bound = "" if maximum is None else f", at most {maximum}"
-        raise InvalidRequestError(f"{name}: send a whole number{bound}.", param=name)
+    if not _WHOLE.fullmatch(value) or int(value) < minimum or (maximum is not None and int(value) > maximum):
+        bounds = f"of at least {minimum}" if maximum is None else f"from {minimum} to {maximum}"
+        raise InvalidRequestError(f"{name}: send a whole number {bounds}.", param=name)
     return int(value)
 
 

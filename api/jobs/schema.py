@@ -47,10 +47,12 @@ class JobBody(TextOptions):
     def values(self) -> list[Any]:
         """Returns the inputs of a function, or the texts. Raises InvalidRequestError: there are none, or both."""
         given = self.model_fields_set
+        num_texts = (self.text is not None) + (self.texts is not None)
+        num_fields = len(given & {"text", "texts", *INPUT_FIELDS}) if self.is_for_function else num_texts
+        if num_fields != 1:
+            raise InvalidRequestError("Send text, texts, input or inputs: one of them.")
         if not self.is_for_function:
             return texts_of(self.text, self.texts)
-        if len(given & {"text", "texts", *INPUT_FIELDS}) > 1:
-            raise InvalidRequestError("Send text, texts, input or inputs: one of them.")
         for name in TEXT_OPTIONS:
             if name in given:
                 raise function_option_error(name)

@@ -12,7 +12,7 @@ Kill it at any time, also with `kill -9`, and start it again under the same name
 again. It writes the results of each job to a separate file, and renames the file when it is complete, before it
 acknowledges the entry; so a job may be written twice, which gives the same file, and no job is lost. Results that it
 cannot fetch, because the gateway is away or refuses the API key, stay pending: it says why, and tries again. While
-Redis is away, it waits.
+Redis is away, it waits. It finds the next `redbatch up` too, whose Redis has another address.
 
 Without API keys it fetches as the owner of each job; with keys it fetches the results of the key's owner only.
 """
@@ -28,12 +28,16 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import redis
+try:
+    import numpy as np
+    import redis
+except ModuleNotFoundError as missing:
+    sys.exit(f"{missing}: run `source .venv/bin/activate` in the checkout of Redbatch, or install numpy and redis")
 
 GROUP = "downstream"
 BLOCK_S = 5.0
@@ -45,16 +49,33 @@ REDIS_AWAY = (redis.ConnectionError, redis.TimeoutError)
 EXIT_INTERRUPTED = 130
 
 
+class NoRunningUpError(Exception):
+    """No `redbatch up` is running, or several are; the message says what to do."""
+
+
+@dataclass
+class Source:
+    """Where results come from: a client of Redis, the stream of a queue, and the URL of a gateway or ""."""
+
+    client: redis.Redis
+    stream: str
+    gateway: str
+
+
 def main() -> None:
     """Runs until it is killed, or until Redis refuses a command."""
     args = parse_arguments()
     sys.stdout.reconfigure(line_buffering=True)  # a kill must not lose printed lines
-    args.into.mkdir(parents=True, exist_ok=True)
-    client = connect(args.redis_url)
     try:
+        source = find_source(args)
         if args.queue:
-            check_queue(client, args.queue)
-        consume(client, f"rb:{{{args.queue or args.default_queue}}}:results", args)
+            check_queue(source.client, args.queue)
+        make_group(source)
+        args.into.mkdir(parents=True, exist_ok=True)
+        sys.stdout.write(f"waiting for results: {source.stream}\n")
+        consume(source, args)
+    except NoRunningUpError as error:
+        sys.exit(str(error))
     except REDIS_AWAY as error:
         sys.exit(f"cannot use Redis: {error} Start it, or give the URL of another with --redis-url.")
     except KeyboardInterrupt:
@@ -63,7 +84,7 @@ def main() -> None:
 
 
 def parse_arguments() -> argparse.Namespace:
-    """Returns the options, with the addresses of a running `redbatch up` unless a Redis is given."""
+    """Returns the options."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--redis-url", help="URL of Redis. Default: that of your running `redbatch up`.")
     parser.add_argument("--up", type=int, metavar="PORT", help="Port of that `redbatch up`, if several are running.")
@@ -76,21 +97,38 @@ def parse_arguments() -> argparse.Namespace:
         "--name", default="consumer-1", help="Consumer name. Keep it at each start: pending entries belong to it."
     )
     parser.add_argument("--into", type=Path, default=Path("results"))
-    parser.set_defaults(default_queue="minilm")
     args = parser.parse_args()
-    if args.redis_url is None:
-        set_defaults(args)
-    elif args.up is not None:
+    if args.redis_url is not None and args.up is not None:
         parser.error("--up finds the Redis of a running `redbatch up`: leave out --redis-url")
     return args
 
 
-def connect(url: str) -> redis.Redis:
-    """Returns a client, which connects when it is used; exits if the URL is none."""
+def find_source(args: argparse.Namespace) -> Source:
+    """Returns the source that the options mean: unless they name a Redis, that of the `redbatch up` that runs now.
+
+    Its client connects when it is used. Raises NoRunningUpError; exits if the URL is none.
+    """
+    redis_url, queue, gateway = args.redis_url, "minilm", ""
+    if redis_url is None:
+        redis_url, queue, gateway = find_running_up(args.up)
     try:
-        return redis.Redis.from_url(url, protocol=2, socket_timeout=3 * BLOCK_S)
+        client = redis.Redis.from_url(redis_url, protocol=2, socket_timeout=3 * BLOCK_S)
     except ValueError as error:
         sys.exit(f"--redis-url: {error}")
+    return Source(client, f"rb:{{{args.queue or queue}}}:results", args.gateway or gateway)
+
+
+def find_running_up(port: int | None) -> tuple[str, str, str]:
+    """Returns the URL of Redis, the queue, and the URL of the gateway of a `redbatch up`. Raises NoRunningUpError."""
+    try:
+        from redbatch.up.run_file import NoUpError, find_up  # noqa: PLC0415 - needed only here
+    except ModuleNotFoundError:
+        sys.exit("Redbatch is not installed in this Python: activate its environment, or give --redis-url")
+    try:
+        up = find_up(port)
+    except NoUpError as error:
+        raise NoRunningUpError(str(error)) from None
+    return up.redis_url, up.queue, up.url
 
 
 def check_queue(client: redis.Redis, queue: str) -> None:
@@ -105,25 +143,23 @@ def check_queue(client: redis.Redis, queue: str) -> None:
     sys.exit(f"--queue: there is no queue {queue}: {choices}")
 
 
-def consume(client: redis.Redis, stream: str, args: argparse.Namespace) -> None:
-    """Stores the results of all jobs as they end. Raises an error of REDIS_AWAY only at the start."""
-    make_group(client, stream)
-    sys.stdout.write(f"waiting for results: {stream}\n")
+def consume(source: Source, args: argparse.Namespace) -> None:
+    """Stores the results of all jobs as they end."""
     while True:
         try:
-            consume_while_possible(client, stream, args)
-        except REDIS_AWAY as error:
-            sys.stderr.write(f"waiting for Redis: {error}\n")
-            wait_for_redis(client, stream)
+            consume_while_possible(source, args)
+        except REDIS_AWAY:
+            source = wait_for_source(args)
             sys.stderr.write("Redis is back\n")
         except redis.ResponseError as error:
             if not str(error).startswith(("NOGROUP", "UNBLOCKED")):
                 raise
-            make_group(client, stream)  # Redis has lost its data
+            make_group(source)  # Redis has lost its data
 
 
-def consume_while_possible(client: redis.Redis, stream: str, args: argparse.Namespace) -> None:
+def consume_while_possible(source: Source, args: argparse.Namespace) -> None:
     """Stores results until Redis fails. An entry is acknowledged last: until then it is delivered again."""
+    client, stream = source.client, source.stream
     start_id = "0"  # first the pending entries, from the oldest; then (">") new ones
     retry_at = time.monotonic() + RETRY_S
     while True:
@@ -131,7 +167,7 @@ def consume_while_possible(client: redis.Redis, stream: str, args: argparse.Name
         entries = streams[0][1] if streams else []
         for entry_id, fields in entries:
             # An entry that the stream has trimmed has only its id.
-            if not fields or process(fields, args.gateway or "", args.key, args.into):
+            if not fields or process(fields, source.gateway, args.key, args.into):
                 client.xack(stream, GROUP, entry_id)
         if start_id != ">":
             start_id = entries[-1][0] if entries else ">"
@@ -139,36 +175,28 @@ def consume_while_possible(client: redis.Redis, stream: str, args: argparse.Name
             start_id, retry_at = "0", time.monotonic() + RETRY_S
 
 
-def wait_for_redis(client: redis.Redis, stream: str) -> None:
-    """Returns as soon as Redis answers and has the consumer group."""
+def wait_for_source(args: argparse.Namespace) -> Source:
+    """Returns a source as soon as its Redis answers and has the consumer group; says once what it waits for."""
+    said = ""
     while True:
         time.sleep(REDIS_RETRY_S)
         try:
-            make_group(client, stream)
-        except REDIS_AWAY:
-            continue
-        return
+            source = find_source(args)
+            make_group(source)
+            return source
+        except NoRunningUpError as error:
+            awaited, reason = "a `redbatch up` to run", str(error)
+        except REDIS_AWAY as error:
+            awaited, reason = "Redis", str(error)
+        if awaited != said:
+            said = awaited
+            sys.stderr.write(f"waiting for {awaited}: {reason}\n")
 
 
-def set_defaults(args: argparse.Namespace) -> None:
-    """Sets the URLs and the queue that are not given to those of a running `redbatch up`; exits if it finds none."""
-    try:
-        from redbatch.up.run_file import NoUpError, find_up  # noqa: PLC0415 - needed only here
-    except ModuleNotFoundError:
-        sys.exit("Redbatch is not installed in this Python: give the URL of Redis with --redis-url")
-    try:
-        up = find_up(args.up)
-    except NoUpError as error:
-        sys.exit(str(error))
-    args.redis_url = up.redis_url
-    args.default_queue = up.queue
-    args.gateway = args.gateway or up.url
-
-
-def make_group(client: redis.Redis, stream: str) -> None:
+def make_group(source: Source) -> None:
     """Creates the consumer group at the beginning of the stream, unless it exists."""
     try:
-        client.xgroup_create(stream, GROUP, id="0", mkstream=True)
+        source.client.xgroup_create(source.stream, GROUP, id="0", mkstream=True)
     except redis.ResponseError as error:
         if "BUSYGROUP" not in str(error):
             raise

@@ -103,7 +103,6 @@ def _open(options: EmbedOptions, checkpoint: Checkpoint) -> Iterator[str]:
         return
     if resumed:
         yield "Resuming an earlier run: its finished slices and its jobs in the cluster are used."
-        yield from _describe_running(options, checkpoint)
 
 
 def _describe_running(options: EmbedOptions, checkpoint: Checkpoint) -> Iterator[str]:

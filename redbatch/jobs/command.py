@@ -103,8 +103,10 @@ def write_results(target: QueueTarget, public_id: str, out: Path, *, force: bool
         return report_misuse(f"{out} exists: choose another output, or replace it with --force")
 
     async def task(connection: RedisConnection, keys: Keys, job: Job) -> int:
-        if not job.ended or job.status in jobs.STATUSES_WITHOUT_RESULTS:
-            return report_failure(f"{public_id} is {job.status}: it has no result")
+        if not job.ended:
+            return report_failure(f"{public_id} is {job.status}: try again when it has ended")
+        if job.status in jobs.STATUSES_WITHOUT_RESULTS:
+            return report_failure(f"{public_id} was {job.status}, so it has no result")
         partial = out.with_name(f"{out.name}.part")
         if (out.suffix == ".npy") != (job.op == EMBED):
             form = "a .npy file" if job.op == EMBED else "JSON lines"

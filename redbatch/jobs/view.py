@@ -16,7 +16,6 @@ from shared.keys import LANES
 from shared.messages import PREDICT, Failure
 from shared.process.log_text import printable_line
 
-LABEL_WIDTH = 10
 MAX_TENANTS = 3
 
 
@@ -91,13 +90,12 @@ def as_text(queue: str, job: Job, failures: Sequence[Failure]) -> Group:
     facts = as_dict(queue, job) | {"revisions": ", ".join(job.revisions)}
     if job.op == PREDICT:  # nothing is cut for a function
         del facts["truncated_inputs"]
-    lines = [
-        labelled_line(name.replace("_", " "), "–" if value in (None, "") else str(value), LABEL_WIDTH)
-        for name, value in facts.items()
-    ]
+    rows = [(name.replace("_", " "), "–" if value in (None, "") else str(value)) for name, value in facts.items()]
     for each in failures:
         positions = str(each.position) if each.n == 1 else f"{each.position}–{each.position + each.n - 1}"
-        lines.append(labelled_line(f"input {positions}", f"{each.code}: {each.message}", LABEL_WIDTH + 2))
+        rows.append((f"input {positions}", f"{each.code}: {each.message}"))
+    width = max(len(label) for label, _ in rows)
+    lines = [labelled_line(label, value, width) for label, value in rows]
     if job.failed > sum(each.n for each in failures):
         lines.append(Text(f"  and more: {job.failed:,} inputs failed in total", style="dim"))
     return Group(*lines)

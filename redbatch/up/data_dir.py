@@ -29,7 +29,7 @@ class DataDir:
     """A folder of mode 0700, locked while this process, or a server that inherited `descriptor`, lives.
 
     Attributes:
-        path: absolute.
+        path: absolute, without links.
         descriptor: of the lock.
 
     Raises:
@@ -37,7 +37,7 @@ class DataDir:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path.expanduser().absolute()
+        self.path = Path(os.path.realpath(path.expanduser()))
         try:
             self._prepare()
             self.descriptor = os.open(self.path / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)

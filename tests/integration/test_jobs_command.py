@@ -88,8 +88,9 @@ async def test_jobs_are_listed_shown_cancelled_and_written(cluster: GatewayClust
         (second, "queued", 40),
         (first, "queued", 3),
     ]
-    assert (await command(cluster, "results", first, "-o", str(tmp_path / "v.npy"))).exit_code == 1
+    assert "is queued: try again when" in (await command(cluster, "results", first, "-o", f"{tmp_path}/v.npy")).stderr
     assert "cancelled, 0 of 40" in (await command(cluster, "cancel", second)).stdout
+    assert "was cancelled, so it has" in (await command(cluster, "results", second, "-o", f"{tmp_path}/v.npy")).stderr
     assert (await command(cluster, "cancel", second)).exit_code == 1
     assert (await command(cluster, "show", f"{cluster.queue}.{'0' * 32}")).exit_code == 1
     await cluster.start_worker()
@@ -307,6 +308,13 @@ async def test_the_example_finds_the_running_up(
         for each in announcements:
             each.withdraw()
     assert np.load(tmp_path / "into" / f"{job}.npy")[0].tobytes() == null_vector("a")
+
+
+def test_outside_its_environment_the_example_says_what_it_needs() -> None:
+    """A Python without its packages is one line, with the command that activates one with them."""
+    words = [sys.executable, "-S", str(EXAMPLE)]
+    result = subprocess.run(words, check=False, capture_output=True, text=True, env={})
+    assert (result.returncode, result.stderr.count("\n"), "source .venv/bin/activate" in result.stderr) == (1, 1, True)
 
 
 @contextmanager

@@ -57,6 +57,18 @@ def test_the_error_of_an_unknown_job_names_what_may_hide_it(served: GatewayProce
     ann.wait_until_ended(new_job)
 
 
+@pytest.mark.parametrize("accept", ["application/json", "application/x-npy"])
+def test_a_page_without_results_is_refused(served: GatewayProcess, accept: str) -> None:
+    """`limit=0` is refused as one above the maximum is, with the bounds; it was read as 1."""
+    client = JobClient(served)
+    new_job = client.job_of(client.post({"text": "a"}))
+    client.wait_until_ended(new_job)
+    answer = client.get(f"{new_job['result_url']}?limit=0", accept=accept)
+    assert answer.status_code == 400
+    assert "limit: send a whole number" in error_of(answer)["message"]
+    assert " 1" in error_of(answer)["message"]
+
+
 async def test_the_error_of_a_quota_names_the_limit(isolated_cluster: GatewayCluster, new_key: NewKey) -> None:
     """Of a tenant that has a rate and a daily quota: the one that is exceeded, with its figure."""
     key = await new_key(Quota(tokens_per_s=1, burst_tokens=50, daily_tokens=90))

@@ -120,9 +120,9 @@ def test_results_that_are_deleted_while_they_are_sent_end_early(served: GatewayP
 @pytest.mark.parametrize(
     ("body", "status", "message"),
     [
-        ({}, 400, "either"),
+        ({}, 400, "Send text, texts, input or inputs: one of them."),
         ({"texts": []}, 400, "empty"),
-        ({"text": "a", "texts": ["b"]}, 400, "either"),
+        ({"text": "a", "texts": ["b"]}, 400, "one of them"),
         ({"texts": "a"}, 400, "texts"),
         ({"text": "a", "priority": "soon"}, 400, "priority"),
         ({"text": "a", "model": "none"}, 404, "no such model"),

@@ -49,6 +49,8 @@ def test_texts_are_the_same_however_the_body_is_cut(
     ("line", "message"),
     [
         (b"{", "Line 3 is not valid JSON"),
+        (b'{"text": "a"}{"text": "b"}', "Line 3 .* line ends.*--data-binary"),
+        (b'"\xc3\xa9" "b" "c"', "Line 3 .* line ends.*--data-binary"),
         (b"12", "Line 3: send"),
         (b'{"texts": ["a"]}', "Line 3: texts: there is no such field; did you mean text\\?"),
         (b'{"text": "a", "id": 7}', "Line 3: id: there is no such field; the fields are text, input"),
@@ -64,6 +66,13 @@ def test_the_error_names_a_line_that_is_not_a_text(line: bytes, message: str) ->
     """The message says what a line may be, and does not repeat the line."""
     with pytest.raises((InvalidRequestError, TooLargeError), match=message):
         read(b'"a"\n"c"\n' + line + b'\n"b"\n', [])
+
+
+@pytest.mark.parametrize("start", [b"", b" ", b"  ", b"   "])
+def test_a_body_without_line_ends_is_no_long_text(start: bytes) -> None:
+    """The error says what is missing, also before the end of the body, wherever its head is cut."""
+    with pytest.raises(InvalidRequestError, match=r"Line 1 .* line ends.*--data-binary"):
+        NdjsonReader(100, 50, LIMIT).feed(start + b'"\xc3\xa9"' * 20_000)
 
 
 @pytest.mark.parametrize("empty", [b"\n", b"\r\n", b" \t\n", b"\n\n"])

@@ -11,7 +11,7 @@ from rich.console import Console
 from redbatch.jobs.view import as_table, as_text
 from shared.jobs import Job
 from shared.keys import BULK
-from shared.messages import EMBED, PREDICT
+from shared.messages import EMBED, PREDICT, Failure
 
 
 @pytest.mark.parametrize(("queue", "lines_per_job"), [("minilm", 1), ("sentence-transformers-all-mpnet-base-v2", 2)])
@@ -34,3 +34,13 @@ def test_truncation_is_shown_of_texts_alone(op: str, shown: bool) -> None:
     output = io.StringIO()
     Console(file=output).print(as_text("q", Job("0" * 32, "done", "", BULK, 3, 3, 0, 1, 0, 0, 0, op=op), []))
     assert ("truncated inputs" in output.getvalue()) == shown
+
+
+def test_all_values_of_a_job_are_in_one_column() -> None:
+    """The longest label sets the column, whether it is a fact or the positions of failed inputs."""
+    job = Job("0" * 32, "done", "", BULK, 200_000, 0, 20, 1, 0, 0, 0)
+    for failures in ([], [Failure("", 100_000, 20, "oom", "Too large.")]):
+        output = io.StringIO()
+        Console(file=output, width=120).print(as_text("q", job, failures))
+        lines = [line.rstrip() for line in output.getvalue().splitlines() if "inputs failed in total" not in line]
+        assert len({line.rindex("  ") for line in lines}) == 1, lines

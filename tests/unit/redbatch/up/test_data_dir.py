@@ -29,6 +29,19 @@ def test_a_new_or_empty_folder_becomes_private(tmp_path: Path) -> None:
             assert stat.S_IMODE((folder.path / LOCK_FILE).stat().st_mode) == 0o600
 
 
+def test_its_path_is_the_real_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `up` prints has no "..", also behind a link, where it means another folder than the text of the path."""
+    (tmp_path / "far/folder").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("far/folder")
+    (tmp_path / "loop").symlink_to("loop")
+    monkeypatch.chdir(tmp_path / "far")
+    for path, real in (("../data", "data"), (f"{tmp_path}/link/../data", "far/data")):
+        with DataDir(Path(path)) as folder:
+            assert str(folder.path) == str(tmp_path.resolve() / real)
+    with pytest.raises(DataDirError, match="name another --data-dir"):
+        DataDir(tmp_path / "loop")
+
+
 def test_a_folder_with_other_files_is_left_alone(tmp_path: Path) -> None:
     """A folder that holds other files keeps its mode, and a path that cannot be a folder is an error that says so."""
     (tmp_path / "letter").write_text("mine")
