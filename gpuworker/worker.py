@@ -206,7 +206,7 @@ class Worker:
             return []
 
     def _unanswered_keys(self) -> list[str]:
-        return [key_of(each.entry) for each in self._worker_state.in_flight.unanswered()]
+        return [each.key for each in self._worker_state.in_flight.unanswered()]
 
     async def _leave(self) -> None:
         """Hands back the entries that are left, and removes this worker from the consumer group."""

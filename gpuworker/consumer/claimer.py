@@ -265,7 +265,7 @@ class Claimer:
 
     def _admit(self, entry: Entry) -> InFlightEntry | None:
         """Returns the in-flight entry if it is to run; otherwise has it answered, or hands it back to other workers."""
-        in_flight_entry = self._worker_state.in_flight.add(entry, ())
+        in_flight_entry = self._worker_state.in_flight.add(entry, (), self._submitted(entry))
         if self._worker_state.clock.to_monotonic(entry.deadline_ms) <= time.monotonic():
             self._committer.fail(in_flight_entry, DeadlineExceededError.code, DEADLINE_MESSAGE)
         elif entry.revision not in ("", self._worker_state.revision) or self._worker_state.standby or self._is_open():
@@ -322,12 +322,12 @@ class Claimer:
             entries.append(
                 # By position: names would take twice the time.
                 EngineEntry(
-                    key_of(entry),
+                    in_flight_entry.key,
                     in_flight_entry.op,
                     in_flight_entry.inputs,
                     None if in_flight_entry.options == DEFAULT_OPTIONS else in_flight_entry.options,
                     # For a suspect, the bounds on how long an input is passed over count from when it came back.
-                    time.monotonic() if suspect else self._submitted(entry),
+                    time.monotonic() if suspect else in_flight_entry.submitted,
                     clock.to_monotonic(entry.deadline_ms),
                     entry.attempts if suspect else 0,
                     entry.ref.lane != INTERACTIVE,

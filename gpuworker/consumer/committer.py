@@ -58,22 +58,20 @@ class Committer:
         encoded, is_failure = encode_reply(reply), isinstance(reply, Failure)
         num_truncated = len(reply.truncated) if isinstance(reply, Vectors) else 0
         # What is the client's own fault says nothing about this queue.
-        self._record(
-            in_flight_entry.entry, failed=isinstance(reply, Failure) and reply.code != InvalidRequestError.code
-        )
+        self._record(in_flight_entry, failed=isinstance(reply, Failure) and reply.code != InvalidRequestError.code)
         entry = in_flight_entry.entry
         if dead_after is not None:  # not in the entry in flight: another worker would believe that it killed engines
             entry = entry._replace(attempts=dead_after)
         self._pending.append(EntryAnswer(entry, encoded, died_of, is_failure, num_truncated))
         self._wake.set()
 
-    def _record(self, entry: Entry, *, failed: bool) -> None:
-        now, state = time.monotonic(), self._worker_state
+    def _record(self, in_flight_entry: InFlightEntry, *, failed: bool) -> None:
+        now, state, entry = time.monotonic(), self._worker_state, in_flight_entry.entry
         if failed:
             state.activity.record_error(now)
         if not entry.job:  # which waits for capacity, not for its turn
-            submitted = state.clock.to_monotonic(int(entry.ref.entry_id.split(b"-")[0]))
-            state.activity.record_answer(now, 1000 * (now - submitted), is_first=entry.position == 0)
+            waited_ms = 1000 * (now - in_flight_entry.submitted)
+            state.activity.record_answer(now, waited_ms, is_first=entry.position == 0)
 
     def fail(
         self,
@@ -160,7 +158,7 @@ class Committer:
         await jobs.split_entry(self._connection, self._worker_state.keys, in_flight_entry.entry, bodies)
         if self._worker_state.spans is not None:
             self._worker_state.spans.record_answers([in_flight_entry.entry])
-        self._worker_state.in_flight.remove([key_of(in_flight_entry.entry)])
+        self._worker_state.in_flight.remove([in_flight_entry.key])
 
     async def _hand_back_batch(self, waiting: list[Entry], idle_ms: int) -> list[Entry]:
         """Hands entries back; returns those that were added meanwhile."""

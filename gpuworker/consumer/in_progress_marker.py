@@ -7,7 +7,6 @@ import time
 
 import structlog
 
-from gpuworker.consumer.inflight import key_of
 from gpuworker.consumer.worker_state import WorkerState
 from shared import consumer
 from shared.connection import RedisConnection
@@ -55,11 +54,12 @@ class InProgressMarker:
 
     async def _write(self) -> None:
         began = time.monotonic() - MARK_DELAY_S
-        running = [each.entry for each, started_at in self._worker_state.in_flight.running() if started_at <= began]
-        keys = {key_of(entry) for entry in running}
+        running = [each for each, started_at in self._worker_state.in_flight.running() if started_at <= began]
+        keys = {each.key for each in running}
         ended = any(key in self._worker_state.in_flight for key in self._marked - keys)
         # With nothing to record, what this worker's former life recorded must stay until its entries are recovered.
         is_stale = self._stale and (keys or self._marked)
         if is_stale or ended or keys - self._marked:
-            await consumer.mark_begun(self._connection, self._worker_state.keys, self._worker_state.worker, running)
+            state, entries = self._worker_state, [each.entry for each in running]
+            await consumer.mark_begun(self._connection, state.keys, state.worker, entries)
             self._marked, self._stale = keys, False

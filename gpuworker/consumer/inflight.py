@@ -38,6 +38,8 @@ class InFlightEntry:
         options: of its body.
         op: the operation that its body requests.
         slot: in the run table.
+        key: see key_of.
+        submitted: when the entry was submitted, on this host's monotonic clock.
         answered: whether it only waits for its commit.
         counted_tokens: how many tokens it counts as in the load.
         hang: what ended its last run, if the engine was killed as hung.
@@ -46,6 +48,8 @@ class InFlightEntry:
     entry: Entry
     inputs: tuple[Input, ...]
     slot: int
+    key: str
+    submitted: float
     options: Options = DEFAULT_OPTIONS
     op: str = EMBED
     answered: bool = False
@@ -89,13 +93,14 @@ class InFlightEntries:
         """Returns all entries."""
         return list(self._by_key.values())
 
-    def add(self, entry: Entry, inputs: tuple[Input, ...]) -> InFlightEntry:
-        """Adds an entry."""
+    def add(self, entry: Entry, inputs: tuple[Input, ...], submitted: float = 0.0) -> InFlightEntry:
+        """Adds an entry, with the time of its submit on this host's monotonic clock."""
+        key = key_of(entry)
         max_tokens = self.max_counted_tokens if entry.ref.lane == INTERACTIVE else sys.maxsize
         in_flight_entry = InFlightEntry(
-            entry, inputs, self._slots.take(), counted_tokens=min(entry.ref.cost, max_tokens)
+            entry, inputs, self._slots.take(), key, submitted, counted_tokens=min(entry.ref.cost, max_tokens)
         )
-        self._by_key[key_of(entry)] = in_flight_entry
+        self._by_key[key] = in_flight_entry
         self.added.set()
         self._count(in_flight_entry, 1)
         return in_flight_entry

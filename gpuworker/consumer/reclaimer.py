@@ -10,7 +10,7 @@ import structlog
 
 from gpuworker import metrics
 from gpuworker.consumer.claimer import Claimer
-from gpuworker.consumer.inflight import InFlightEntry, key_of
+from gpuworker.consumer.inflight import InFlightEntry
 from gpuworker.consumer.worker_state import WorkerState
 from gpuworker.policy.retries import should_keep
 from shared import consumer
@@ -93,7 +93,7 @@ class Reclaimer:
         renewed = await consumer.renew(self._connection, self._worker_state.keys, self._worker_state.worker, entries)
         self._worker_state.clock.observe(renewed.now_ms)
         gone = [
-            key_of(each.entry)
+            each.key
             for each, still in zip(held, renewed.owned, strict=True)
             if not should_keep(owned=still, started=in_flight.started_at(each) is not None, answered=each.answered)
         ]

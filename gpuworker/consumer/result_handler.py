@@ -64,8 +64,7 @@ class ResultHandler:
             # Operations of the tokenizer alone take no time of the device.
             if entry.ref.lane == INTERACTIVE and in_flight_entry.op not in TOKENIZER_OPS:
                 self._worker_state.interactive_load.record(entry.ref.cost)
-            submitted = self._worker_state.clock.to_monotonic(int(entry.ref.entry_id.split(b"-")[0]))
-            queued = max(0.0, done.started_at - submitted)
+            queued = max(0.0, done.started_at - in_flight_entry.submitted)
             metrics.QUEUE_WAIT.observe(queued)
             timing = Timing(queued * 1000, ran_ms, done.batch_size, done.tokenize_s * 1000)
             self._committer.answer(in_flight_entry, self._build_reply(entry, done, data, timing))
