@@ -102,7 +102,10 @@ def _where_it_is_required(target: QueueTarget) -> str:
         return "Gateways require API keys with --auth on, or where they listen beyond loopback; others ignore them."
     for each in find_running_ups():
         if target.up in {None, each.port} and not each.requires_keys:
-            return f"It has no effect yet: {each.url} admits every client without a key. Start it with --auth on."
+            return (
+                f"It has no effect yet: {each.url} admits every client without a key. Start it with --auth on, and "
+                "create the key then: a start loses those of before, unless both have --data-dir."
+            )
     return ""
 
 
