@@ -43,13 +43,13 @@ local function store_reply(jobs, id, entry, position, n, cost, counts, reply, no
     return
   end
   redis.call('HDEL', key .. ':fed', position)
-  redis.call('HINCRBY', jobs.owed, 'bytes', -redis.call('HSTRLEN', key .. ':in', position))
+  redis.call('HINCRBY', jobs.owed, 'bytes', 0 - redis.call('HSTRLEN', key .. ':in', position))
   redis.call('HDEL', key .. ':in', position)
   redis.call('HSET', key .. ':out', position, reply)
   redis.call('HINCRBY', key, 'stored_bytes', #reply + REPLY_BYTES)
-  redis.call('HINCRBY', jobs.owed, 'inputs', -n)
+  redis.call('HINCRBY', jobs.owed, 'inputs', 0 - n)
   redis.call('HINCRBY', jobs.owed, 'entries', -1)
-  redis.call('HINCRBY', jobs.owed, 'tokens', -cost)
+  redis.call('HINCRBY', jobs.owed, 'tokens', 0 - cost)
   if counts.failed > 0 then
     redis.call('HINCRBY', key, 'failed', counts.failed)
     redis.call('RPUSH', key .. ':failed', position)

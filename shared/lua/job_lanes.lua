@@ -100,7 +100,7 @@ local function withdraw(jobs, id)
     end
   end
   redis.call('HINCRBY', jobs.owed, 'inputs', fields[3] + fields[4] - fields[2])
-  redis.call('HINCRBY', jobs.owed, 'entries', -#fed / 2)
-  redis.call('HINCRBY', jobs.owed, 'tokens', -tokens)
-  redis.call('HINCRBY', jobs.owed, 'bytes', -bytes)
+  redis.call('HINCRBY', jobs.owed, 'entries', 0 - #fed / 2)
+  redis.call('HINCRBY', jobs.owed, 'tokens', 0 - tokens)
+  redis.call('HINCRBY', jobs.owed, 'bytes', 0 - bytes)
 end

@@ -99,7 +99,7 @@ BODIES = {
 LINES = {
     "no JSON": whole(b'"a"\n{\n', 400),
     "deep JSON": whole(b"[" * 200_000 + b"\n", 400),
-    "a line without an end": Attack(b"Transfer-Encoding: chunked\r\n\r\n", 413, b"4000\r\n%b\r\n" % (b'"' * 0x4000)),
+    "a line without an end": Attack(b"Transfer-Encoding: chunked\r\n\r\n", 413, b"4000\r\n%b\r\n" % (b"a" * 0x4000)),
     "unfinished": Attack(b'Content-Length: 100\r\n\r\n"a"\n', 408),
     "larger than any": Attack(b"Content-Length: 300000000\r\n\r\n", 413),
 }

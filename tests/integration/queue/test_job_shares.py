@@ -15,6 +15,7 @@ from shared import consumer, job_uploads, jobs
 from shared.codec import encode_reply
 from shared.connection import QueueConnections
 from shared.consumer import ClaimBudget, CommitOptions, EntryAnswer
+from shared.feed_window import FeedWindow
 from shared.job_uploads import UploadReservation
 from shared.jobs import JobSpec
 from shared.messages import Entry, Failure
@@ -287,6 +288,19 @@ async def test_cancelled_jobs_release_their_part(job_client: JobClient) -> None:
     assert await held(job_client) == await held(job_client, "bob") == (1, 3, 30, 30)
     await count_again(job_client)
     assert await held(job_client) == await held(job_client, "bob") == (1, 3, 30, 30)
+
+
+async def test_a_job_of_which_nothing_is_in_a_lane_is_cancelled(
+    job_client: JobClient, raw: redis.asyncio.Redis
+) -> None:
+    """It waits behind another one: there are zero entries, tokens and bytes to subtract."""
+    narrow = FeedWindow(1, 10**9)
+    first, second = [await job_client.create_job(8, narrow) for _ in range(2)]
+    assert not await raw.exists(f"{job_client.keys.job(second)}:fed")
+    for job_id in (second, first):
+        await jobs.cancel(job_client.connection, job_client.keys, job_id)
+        assert (await job_client.job(job_id)).status == "cancelled"
+    assert set((await raw.hgetall(job_client.keys.owed)).values()) == {b"0"}
 
 
 @pytest.mark.parametrize("by_worker", [True, False])
