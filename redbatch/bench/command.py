@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from redbatch.bench.body_template import InvalidBodyError, read_template
 from redbatch.bench.settings import BenchSettings
-from redbatch.bench.target import Target, encode_bodies, encode_requests, parse_header, parse_target
+from redbatch.bench.target import DEFAULT_PATH, Target, encode_bodies, encode_requests, parse_header, parse_target
 from redbatch.bench.texts import InvalidTextsError, request_texts
 from redbatch.exit_codes import report_failure, report_misuse
 from redbatch.preconditions import check_file, missing_module
@@ -48,7 +48,7 @@ def bench(overrides: Mapping[str, str], url: str, headers: Sequence[str], *, che
     except CannotConnectError as error:
         return report_failure(f"cannot connect to {target.url}: {error}")
     except RefusedError as error:
-        return report_failure(f"{target.url} refuses the request: {error}{_advice(error, settings)}")
+        return report_failure(f"{target.url} refuses the request: {error}{_advice(error, settings, target)}")
     from redbatch.bench.report import print_result
 
     print_result(result)
@@ -98,12 +98,17 @@ def _judge(result: RunResult) -> int:
     return 0
 
 
-def _advice(error: RefusedError, settings: BenchSettings) -> str:
+def _advice(error: RefusedError, settings: BenchSettings, target: Target) -> str:
     """Returns what to do about a refusal, if that is known."""
     if error.status == HTTPStatus.UNAUTHORIZED:
         return '; send an API key with --header "Authorization: Bearer $REDBATCH_API_KEY"'
-    if error.status == HTTPStatus.BAD_REQUEST and "/predict" in str(error) and settings.body is None:
+    if settings.body is not None or error.status not in {HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY}:
+        return ""
+    if "/predict" in str(error):
         return """; for a function, give its route: --path /predict --body '{"input": "{number}"}'"""
+    if target.path != DEFAULT_PATH:
+        example = """--body '{"model": "NAME", "input": "{texts}"}' for OpenAI's"""
+        return f"; the bodies were those of {DEFAULT_PATH}: give others, such as {example}"
     return ""
 
 

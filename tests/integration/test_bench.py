@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import signal
 import sys
 import time
@@ -162,6 +163,18 @@ async def test_a_body_that_the_route_refuses_is_explained(bench: Bench, gateway:
     (bench.folder / "body.json").write_text('{"words": "{text}"}', encoding="utf-8")
     assert await bench.run(gateway.url, "--body", "@body.json", "--clients", "1", code=1) == {}
     assert "400 invalid_request: words: there is no such field; " in bench.errors
+
+
+async def test_another_route_needs_its_bodies(bench: Bench, gateway: GatewayProcess, cluster: GatewayCluster) -> None:
+    """Without --body the bodies are those of /embed: the message shows one that the route takes."""
+    arguments = ["--path", "/v1/embeddings", "--inputs-per-request", "4"]
+    assert await bench.run(gateway.url, *arguments, code=1) == {}
+    advice = re.search("the bodies were those of /embed: give others, such as --body '(.*)' for OpenAI's", bench.errors)
+    assert advice is not None
+    written = await bench.run(
+        gateway.url, *arguments, "--body", advice[1].replace("NAME", cluster.queue), "--requests", "9"
+    )
+    assert written["measured"]["ok"] == 9
 
 
 async def test_a_function_needs_its_route(bench: Bench, cluster: GatewayCluster) -> None:

@@ -149,6 +149,13 @@ def test_a_script_has_no_globals(name: str) -> None:
     assert {name for names in assigned for name in names.split(", ")} <= declared
 
 
+@pytest.mark.parametrize("name", sorted(FILES))
+def test_a_script_adds_no_negated_value(name: str) -> None:
+    """The negation of zero is -0 in Lua, which Redis takes for no integer: subtract from 0."""
+    code = re.sub(r"--.*", "", FILES[name])
+    assert re.findall(r"'H?INCRBY'[^\n]*, -(?!\d+\))", code) == []
+
+
 def imported(path: Path) -> set[str]:
     """The top-level packages that a module imports, anywhere in it."""
     found: set[str] = set()
