@@ -238,7 +238,7 @@ async def test_an_upload_is_renewed_without_new_inputs(job_client: JobClient, ra
     assert all([await raw.pttl(key) > 100_000 for key in keys])
 
 
-async def test_a_known_idempotency_key_stores_nothing(job_client: JobClient) -> None:
+async def test_a_known_idempotency_key_stores_nothing(job_client: JobClient, raw: redis.asyncio.Redis) -> None:
     """While its job exists, an upload with the same key reserves and stores nothing."""
     first = replace(await job_client.upload(4), idempotency="k" * 8, digest="d")
     assert (await job_client.create(first)).status == "ok"
@@ -246,7 +246,7 @@ async def test_a_known_idempotency_key_stores_nothing(job_client: JobClient) -> 
     again = UploadReservation("e" * 32, 4, idempotency="k" * 8)
     assert (await job_client.reserve(again, [job_client.new_entry(0, 4)])).status == "known"
     assert await held(job_client) == before
-    assert await job_client.connection.call("EXISTS", job_client.keys.job("e" * 32)) == 0
+    assert await raw.exists(job_client.keys.job("e" * 32)) == 0
     assert (await job_client.create(replace(first, job_id="e" * 32))).status == "same"
 
 
@@ -349,7 +349,9 @@ async def test_results_count_as_expected_and_then_as_stored(
         await count_again(job_client)
 
 
-async def test_deleted_results_are_released_at_once(job_client: JobClient, worker: Worker) -> None:
+async def test_deleted_results_are_released_at_once(
+    job_client: JobClient, worker: Worker, raw: redis.asyncio.Redis
+) -> None:
     """Those of an ended job with its deletion, once, and those of an open job with its end."""
     first = await create_with_results(job_client, 500)
     await fail_entries(worker, await claim(worker))
@@ -362,7 +364,7 @@ async def test_deleted_results_are_released_at_once(job_client: JobClient, worke
     for _ in range(2):
         await jobs.cancel(job_client.connection, job_client.keys, first)
     assert await held(job_client, None, RESULT_KINDS) == await held(job_client, "ann", RESULT_KINDS) == (0, 0)
-    assert await job_client.connection.call("EXISTS", job_client.keys.kept) == 0
+    assert await raw.exists(job_client.keys.kept) == 0
 
 
 @pytest.mark.parametrize("by_worker", [True, False])
@@ -385,7 +387,7 @@ async def test_expired_results_are_released(
         assert await held(job_client, None, RESULT_KINDS) == (0, 0)
     assert await reserve(job_client, "b", bounds=bounds) == "ok"
     assert await held(job_client, "ann", RESULT_KINDS) == (0, 0)
-    assert await job_client.connection.call("EXISTS", job_client.keys.kept) == 0
+    assert await raw.exists(job_client.keys.kept) == 0
 
 
 async def test_without_kept_jobs_nothing_is_kept(job_client: JobClient) -> None:
