@@ -22,6 +22,7 @@ from api.http.answer_cycle import WholeResponse
 from api.http.body import BodyLimits, BodyUnreadError, read_body
 from api.http.client_connection import CLIENT, ClientConnection, client_address
 from api.http.error_responses import answer_error
+from api.http.lingering_close import close_connection
 from api.http.protocol import QUEUE
 from api.http.request_id import new_request_id, request_id_of
 from api.http.request_log import TENANT
@@ -79,7 +80,7 @@ async def serve(scope: Scope, receive: Receive, send: Send, state: State, dialec
     start = time.monotonic()
     response = await respond(Request(scope, receive, send), state, dialect)
     if state.draining:  # the drain may have begun after the request arrived
-        response.headers["connection"] = "close"
+        send = close_connection(send)
     took_s = time.monotonic() - start
     try:
         await response(scope, receive, send)
@@ -142,7 +143,7 @@ async def _answer(exchange: Exchange) -> Response:
             exchange.body_memory.release()
     queue = state.queues.of_model(request.model)
     scope["state"][QUEUE] = queue.name
-    if request.model is None:  # while it waits, another model may join, and then no model is the default
+    if request.model is None and exchange.dialect.reports_model:  # while it waits, another model may join, and then no model is the default
         request = request._replace(model=queue.name)
     with _hold(state, holder, request) as memory:
         client.watch()

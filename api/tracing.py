@@ -13,7 +13,7 @@ import structlog
 from opentelemetry.trace import Span, SpanKind, StatusCode, Tracer, format_span_id, format_trace_id, get_current_span
 
 from api.dispatch.inflight import InFlight
-from api.http.answer_cycle import begins_answer
+from api.http.answer_cycle import answered_request_id, begins_answer
 from api.routes import DIALECTS
 from shared.errors import RedbatchError
 from shared.keys import LANES
@@ -120,9 +120,8 @@ def _name(method: str, scope: Scope) -> str:
 def _record_answer(span: Span, message: Message) -> None:
     status = message["status"]
     span.set_attribute("http.response.status_code", status)
-    for name, value in message.get("headers", ()):
-        if name == b"x-request-id":
-            span.set_attribute("redbatch.request_id", value.decode("latin-1"))
+    if request_id := answered_request_id(message):
+        span.set_attribute("redbatch.request_id", request_id)
     if status >= SERVER_ERROR:
         span.set_attribute("error.type", str(status))
         span.set_status(StatusCode.ERROR)

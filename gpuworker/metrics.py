@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client import Counter, Gauge
 
 from shared.keys import RELEASED
+from shared.process.histogram import Histogram
 
 SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 SIZES = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 256, 512)

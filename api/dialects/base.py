@@ -32,12 +32,14 @@ class BaseDialect(ABC):
         body_model: the fields of a body.
         body_setting: the setting that bounds the size of a body.
         binary_types: the media types of bodies that are not JSON.
+        reports_model: whether the answer depends on the request's model.
     """
 
     route: str
     body_model: type[BaseModel]
     body_setting = "max_body_bytes"
     binary_types: frozenset[str] = frozenset()
+    reports_model = False
 
     def __init__(self, route: str | None = None) -> None:
         if route is not None:

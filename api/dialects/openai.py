@@ -70,6 +70,7 @@ class OpenAI(BaseDialect):
     """The dialect of POST /v1/embeddings."""
 
     route = "/v1/embeddings"
+    reports_model = True
     body_model = EmbeddingsBody
     body_setting = "max_v1_body_bytes"
 

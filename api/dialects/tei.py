@@ -182,6 +182,8 @@ def is_tei(body: bytes) -> bool:
 class _TeiDialect(BaseDialect):
     """The headers and errors that TEI's routes have in common."""
 
+    reports_model = True
+
     def headers(
         self, workers: DeviceInfo, request: InferenceRequest, result: InferenceResult, took_s: float
     ) -> dict[str, str]:

@@ -15,18 +15,26 @@ if TYPE_CHECKING:
 WHOLE_ANSWER = "redbatch.answer"
 """Type of the message with a whole answer, and the name of the extension in a scope whose `send` takes it.
 
-It has the fields `status`, `headers`, with names in lower case, and `body`.
+It has the fields `status`, `headers` (texts by names in lower case, without those of the body) and `body` (JSON).
 """
 
 EXTENSIONS: dict[str, dict[object, object]] = {WHOLE_ANSWER: {}}
 """Of the scope of a request with a method other than HEAD, whose answer has no body."""
 
-_CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
 def begins_answer(message: Message) -> bool:
     """Returns whether an ASGI message has the status and the headers of an answer, whether or not its body, too."""
     return "status" in message
+
+
+def answered_request_id(message: Message) -> str:
+    """Returns the request id in a message that begins an answer, "" if it has none."""
+    if message["type"] == WHOLE_ANSWER:
+        return str(message["headers"].get("x-request-id", ""))
+    ids = (value.decode("latin-1") for name, value in message.get("headers", ()) if name == b"x-request-id")
+    return next(ids, "")
 
 
 class WholeResponse(Response):
@@ -38,19 +46,21 @@ class WholeResponse(Response):
         headers: of the answer, without those of the body.
     """
 
-    def __init__(self, body: bytes, status: int, headers: Mapping[str, str]) -> None:
+    media_type = "application/json"
+
+    def __init__(self, body: bytes, status: int, headers: dict[str, str]) -> None:
         # not `super().__init__`: it takes as long as all the rest
         self.status_code, self.body, self.background = status, body, None
-        self.raw_headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
-        self.raw_headers += [(b"content-length", b"%d" % len(body)), (b"content-type", b"application/json")]
+        self._fields = headers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers, as ASGI."""
-        if WHOLE_ANSWER not in scope.get("extensions", ()):
-            await super().__call__(scope, receive, send)
+        if WHOLE_ANSWER in scope.get("extensions", ()):
+            fields = {"status": self.status_code, "headers": self._fields, "body": self.body}
+            await send({"type": WHOLE_ANSWER, **fields})
             return
-        fields = {"status": self.status_code, "headers": self.raw_headers, "body": self.body}
-        await send({"type": WHOLE_ANSWER, **fields})
+        self.init_headers(self._fields)
+        await super().__call__(scope, receive, send)
 
 
 class AnswerCycle(RequestResponseCycle):
@@ -61,6 +71,12 @@ class AnswerCycle(RequestResponseCycle):
     """
 
     held_bytes = 0
+
+    def take_body(self) -> bytes:
+        """Returns the body, which has arrived. It is for the caller alone: `receive` has none any more."""
+        body = bytes(self.body)
+        self.body = bytearray()
+        return body
 
     async def send(self, message: Any) -> None:  # noqa: ANN401 - uvicorn's types lack the extension
         """Takes a message, as ASGI. Raises RuntimeError: an answer is malformed, or is none to this request."""
@@ -73,23 +89,26 @@ class AnswerCycle(RequestResponseCycle):
             return
         if self.response_started:
             raise RuntimeError("The request has an answer.")
-        head = self._head(message["status"], message["headers"])
+        body = message["body"]
+        head = self._head(message["status"], message["headers"], len(body))
         self.response_started, self.waiting_for_100_continue = True, False
         self.transport.write(head)
-        self.transport.write(message["body"])
+        self.transport.write(body)
         self.response_complete = True
         self.message_event.set()
         if not self.keep_alive:
             self.transport.close()
         self.on_response()
 
-    def _head(self, status: int, fields: list[tuple[bytes, bytes]]) -> bytes:
+    def _head(self, status: int, fields: Mapping[str, str], num_bytes: int) -> bytes:
         """Returns the head; names are our own. Raises RuntimeError: a value has a control character."""
-        lines = [b"%b: %b" % field for field in (*self.default_headers, *fields)]
-        if (b"connection", b"close") in fields:
+        if _CONTROL.search("".join(fields.values())):
+            raise RuntimeError("A header of the answer has a control character.")
+        lines = "".join([f"{name}: {value}\r\n" for name, value in fields.items()]).encode("latin-1")
+        if fields.get("connection") == "close":
             self.keep_alive = False
         elif not self.keep_alive:
-            lines.append(b"connection: close")
-        if _CONTROL.search(b"".join(lines)):
-            raise RuntimeError("A header of the answer has a control character.")
-        return STATUS_LINE[status] + b"\r\n".join([*lines, b"", b""])
+            lines += b"connection: close\r\n"
+        defaults = b"".join([b"%b: %b\r\n" % field for field in self.default_headers])
+        body_fields = b"content-length: %d\r\ncontent-type: application/json\r\n\r\n" % num_bytes
+        return b"%b%b%b%b" % (STATUS_LINE[status], defaults, lines, body_fields)

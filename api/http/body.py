@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from starlette.requests import ClientDisconnect
 
 from api.dialects.headers import media_type_of
-from api.http.protocol import BODY_COMPLETE
+from api.http.protocol import COMPLETE_BODY
 from api.memory_budget import SMALL_BYTES, HeldMemory, MemoryBudget
 from api.tenants import ShareHolder
 from shared.errors import (
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 
 BUDGET_RETRY_S = 1.0
+JSON = "application/json"
 
 
 class BodyUnreadError(Exception):
@@ -67,8 +68,9 @@ async def read_body(
     content_length = headers.get("content-length", "0")
     if content_length.isdigit() and int(content_length) > limits.max_bytes:
         raise _too_large(limits)
-    if request.scope["state"].get(BODY_COMPLETE):  # the usual case: a timer would cost more than all the rest here
-        piece = (await _receive(request)).get("body", b"")
+    take_body = request.scope["state"].pop(COMPLETE_BODY, None)
+    if take_body is not None:  # the usual case: a timer would cost more than all the rest here
+        piece = take_body()
         _check_size(len(piece), limits)
         if len(piece) <= SMALL_BYTES:
             return [piece], None
@@ -88,8 +90,11 @@ async def read_body(
 
 
 def _check_media_type(headers: Mapping[str, str], other_types: frozenset[str]) -> None:
+    media_type = headers.get("content-type")
+    if media_type == JSON:  # the usual case
+        return
     media_type = media_type_of(headers)
-    if media_type != "application/json" and not media_type.endswith("+json") and media_type not in other_types:
+    if media_type != JSON and not media_type.endswith("+json") and media_type not in other_types:
         others = "".join(f", or {each}" for each in sorted(other_types))
         raise BodyUnreadError(
             UnsupportedMediaTypeError(f"Send JSON, with the header Content-Type: application/json{others}.")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from fastapi import Response
 
-from api.http.answer_cycle import begins_answer
+from api.http.answer_cycle import WHOLE_ANSWER, begins_answer
 from api.http.client_connection import CLIENT
 
 if TYPE_CHECKING:
@@ -43,7 +43,9 @@ def close_connection(send: Send) -> Send:
     """Returns a `send` that sets `Connection: close`."""
 
     async def send_closing(message: Message) -> None:
-        if begins_answer(message):
+        if message["type"] == WHOLE_ANSWER:
+            message["headers"]["connection"] = "close"
+        elif begins_answer(message):
             others = [pair for pair in message["headers"] if pair[0] != b"connection"]
             message["headers"] = [*others, (b"connection", b"close")]
         await send(message)

@@ -110,7 +110,6 @@ class ParsingProtocol(HttpToolsProtocol):
         the head is parsed again without the field Upgrade.
         """
         num_bytes = len(data)
-        self._unset_keepalive_if_required()
         while True:
             try:
                 self.parser.feed_data(data)
@@ -136,7 +135,7 @@ class ParsingProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """A request begins."""
         self._in_head = True
-        self._unset_keepalive_if_required()  # set if the end of a body came in the same read
+        self._unset_keepalive_if_required()
         self._in_body, self._num_trailer_fields = False, 0
         super().on_message_begin()
 

@@ -17,9 +17,9 @@ from shared.errors import RequestError
 if TYPE_CHECKING:
     from api.http.answer_cycle import AnswerCycle
 
-BODY_COMPLETE, QUEUE = "body_complete", "queue"
-"""Keys in the `state` of a request's scope: True if its body arrived with its head; the name of its queue, set once
-that is known.
+COMPLETE_BODY, QUEUE = "complete_body", "queue"
+"""Keys in the `state` of a request's scope: what returns its body, set once it has arrived; the name of its queue, set
+once that is known.
 """
 
 MAX_PIPELINED = 8
@@ -109,7 +109,7 @@ class GatewayProtocol(RefusingProtocol):
             self._limiter.table.drop_deadline(self._place)
             self._idle.start(self._place.owner, self.loop)
         else:
-            self.scope["state"][BODY_COMPLETE] = True
+            self.scope["state"][COMPLETE_BODY] = self.cycle.take_body
         if len(self.pipeline) <= 1:
             self.flow.resume_reading()
 

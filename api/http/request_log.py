@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from api.http.answer_cycle import begins_answer
+from api.http.answer_cycle import answered_request_id, begins_answer
 from api.http.client_connection import client_address
 from api.http.protocol import QUEUE
 from api.tenants import ANONYMOUS, Tenant
@@ -101,7 +101,7 @@ class AccessLogApp:
             nonlocal status, request_id
             if begins_answer(message):
                 status = message["status"]
-                request_id = next((value.decode() for name, value in message["headers"] if name == b"x-request-id"), "")
+                request_id = answered_request_id(message)
             await send(message)
 
         try:

@@ -3,6 +3,7 @@
 - admin_server: the admin port with metrics and health.
 - backoff: growing pauses between attempts.
 - gc_tuning: rare garbage collections.
+- histogram: a metric for what happens thousands of times a second.
 - listener: the listening socket, and the limit on open files.
 - limited_log: lines that may come by the thousand.
 - log_limit: which of many equal lines are written.

@@ -122,7 +122,7 @@ async def test_a_request_is_answered_once() -> None:
         async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
             await super().__call__(scope, receive, send)
             try:
-                await send({"type": WHOLE_ANSWER, "status": 200, "headers": [], "body": b""})
+                await send({"type": WHOLE_ANSWER, "status": 200, "headers": {}, "body": b""})
             except RuntimeError as error:
                 errors.append(error)
 
