@@ -143,7 +143,8 @@ async def _answer(exchange: Exchange) -> Response:
             exchange.body_memory.release()
     queue = state.queues.of_model(request.model)
     scope["state"][QUEUE] = queue.name
-    if request.model is None and exchange.dialect.reports_model:  # while it waits, another model may join, and then no model is the default
+    if request.model is None and exchange.dialect.reports_model:
+        # while it waits, another model may join, and then no model is the default
         request = request._replace(model=queue.name)
     with _hold(state, holder, request) as memory:
         client.watch()

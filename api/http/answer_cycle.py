@@ -105,10 +105,11 @@ class AnswerCycle(RequestResponseCycle):
         if _CONTROL.search("".join(fields.values())):
             raise RuntimeError("A header of the answer has a control character.")
         lines = "".join([f"{name}: {value}\r\n" for name, value in fields.items()]).encode("latin-1")
+        close = b""
         if fields.get("connection") == "close":
             self.keep_alive = False
         elif not self.keep_alive:
-            lines += b"connection: close\r\n"
+            close = b"connection: close\r\n"
         defaults = b"".join([b"%b: %b\r\n" % field for field in self.default_headers])
-        body_fields = b"content-length: %d\r\ncontent-type: application/json\r\n\r\n" % num_bytes
-        return b"%b%b%b%b" % (STATUS_LINE[status], defaults, lines, body_fields)
+        of_body = b"content-length: %d\r\ncontent-type: application/json\r\n" % num_bytes
+        return b"%b%b%b%b%b\r\n" % (STATUS_LINE[status], defaults, lines, of_body, close)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import unquote
 
 from httptools import HttpParserError, HttpParserUpgrade, parse_url
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from api.http.answer_cycle import EXTENSIONS, AnswerCycle
@@ -141,7 +142,7 @@ class ParsingProtocol(HttpToolsProtocol):
 
     def on_url(self, url: bytes) -> None:
         """A part of the URL has arrived."""
-        super().on_url(url)
+        self.url += url
         if len(self.url) > self._limits.max_url_bytes:
             error = UrlTooLongError(f"A URL may have at most {self._limits.max_url_bytes} bytes (max_url_bytes).")
             self.stop_parsing(error)
@@ -211,14 +212,22 @@ class ParsingProtocol(HttpToolsProtocol):
             self.pipeline.appendleft((self.cycle, self.app))
 
     def on_body(self, body: bytes) -> None:
-        """A part of a body has arrived."""
+        """A part of a body has arrived. Does what uvicorn's does: a request for another protocol has no body here."""
         self._head_bytes = 0
-        super().on_body(body)
+        cycle = self.cycle
+        if not cycle.response_complete:
+            cycle.body += body
+            if len(cycle.body) > HIGH_WATER_LIMIT:
+                self.flow.pause_reading()
+            cycle.message_event.set()
 
     def on_message_complete(self) -> None:
-        """A request has arrived with its body."""
+        """A request has arrived with its body. Does what uvicorn's does."""
         self._head_bytes, self._in_body = 0, False
-        super().on_message_complete()
+        cycle = self.cycle
+        if not cycle.response_complete:
+            cycle.more_body = False
+            cycle.message_event.set()
 
     def is_for_other_protocol(self) -> bool:
         """Whether the head that has arrived asks for another protocol, so that it is parsed again.

@@ -13,7 +13,7 @@ from fastapi import Request
 from api import server
 from api.handler import respond
 from api.http.client_connection import CLIENT, ClientConnection
-from api.http.protocol import BODY_COMPLETE
+from api.http.protocol import COMPLETE_BODY
 from api.routes import DIALECTS
 from api.settings import GatewaySettings
 from api.state import State
@@ -46,7 +46,8 @@ async def test_nothing_of_a_request_waits_for_the_garbage_collector(
     if of_model is not None:
         state.queues.of_model = of_model  # type: ignore[method-assign, assignment]
     scope = {"type": "http", "method": "POST", "path": "/embed", "headers": [], "client": ("127.0.0.1", 1)}
-    request = Request(scope | {"state": {CLIENT: ClientConnection(), **({BODY_COMPLETE: True} if complete else {})}})
+    arrived = {COMPLETE_BODY: lambda: body} if complete else {}
+    request = Request(scope | {"state": {CLIENT: ClientConnection(), **arrived}})
     request._receive = receive
     left = weakref.ref(request)
     gc.collect()

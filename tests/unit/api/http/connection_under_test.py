@@ -10,7 +10,7 @@ from typing import Self
 import uvicorn
 
 from api.http.client_connection import CLIENT, ClientConnection
-from api.http.protocol import BODY_COMPLETE
+from api.http.protocol import COMPLETE_BODY
 from api.server import gateway_protocol
 from api.settings import GatewaySettings
 
@@ -118,7 +118,7 @@ class ConnectionUnderTest:
         client = scope["state"][CLIENT]
         assert isinstance(client, ClientConnection)
         self.clients.append(client)
-        self.body_complete.append(BODY_COMPLETE in scope["state"])
+        self.body_complete.append(COMPLETE_BODY in scope["state"])
         client.watch()
         try:
             await self.answers.wait()

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from api.http.body import BodyLimits, BodyUnreadError, read_body
-from api.http.protocol import BODY_COMPLETE
+from api.http.protocol import COMPLETE_BODY
 from api.memory_budget import SMALL_BYTES, HeldMemory, MemoryBudget
 from api.tenants import ShareHolder
 from shared.errors import TooManyBodiesError
@@ -21,7 +21,7 @@ class ArrivingRequest:
 
     def __init__(self, *pieces: bytes) -> None:
         self._pieces = list(pieces)
-        self.scope = {"state": {BODY_COMPLETE: len(pieces) == 1}}
+        self.scope = {"state": {COMPLETE_BODY: lambda: pieces[0]} if len(pieces) == 1 else {}}
 
     async def receive(self) -> dict[str, object]:
         """Returns the next piece."""

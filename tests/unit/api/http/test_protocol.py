@@ -66,7 +66,7 @@ def test_an_answer_is_one_write() -> None:
 
 @pytest.mark.parametrize(("parts", "body_complete"), [((HEAD + b"body",), True), ((HEAD, b"body"), False)])
 def test_a_request_knows_whether_its_body_has_arrived(parts: tuple[bytes, ...], *, body_complete: bool) -> None:
-    """BODY_COMPLETE is set only if the body arrived with the head; other requests must bound their wait for it."""
+    """COMPLETE_BODY is set only if the body arrived with the head; other requests must bound their wait for it."""
 
     async def recorded() -> list[bool]:
         async with ConnectionUnderTest() as connection:
