@@ -6,7 +6,7 @@ KEY_DOCS describes each key; shared/key_table.py renders it for the documents.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 LANES = ("interactive", "bulk")
@@ -33,11 +33,11 @@ class Keys:
     """The keys of one queue."""
 
     queue: str
+    prefix: str = field(init=False, compare=False, repr=False)
+    """The prefix of all keys of the queue."""
 
-    @property
-    def prefix(self) -> str:
-        """The prefix of all keys of the queue."""
-        return f"rb:{{{self.queue}}}:"
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "prefix", f"rb:{{{self.queue}}}:")
 
     @property
     def lanes(self) -> list[str]:

@@ -198,21 +198,16 @@ class Dispatcher:
 
     def _check_fits(self, new_entries: Sequence[NewEntry], lane: int) -> None:
         """Raises TooLargeError if even an empty queue would reject the request, so that a retry would never help."""
-        share = 1.0 if lane == INTERACTIVE else MAX_BULK_SHARE
+        share, limits = 1.0 if lane == INTERACTIVE else MAX_BULK_SHARE, self._limits
+        inputs = tokens = num_bytes = 0
+        for entry in new_entries:
+            inputs += entry.n
+            tokens += entry.cost
+            num_bytes += entry.counted_bytes
         for number, maximum, counted, setting in (
-            (sum([entry.n for entry in new_entries]), self._limits.max_inputs, "{} inputs", "max_queue_inputs"),
-            (
-                sum([entry.cost for entry in new_entries]),
-                self._limits.max_tokens,
-                "About {} tokens",
-                "max_queue_tokens",
-            ),
-            (
-                sum([entry.counted_bytes for entry in new_entries]),
-                self._limits.max_bytes,
-                "{} bytes",
-                "max_queue_bytes",
-            ),
+            (inputs, limits.max_inputs, "{} inputs", "max_queue_inputs"),
+            (tokens, limits.max_tokens, "About {} tokens", "max_queue_tokens"),
+            (num_bytes, limits.max_bytes, "{} bytes", "max_queue_bytes"),
         ):
             if number > maximum * share:
                 raise TooLargeError(

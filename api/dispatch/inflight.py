@@ -129,7 +129,9 @@ class InFlight:
                 )
                 return True
         if len(self._replies) == len(self.new_entries):
-            if len(self.new_entries) > 1 and len(self.revisions()) > 1:
+            if len(self.new_entries) == 1:
+                self.answer.set_result([reply])
+            elif len(self.revisions()) > 1:
                 self._on_mixed_revisions(self)
             else:
                 self._complete(self._replies.values())

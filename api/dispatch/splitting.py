@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from api.dialects.request import InferenceRequest
 from shared.codec import encode_body
@@ -102,11 +102,16 @@ def merge_failures(replies: Sequence[Reply], failures: Sequence[Failure]) -> Seq
 
 def split_inputs(
     inputs: tuple[Input, ...], max_inputs: int, *, by_bytes: bool
-) -> Iterator[tuple[int, tuple[Input, ...]]]:
-    """Yields the inputs in parts with the index of the first; `by_bytes`: of up to MAX_ENTRY_BYTES, or one input."""
-    if not by_bytes:
-        yield from ((start, inputs[start : start + max_inputs]) for start in range(0, len(inputs), max_inputs))
-        return
+) -> Iterable[tuple[int, tuple[Input, ...]]]:
+    """Returns the inputs in parts with the index of the first; `by_bytes`: of up to MAX_ENTRY_BYTES, or one input."""
+    if by_bytes:
+        return _split_by_bytes(inputs, max_inputs)
+    if len(inputs) <= max_inputs:
+        return ((0, inputs),)
+    return [(start, inputs[start : start + max_inputs]) for start in range(0, len(inputs), max_inputs)]
+
+
+def _split_by_bytes(inputs: tuple[Input, ...], max_inputs: int) -> Iterator[tuple[int, tuple[Input, ...]]]:
     start = total = 0
     for index, each in enumerate(inputs):
         size = len(each)

@@ -58,10 +58,12 @@ class PendingSubmit:
 
     def __post_init__(self) -> None:
         self.revision = self.request.revision
-        self.inputs = sum([entry.n for entry in self.new_entries])
-        self.tokens = sum([entry.cost for entry in self.new_entries])
-        self.size = sum([len(entry.body) for entry in self.new_entries])
-        self.counted_bytes = sum([entry.counted_bytes for entry in self.new_entries])
+        self.inputs = self.tokens = self.size = self.counted_bytes = 0
+        for entry in self.new_entries:  # once: a sum of each would take three times as long for a single entry
+            self.inputs += entry.n
+            self.tokens += entry.cost
+            self.size += len(entry.body)
+            self.counted_bytes += entry.counted_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,7 @@ class Submitter:
     ) -> None:
         self._connection = connection
         self._keys = keys
-        self._gateway = gateway
+        self._gateway, self._bell = gateway, keys.bell(gateway)
         self._bound = bound
         self._callbacks = callbacks
         self._pending: list[PendingSubmit] = []
@@ -176,8 +178,12 @@ class Submitter:
                 pending.request.fail(InternalError(f"Redis refused the request ({type(error).__name__})."))
             return
         self._callbacks.on_epoch(reply.epoch)
+        num_inputs = 0
         for pending, outcome in zip(batch, reply.outcomes, strict=True):
             self._apply_outcome(pending, outcome)
+            if outcome.refs and not pending.exempt:
+                num_inputs += pending.inputs
+        metrics.REQUEST_INPUTS.inc(num_inputs)
 
     async def _retry_submit(self, batch: Sequence[PendingSubmit]) -> SubmitReply:
         """Repeats one submit until Redis has answered. Redis adds no entry whose deadline has passed by then."""
@@ -206,7 +212,7 @@ class Submitter:
             int(budget_s * 1000),
             request.lane,
             exempt=pending.exempt,
-            bell=self._keys.bell(self._gateway) if request.uses_bell else "",
+            bell=self._bell if request.uses_bell else "",
             max_tokens=self._callbacks.max_tokens(request.lane, budget_s, pending.tokens, pending.inputs),
             revision=pending.revision,
             tenant=request.tenant.name,
@@ -229,8 +235,6 @@ class Submitter:
             return
         for entry, ref in zip(pending.new_entries, outcome.refs, strict=False):
             request.place(entry.position, ref)
-        if not pending.exempt:
-            metrics.REQUEST_INPUTS.inc(pending.inputs)
         if request.done:  # it was answered, its client left, or its deadline passed during the submit
             self.cancel(outcome.refs)
         else:
