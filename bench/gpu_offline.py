@@ -1,7 +1,8 @@
 """Runs a model offline on a GPU and prints its throughput: `python -m bench.gpu_offline PATH DEVICE TEXTS MIX ...`.
 
 Imports torch. The texts run by `SentenceTransformer.encode` at several batch sizes, in the engine's number format; and
-on the engine's backend at its batch size, after a check of its vectors.
+on the engine's backend at its batch size, after a check of its vectors. Both tokenize with the threads that the backend
+sets for a GPU, which are those that `encode` has by default. As in the engine, batches are collated ahead.
 
 `python -m bench.gpu_offline --make PATH` writes a base-size model with random weights instead: twelve layers of 768, as
 in BERT, which take as long as trained ones.
@@ -115,11 +116,11 @@ def _run_sorted(backend: Backend, texts: Sequence[str]) -> None:
     encoded = backend.tokenize(texts)
     batches = sorted_batches([each.tokens for each in encoded], backend.max_batch_tokens, MAX_BATCH_SIZE)
 
-    def run(batch: Sequence[int]) -> None:
-        backend.run(backend.collate([encoded[i] for i in batch]), exclusive=False)
+    def collate(batch: Sequence[int]) -> object:
+        return backend.collate([encoded[i] for i in batch])
 
-    with ThreadPoolExecutor(backend.runners) as pool:
-        for _ in pool.map(run, batches):
+    with ThreadPoolExecutor(1) as preparer, ThreadPoolExecutor(backend.runners) as pool:
+        for _ in pool.map(partial(backend.run, exclusive=False), preparer.map(collate, batches)):
             pass
 
 

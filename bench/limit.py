@@ -98,7 +98,8 @@ def measure_limit(mix: str, texts: int, model: str = "minilm", settings: Mapping
     `settings` of a worker: names without REDBATCH_ and their values.
     """
     environment = clean_environment(settings or {})
-    plain = _offline((model, mix, str(texts)), environment)
+    # The library's default: only an engine's backend turns it off.
+    plain = _offline((model, mix, str(texts)), {"TOKENIZERS_PARALLELISM": "true"} | environment)
     tuned = _offline((model, mix, str(texts), SIDE_BY_SIDE), engine_environment(environment))
     methods = {f"{name}, tuned": seconds for name, seconds in tuned["seconds"].items()}
     return Limit(**plain | {"tuned": methods, "side_by_side": tuned["side_by_side"]})

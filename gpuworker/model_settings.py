@@ -70,7 +70,8 @@ class ModelSettings(QueueSettings):
         ge=1,
         le=1_024,
         title="Number of cores of the engine on a CPU",
-        description="Number of cores that the engine uses on a CPU; auto, or not set: all that this process may use.",
+        description="Number of cores that the engine uses on a CPU, and of its tokenizer's threads on a GPU; auto, or "
+        "not set: all that this process may use.",
     )
     runners: Annotated[int | None, AUTO] = Field(
         default=None,
@@ -78,7 +79,7 @@ class ModelSettings(QueueSettings):
         le=64,
         title="Number of batches that run at once",
         description="Number of batches that run at once and share the cores; auto, or not set: one for each core up to "
-        "8 (with more cores, each batch uses several), 2 on an NVIDIA GPU, 1 on other devices.",
+        "8 (with more cores, each batch uses several), 1 on a GPU.",
     )
     compile: bool = Field(
         default=False,

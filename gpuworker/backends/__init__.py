@@ -21,6 +21,7 @@
 - sentence_runner: collates and runs the batches of such a model.
 - simulated: the models `null` and `simulated`.
 - tokenizer: a model's tokenizer.
+- tokenizer_threads: how many threads tokenizers use.
 - transfer: copies batches to the device, and vectors back.
 - whole_texts: the inputs of a model whose texts are not tokenized before they run.
 """

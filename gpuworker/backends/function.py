@@ -24,6 +24,7 @@ from gpuworker.backends.function_methods import (
     find_misspelled_methods,
 )
 from gpuworker.backends.function_values import decode_input
+from gpuworker.backends.tokenizer_threads import set_tokenizer_threads
 from gpuworker.model_spec import Model, ModelLoadError
 from shared.messages import DEFAULT_OPTIONS, PREDICT, Input, Options
 
@@ -58,6 +59,7 @@ class FunctionBackend:
 
     def __init__(self, model: Model, options: EngineOptions) -> None:
         _show_gpu(options.device)
+        set_tokenizer_threads(1)  # others would compete with the class's own threads, and none survives a fork
         self._model = model
         self._methods = FunctionMethods(_create(model, options.model_args))
         self.ops = frozenset((PREDICT,))

@@ -22,6 +22,7 @@ from gpuworker.backends.prompts import Prompts
 from gpuworker.backends.revision import revision_of
 from gpuworker.backends.sentence_runner import SentenceRunner
 from gpuworker.backends.tokenizer import ModelTokenizer, TokenizedInput
+from gpuworker.backends.tokenizer_threads import set_tokenizer_threads
 from gpuworker.backends.whole_texts import WholeText, WholeTexts
 from gpuworker.model_spec import Model, ModelLoadError, one_line
 from shared.messages import DEFAULT_OPTIONS, EMBED, Input, Options
@@ -38,9 +39,6 @@ CPU_BATCH_TOKENS = 512
 GPU_BATCH_TOKENS = 16_384
 MAX_RUNNERS = 8
 """Each runner needs Python for a millisecond or two of a batch's 80 ms: more runners would wait for each other."""
-
-CUDA_RUNNERS = 2
-"""One submits the next batch while the other waits for its vectors."""
 
 RUNS_TO_REPLAY = 3
 """Of a shape, the first run is an ordinary one, the second records a CUDA graph, and the third replays it."""
@@ -61,6 +59,8 @@ class SentenceBackend:
         self.ops = TEXT_OPS
         self.device = model_loading.device_of(options)
         on_cpu = self.device == "cpu"
+        cores = options.cores or cpu_count()
+        set_tokenizer_threads(1 if on_cpu else cores)  # on a CPU, more would compete with the model's
         dtype = precision.dtype_of(options.dtype, self.device)
         # A CPU begins with float32, in which a model shows whether it can run without padding.
         loaded = model_loading.load_model(model, options, self.device, torch.float32 if on_cpu else dtype)
@@ -78,8 +78,8 @@ class SentenceBackend:
         self._whole_texts = WholeTexts(loaded)
         self.normalizes = model_loading.normalizes(loaded)
         self._describe(loaded, model, dtype, options.backend)
-        cores = options.cores or cpu_count()
-        self.runners = self._num_runners(options, cores)
+        # `encode` is for one thread at a time.
+        self.runners = 1 if self._tokenizer is None else num_runners(options, self.device, cores)
         self._runner = self._create_runner(loaded, options, cores)
         try:
             may_pack = not (options.compile or self._uses_buckets(options))
@@ -104,18 +104,6 @@ class SentenceBackend:
         self.pooling = model_loading.pooling_of(loaded)
         self.max_input_tokens = 0 if self._tokenizer is None else self._tokenizer.max_tokens or 0
         self.prompts = Prompts(loaded).names
-
-    def _num_runners(self, options: EngineOptions, cores: int) -> int:
-        if self._tokenizer is None:
-            return 1  # `encode` is for one thread at a time
-        if self.device == "cpu":
-            cores_each = -(-cores // MAX_RUNNERS)
-            return options.runners or cores // cores_each
-        if options.compile and (options.runners or 1) > 1:
-            raise ModelLoadError(
-                "--compile on a GPU runs one batch at a time, since the next overwrites it: leave out --runners"
-            )
-        return options.runners or (CUDA_RUNNERS if self.runs_sequentially and not options.compile else 1)
 
     def _create_runner(self, loaded: SentenceTransformer, options: EngineOptions, cores: int) -> SentenceRunner:
         threads = max(1, cores // self.runners)
@@ -199,3 +187,23 @@ class SentenceBackend:
             log.warning("no memory for CUDA graphs of all shapes: the others are recorded when they are needed")
             self.free_memory()
         self.busy_s()  # the warm-up is no work of a batch
+
+
+def num_runners(options: EngineOptions, device: str, cores: int) -> int:
+    """Returns how many batches run at once: on a CPU one for each core, up to MAX_RUNNERS; elsewhere one.
+
+    A GPU computes one batch after the other, and what limits a small model is Python, which submits its kernels: two
+    threads that do so delay each other. The preparer collates and copies the next batch meanwhile.
+
+    Raises:
+        ModelLoadError: a compiled model on a GPU is to run several.
+    """
+    if device == "cpu":
+        cores_each = -(-cores // MAX_RUNNERS)
+        return options.runners or cores // cores_each
+    runners = options.runners or 1
+    if options.compile and runners > 1:
+        raise ModelLoadError(
+            "--compile on a GPU runs one batch at a time, since the next overwrites it: leave out --runners"
+        )
+    return runners

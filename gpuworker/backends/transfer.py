@@ -60,8 +60,8 @@ class SimpleTransfer:
 class CudaTransfer:
     """Copies while a GPU computes: from pinned memory, on one stream for each direction.
 
-    All batches compute on one stream, and each is submitted as a whole: while one computes, the next is submitted, and
-    no other work comes between them.
+    All batches compute on one stream, and each is submitted as a whole, so that no other work comes between them. With
+    two runners the next is submitted while one computes.
 
     Args:
         device: a CUDA device, as torch names it.

@@ -2,11 +2,10 @@
 
 The threads share one schedule of waiting inputs. The thread that adds entries tokenizes them; the *reader* answers
 entries that need a tokenizer alone. A *runner* plans a batch of the waiting inputs and runs it. A CPU has enough
-runners to keep all cores busy, and few enough that none waits for another; a GPU has two: one submits a batch while the
-other waits for its result. If batches are made elsewhere than on the device that runs them, the *preparer* collates a
-full batch while another runs, and holds it ready. A batch that is not full is only planned when a runner is free for
-it; a ready batch that contains bulk is planned again if interactive inputs arrive before it begins, unless it was
-bulk's turn.
+runners to keep all cores busy, and few enough that none waits for another; a GPU has one. If batches are made elsewhere
+than on the device that runs them, the *preparer* collates a full batch while another runs, and holds it ready (for a
+GPU, it starts the copies too). A batch that is not full is only planned when a runner is free for it; a ready batch
+that contains bulk is planned again if interactive inputs arrive before it begins, unless it was bulk's turn.
 """
 
 from __future__ import annotations

@@ -52,6 +52,8 @@ class Kind:
 
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no NVIDIA GPU")
+# torch's own, when it begins to record graphs: it records an empty one first, on purpose.
+empty_graph = pytest.mark.filterwarnings("ignore:The CUDA Graph is empty:UserWarning")
 
 KINDS = [
     Kind("torch", "float32", 1e-5),
@@ -63,7 +65,7 @@ KINDS = [
     Kind("openvino", "bfloat16", 1e-2),
     pytest.param(Kind("torch", "float32", 1e-4, device="cuda"), marks=needs_gpu),
     pytest.param(Kind("torch", "bfloat16", 1e-2, device="cuda"), marks=needs_gpu),
-    pytest.param(Kind("torch", "bfloat16", 1e-2, compile=True, device="cuda"), marks=needs_gpu),
+    pytest.param(Kind("torch", "bfloat16", 1e-2, compile=True, device="cuda"), marks=[needs_gpu, empty_graph]),
 ]
 
 
@@ -136,8 +138,12 @@ def test_batches_may_run_at_once(backend: Backend, kind: Kind, expected: NDArray
 
 
 def test_the_same_batch_has_the_same_vectors_again(backend: Backend) -> None:
-    """All bits are equal if the same batch runs twice in the same engine."""
-    assert np.array_equal(vectors(backend, [*TEXTS]), vectors(backend, [*TEXTS]))
+    """All bits are equal if the same batch runs twice in the same engine.
+
+    A difference of a rounding would be that of sums in another order, a larger one that of memory used too early.
+    """
+    difference = np.abs(vectors(backend, [*TEXTS]) - vectors(backend, [*TEXTS])).max(axis=1)
+    assert difference.max() == 0, f"the largest differences of each text: {difference.tolist()}"
 
 
 def test_vectors_are_not_overwritten(backend: Backend) -> None:

@@ -82,6 +82,14 @@ def test_a_class_gets_its_arguments_and_its_methods_are_called() -> None:
 
 
 @pytest.mark.usefixtures("folder")
+def test_a_tokenizer_of_a_class_has_no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They would compete with the class's own, and none survives a fork."""
+    monkeypatch.delenv("TOKENIZERS_PARALLELISM", raising=False)
+    load()
+    assert os.environ["TOKENIZERS_PARALLELISM"] == "false"
+
+
+@pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize(
     ("kind", "output"), [("numpy", b"[0.0,1.0,2.0]"), ("torch", b"[[1.0,1.0],[1.0,1.0]]"), ("scalar", b"0.5")]
 )

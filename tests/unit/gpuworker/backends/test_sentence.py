@@ -15,7 +15,7 @@ from transformers import BertConfig, BertForSequenceClassification, ModernBertCo
 
 from gpuworker.backends.base import InputRefusedError
 from gpuworker.backends.precision import cast_weights, dtype_of
-from gpuworker.backends.sentence import SentenceBackend
+from gpuworker.backends.sentence import SentenceBackend, num_runners
 from gpuworker.backends.tokenizer import TokenizedInput
 from gpuworker.backends.whole_texts import WholeText
 from gpuworker.model_spec import ModelLoadError, parse_model
@@ -160,3 +160,12 @@ def test_a_cpu_has_a_runner_for_each_core_that_it_may_use() -> None:
     assert SentenceBackend(parse_model("minilm"), replace(OPTIONS, cores=3)).runners == 3
     assert SentenceBackend(parse_model("minilm"), replace(OPTIONS, cores=3, runners=1)).runners == 1
     assert SentenceBackend(parse_model("minilm"), replace(OPTIONS, cores=12)).runners == 6, "two cores each"
+
+
+@pytest.mark.parametrize("device", ["cuda:0", "mps"])
+def test_a_gpu_has_one_runner(device: str) -> None:
+    """Two threads that submit kernels delay each other; the settings may set another number all the same."""
+    assert num_runners(replace(OPTIONS, cores=16), device, cores=16) == 1
+    assert num_runners(replace(OPTIONS, runners=2), device, cores=16) == 2
+    with pytest.raises(ModelLoadError, match="one batch at a time"):
+        num_runners(replace(OPTIONS, runners=2, compile=True), device, cores=16)

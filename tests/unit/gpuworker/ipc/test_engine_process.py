@@ -11,7 +11,7 @@ import pytest
 import uvloop
 from structlog.testing import capture_logs
 
-from gpuworker.ipc.engine_process import EngineProcess
+from gpuworker.ipc.engine_process import EngineProcess, engine_environment
 from gpuworker.ipc.frame_protocol import FrameProtocol
 from gpuworker.ipc.messages import DropEntries
 
@@ -50,3 +50,9 @@ async def test_a_model_that_loads_long_is_reported_ever_more_rarely(monkeypatch:
         await engine._log_loading()
     assert pauses == [5, 10, 20, 30, 30, 30]
     assert [(line["event"], line["model"]) for line in lines] == [("the model loads", "large")] * 5
+
+
+def test_the_environment_of_an_engine_leaves_the_tokenizer_to_the_backend() -> None:
+    """It knows the device. So `encode`, in a process with this environment, has its own threads too."""
+    assert not {"TOKENIZERS_PARALLELISM", "RAYON_NUM_THREADS"} & engine_environment({}).keys()
+    assert engine_environment({"TOKENIZERS_PARALLELISM": "true"})["TOKENIZERS_PARALLELISM"] == "true"
