@@ -25,18 +25,20 @@ class ClientConnection:
         start_linger: called when an answer is written while the rest of its request still arrives: from then on, the
             connection may be closed for another one.
         transport: of the connection, while it is open.
+        task: answers the request; set by the protocol, as to ask asyncio for the current task takes longer.
     """
 
     def __init__(self) -> None:
         self.gone = False
         self.start_linger: Callable[[], None] = lambda: None
         self.transport: CoalescingTransport | None = None
+        self.task: asyncio.Task[Any] | None = None
         self._watching: asyncio.Task[Any] | None = None
         self._left = asyncio.Event()
 
     def watch(self) -> None:
-        """Until `unwatch`, cancels the current task when the client leaves."""
-        self._watching = asyncio.current_task()
+        """Until `unwatch`, cancels the task of the request when the client leaves."""
+        self._watching = self.task
 
     def unwatch(self) -> None:
         """Stops watching: the task is not cancelled any more."""

@@ -15,6 +15,9 @@ from api.http.refusing_protocol import RefusingProtocol, no_room
 from shared.errors import RequestError
 
 if TYPE_CHECKING:
+    from uvicorn._types import ASGI3Application
+    from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+
     from api.http.answer_cycle import AnswerCycle
 
 COMPLETE_BODY, QUEUE = "complete_body", "queue"
@@ -89,6 +92,13 @@ class GatewayProtocol(RefusingProtocol):
         super().on_headers_complete()
         self._unanswered.add(self.cycle, num_bytes)
         self._limiter.table.start_request(self._place)
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        """Does what uvicorn's does, without its `reset_contextvars`, which is not set."""
+        task = self.loop.create_task(cycle.run_asgi(app))
+        task.add_done_callback(self.tasks.discard)
+        self.tasks.add(task)
+        self._client.task = task
 
     def on_body(self, body: bytes) -> None:
         """A part of a body has arrived."""
