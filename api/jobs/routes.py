@@ -145,7 +145,7 @@ async def result(request: Request) -> Response:
         stop = min(job.n, offset + _query_number(request, "limit", job.n, minimum=1))
         dim = await read.dim()
         size = len(npy_header(stop - offset, dim)) + (stop - offset) * dim * 4
-        headers = {"content-length": str(size), "x-failed-inputs": str(job.failed)}
+        headers = {"content-length": str(size), "x-failed-inputs": str(job.n - job.done)}  # or expired before they ran
         if job.truncated:
             headers[TRUNCATED_HEADER] = str(job.truncated)
         parts = read.iter_npy(dim, range(offset, stop))

@@ -57,6 +57,16 @@ def test_the_error_of_an_unknown_job_names_what_may_hide_it(served: GatewayProce
     ann.wait_until_ended(new_job)
 
 
+def test_a_npy_file_says_how_many_inputs_of_its_job_have_no_vector(served: GatewayProcess) -> None:
+    """Also if the file holds a part of the results."""
+    client = JobClient(served)
+    new_job = client.job_of(client.post({"texts": ["a", "", "b", ""]}))
+    client.wait_until_ended(new_job)
+    for query in ("", "?limit=1"):
+        answer = client.get(new_job["result_url"] + query, accept="application/x-npy")
+        assert answer.headers["x-failed-inputs"] == "2"
+
+
 @pytest.mark.parametrize("accept", ["application/json", "application/x-npy"])
 def test_a_page_without_results_is_refused(served: GatewayProcess, accept: str) -> None:
     """`limit=0` is refused as one above the maximum is, with the bounds; it was read as 1."""
