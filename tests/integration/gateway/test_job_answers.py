@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import io
 
+import numpy as np
 import pytest
 
 from shared.tenants import Quota
@@ -65,6 +67,20 @@ def test_a_npy_file_says_how_many_inputs_of_its_job_have_no_vector(served: Gatew
     for query in ("", "?limit=1"):
         answer = client.get(new_job["result_url"] + query, accept="application/x-npy")
         assert answer.headers["x-failed-inputs"] == "2"
+
+
+@pytest.mark.parametrize("offset", [2, 3, 1_000])
+def test_a_page_beyond_the_last_result_is_empty(served: GatewayProcess, offset: int) -> None:
+    """It has the offset of the request, which was another one; `n` shows where the results end."""
+    client = JobClient(served)
+    new_job = client.job_of(client.post({"texts": ["a", "b"]}))
+    client.wait_until_ended(new_job)
+    url = f"{new_job['result_url']}?offset={offset}"
+    page = client.get(url).json()
+    assert page == {"id": new_job["id"], "n": 2, "offset": offset, "embeddings": [], "errors": [], "next_url": None}
+    answer = client.get(url, accept="application/x-npy")
+    assert int(answer.headers["content-length"]) == len(answer.content)
+    assert np.load(io.BytesIO(answer.content)).shape == (0, 384)
 
 
 @pytest.mark.parametrize("accept", ["application/json", "application/x-npy"])
