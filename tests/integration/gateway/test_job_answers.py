@@ -48,6 +48,21 @@ async def test_a_cancelled_job_no_longer_has_its_idempotency_key(cluster: Gatewa
     assert client.wait_until_ended(client.job_of(answers[0]))["done"] == 40
 
 
+@pytest.mark.parametrize("key", ["", "a b", "a" * 256], ids=["empty", "blank", "long"])
+def test_an_invalid_idempotency_key_is_refused(served: GatewayProcess, key: str) -> None:
+    """An empty one too, in each way to submit a job: each attempt would make another job."""
+    client = JobClient(served, idempotency_key=key)
+    asynchronous = {"idempotency-key": key, "prefer": "respond-async"}
+    for answer in (
+        client.post({"text": "a"}),
+        client.post_lines(["a"]),
+        plain_http.post(f"{served.url}/embed", json={"text": "a"}, headers=asynchronous),
+    ):
+        error = error_of(answer)
+        assert (answer.status_code, error["code"]) == (400, "invalid_request")
+        assert error["message"].startswith("Idempotency-Key: send 1 to 255 visible ASCII characters, the same whenever ")
+
+
 def test_the_error_of_an_unknown_job_names_what_may_hide_it(served: GatewayProcess) -> None:
     """It is the same for a job of another tenant, for one that has expired, and for a queue that is not there."""
     ann = JobClient(served, x_tenant="ann")
