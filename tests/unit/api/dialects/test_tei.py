@@ -137,7 +137,7 @@ def test_empty_inputs_have_a_separate_error(route: str, inputs: object) -> None:
     [
         ("/", {}, "inputs: "),
         ("/", {"inputs": 1}, "inputs: "),
-        ("/", {"inputs": [True]}, "inputs: "),
+        ("/", {"inputs": [True]}, "inputs[0] is neither"),
         ("/", {"inputs": ["a"] * 5}, "5 inputs are over the limit of 4"),
         ("/", {"inputs": "x" * 51}, "over the limit of 50"),
         ("/", {"inputs": "a", "dimensions": 0}, "dimensions: "),
