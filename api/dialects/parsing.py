@@ -159,8 +159,10 @@ def invalid_body_error(error: ValidationError, hint: str = "") -> InvalidRequest
     fault = error.errors(include_url=False, include_context=False, include_input=False)[0]
     if fault["type"] == "json_invalid":
         return InvalidRequestError(f"The body is not valid JSON: {fault['msg'].removeprefix('Invalid JSON: ')}.")
-    field = ".".join(str(part) for part in fault["loc"])[:MAX_FIELD_CHARS]
-    message = f"{field or 'body'}: {fault['msg']}." + (hint if not field else "")
+    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in fault["loc"])
+    field = path.removeprefix(".")[:MAX_FIELD_CHARS]
+    reason = "Input should be an object" if fault["type"] == "model_type" else fault["msg"]  # that names a class
+    message = f"{field or 'body'}: {reason}." + (hint if not field else "")
     return InvalidRequestError(message, param=field or None)
 
 
