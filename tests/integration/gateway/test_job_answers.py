@@ -60,7 +60,9 @@ def test_an_invalid_idempotency_key_is_refused(served: GatewayProcess, key: str)
     ):
         error = error_of(answer)
         assert (answer.status_code, error["code"]) == (400, "invalid_request")
-        assert error["message"].startswith("Idempotency-Key: send 1 to 255 visible ASCII characters, the same whenever ")
+        assert error["message"].startswith(
+            "Idempotency-Key: send 1 to 255 visible ASCII characters, the same whenever "
+        )
 
 
 def test_the_error_of_an_unknown_job_names_what_may_hide_it(served: GatewayProcess) -> None:
