@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from api.routes import route_hint
 from shared import api_keys
 from shared.api_keys import Scope, new_key
 from shared.connection import QueueConnections
@@ -93,7 +94,7 @@ def refused_requests(key: str, old: str) -> dict[tuple[str, str, str, tuple[str,
     unauthorized = "invalid_api_key"
     old_id = {"key_id": old.partition(".")[0]}
     forbidden = "This key lacks the scope jobs: its scopes are embed."
-    empty, unknown = EMPTY, "…: see /docs for all routes."
+    empty, unknown = EMPTY, f"…: {route_hint('/nothing')}"
     return {
         ("POST", "/embed", key, ()): line(400, "invalid_request", empty, "/embed", **known),
         ("POST", "/embed", "", ("a",)): line(401, unauthorized, no_key, "/embed"),
