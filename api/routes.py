@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -68,11 +69,37 @@ Their requests go straight to handler.serve; the functions of `_add_route` are o
 UNLISTED_PATHS = ("/openapi.json", f"{STATIC_PATH}/{{path:path}}")
 """The paths beside those of routes."""
 
-UNSERVED = {
-    "/rerank": "ranking is not served yet; POST /similarity compares texts by their vectors.",
+_RANKING = "ranking is not served yet; POST /similarity compares texts by their vectors."
+_GENERATION = "text is not generated; POST /v1/embeddings returns the vectors of texts."
+_BATCHES = "OpenAI's Batch API is not served; POST /jobs takes a file of texts in lines, to be run later."
+_MEDIA = "only texts are embedded; POST /v1/embeddings takes them."
+UNSERVED_BY_TEI = {
+    "/rerank": _RANKING,
     "/embed_sparse": "sparse vectors are not served; POST /embed returns dense ones.",
+    "/vertex": "the envelope of Vertex AI is not served; POST /embed takes what is in `instances`, one at a time.",
+    "/api-doc/openapi.json": "the OpenAPI description is at GET /openapi.json.",
 }
-"""The routes of TEI that have no part here, and what comes nearest."""
+UNSERVED = UNSERVED_BY_TEI | {
+    "/chat/completions": _GENERATION,
+    "/completions": _GENERATION,
+    "/responses": _GENERATION,
+    "/batches": _BATCHES,
+    "/files": _BATCHES,
+    "/score": "pairs are not scored by a model; POST /similarity compares texts by their vectors.",
+    "/classify": "classifiers are not served; POST /predict calls a function of yours, which may be one.",
+    "/pooling": "POST /embed returns a vector for each text, and POST /embed_all one for each token.",
+    "/detokenize": "POST /decode returns the texts of token ids.",
+    "/embeddings_image": _MEDIA,
+    "/embeddings_audio": _MEDIA,
+}
+"""The routes of other servers that have no part here, and what comes nearest; also for /v1/rerank and /files/{id}.
+
+Those that are not TEI's are of OpenAI, vLLM and Infinity, whose errors are OpenAI's.
+"""
+
+_VERSION = re.compile(r"^/v\d(?=/)")
+MIN_RESEMBLANCE = 0.75
+"""Ratio of SequenceMatcher from which a path may be a misspelt route: /api/embed is /embed, but /nothing not /ping."""
 
 MAX_HINTED_CHARS = 64
 """Longer paths are not compared with those of routes, which takes the square of their length."""
@@ -86,9 +113,9 @@ router.include_router(page_router)
 
 def dialect_of(path: str) -> BaseDialect:
     """Returns the dialect of errors under a path."""
-    if path in ("/info", "/ping", *UNSERVED):
+    if path in ("/info", "/ping", *UNSERVED_BY_TEI):
         return DIALECTS["/"]
-    return DIALECTS.get(path) or (OPENAI if path.startswith("/v1/") else NATIVE)
+    return DIALECTS.get(path) or (OPENAI if path.startswith("/v1/") or _unserved_hint(path) else NATIVE)
 
 
 def _routes() -> Iterator[Route]:
@@ -107,12 +134,21 @@ def allowed_methods(path: str) -> list[str]:
 
 def route_hint(path: str) -> str:
     """Returns what to call in place of an unknown path."""
-    unserved = UNSERVED.get(path.removeprefix("/v1"))
-    if unserved is not None:
-        return unserved
-    paths = {route.path for route in _routes()} if len(path) <= MAX_HINTED_CHARS else set()
-    nearest = difflib.get_close_matches(path, paths, n=1)
-    return f"did you mean {nearest[0]}? If not, see /docs for all routes." if nearest else "see /docs for all routes."
+    if hint := _unserved_hint(path):
+        return hint
+    paths = {route.path for route in _routes()}
+    candidates = paths if len(path) <= MAX_HINTED_CHARS else ()
+    if nearest := difflib.get_close_matches(path, candidates, n=1, cutoff=MIN_RESEMBLANCE):
+        return f"did you mean {nearest[0]}? If not, see /docs for all routes."
+    return f"there is no such route, only {', '.join(sorted(paths))}: see /docs."
+
+
+def _unserved_hint(path: str) -> str:
+    """Returns what there is in place of a route of another server, or of a path under it; "" for any other path."""
+    parent = _VERSION.sub("", path) if len(path) <= MAX_HINTED_CHARS else ""
+    while parent and parent not in UNSERVED:
+        parent = parent.rpartition("/")[0]
+    return UNSERVED.get(parent, "")
 
 
 def begins_route(prefix: str) -> bool:

@@ -32,9 +32,10 @@ MAX_FIELD_CHARS = 128
 PIECE_BYTES = 2**20
 DIGITS, COMMA, BLANK = 10, ord(","), ord(" ")
 
+MAX_ID = 2**32 - 1
 IDS: dict[str, Any] = {
     "type": "array",
-    "items": {"type": "integer", "minimum": 0, "maximum": 2**32 - 1},
+    "items": {"type": "integer", "minimum": 0, "maximum": MAX_ID},
     "minItems": 1,
 }
 _TEXT = {"type": "string", "minLength": 1}
@@ -121,13 +122,25 @@ def parse_inputs(value: object, max_inputs: int, name: str, *, partial: bool = F
 def _invalid_inputs_error(
     value: object, inputs: Sequence[Input | None], name: str, *, partial: bool
 ) -> InvalidRequestError:
-    """Returns the error for a field with invalid inputs; of several, it names the first one by its index."""
-    faults = [i for i, each in enumerate(inputs) if each is None or not (each or partial)]
-    if len(inputs) < 2 or not isinstance(value, list):  # noqa: PLR2004 - one input has no index
+    """Returns the error for a field with invalid inputs; in a list, it names the first one by its index."""
+    if not isinstance(value, list) or not value:
         expected = "send a text, a list of texts, a list of token ids, or a list of such lists; none of them empty"
         return InvalidRequestError(f"{name}: {expected}.", param=name)
-    fault = "is empty" if value[faults[0]] in ("", []) else "is neither a text nor a list of token ids"
-    return InvalidRequestError(f"{name}[{faults[0]}] {fault}.", param=name)
+    if type(value[0]) is int:
+        return _invalid_ids_error(value, name, name)
+    index = next((i for i, each in enumerate(inputs) if each is None or not (each or partial)), 0)
+    item = value[index]
+    if isinstance(item, list) and item:
+        return _invalid_ids_error(item, f"{name}[{index}]", name)
+    fault = "is empty" if item in ("", []) else "is neither a text nor a list of token ids"
+    return InvalidRequestError(f"{name}[{index}] {fault}.", param=name)
+
+
+def _invalid_ids_error(ids: list[object], path: str, name: str) -> InvalidRequestError:
+    index = next(i for i, each in enumerate(ids) if type(each) is not int or not 0 <= each <= MAX_ID)
+    return InvalidRequestError(
+        f"{path}[{index}]: in a list of token ids, each is a whole number from 0 to {MAX_ID}.", param=name
+    )
 
 
 def _input(value: object) -> Input | None:
@@ -146,8 +159,10 @@ def invalid_body_error(error: ValidationError, hint: str = "") -> InvalidRequest
     fault = error.errors(include_url=False, include_context=False, include_input=False)[0]
     if fault["type"] == "json_invalid":
         return InvalidRequestError(f"The body is not valid JSON: {fault['msg'].removeprefix('Invalid JSON: ')}.")
-    field = ".".join(str(part) for part in fault["loc"])[:MAX_FIELD_CHARS]
-    message = f"{field or 'body'}: {fault['msg']}." + (hint if not field else "")
+    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in fault["loc"])
+    field = path.removeprefix(".")[:MAX_FIELD_CHARS]
+    reason = "Input should be an object" if fault["type"] == "model_type" else fault["msg"]  # that names a class
+    message = f"{field or 'body'}: {reason}." + (hint if not field else "")
     return InvalidRequestError(message, param=field or None)
 
 

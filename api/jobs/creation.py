@@ -125,10 +125,13 @@ async def _create_from_body(
 
 def parse_idempotency_key(headers: Mapping[str, str]) -> str:
     """Returns the client's idempotency key, or "" without one. Raises InvalidRequestError: it is malformed."""
-    idempotency_key = headers.get(IDEMPOTENCY_HEADER, "")
-    if idempotency_key and not _IDEMPOTENCY_KEY.fullmatch(idempotency_key):
-        raise InvalidRequestError("Idempotency-Key: send up to 255 visible ASCII characters.")
-    return idempotency_key
+    idempotency_key = headers.get(IDEMPOTENCY_HEADER)
+    if idempotency_key is not None and not _IDEMPOTENCY_KEY.fullmatch(idempotency_key):
+        raise InvalidRequestError(
+            "Idempotency-Key: send 1 to 255 visible ASCII characters, the same whenever you send this job again; or "
+            "leave the header out."
+        )
+    return idempotency_key or ""
 
 
 async def _create_from_lines(

@@ -218,7 +218,7 @@ OPERATIONS: dict[str, Operation] = {
         {
             "parameters": [
                 _JOB_ID,
-                _query("offset", 10**9, "Index of the first result."),
+                _query("offset", 10**9, "Index of the first result; beyond the last one, the page is empty."),
                 _query(
                     "limit",
                     1_000,

@@ -138,17 +138,17 @@ async def result(request: Request) -> Response:
     state: State = request.app.state.redbatch
     client: ClientConnection = request.scope["state"][CLIENT]
     read = results.JobResults(job_store, job, client, state.result_lock, share_holder_of(request.scope))
-    offset = min(job.n, _query_number(request, "offset", 0))
+    offset = _query_number(request, "offset", 0)
     if results.NPY in request.headers.get("accept", ""):
         if job.op != EMBED:
             raise InvalidRequestError(f"The results of {job.op} are no .npy file: send Accept: application/json.")
-        stop = min(job.n, offset + _query_number(request, "limit", job.n, minimum=1))
+        bounds = range(offset, min(job.n, offset + _query_number(request, "limit", job.n, minimum=1)))
         dim = await read.dim()
-        size = len(npy_header(stop - offset, dim)) + (stop - offset) * dim * 4
-        headers = {"content-length": str(size), "x-failed-inputs": str(job.failed)}
+        size = len(npy_header(len(bounds), dim)) + len(bounds) * dim * 4
+        headers = {"content-length": str(size), "x-failed-inputs": str(job.n - job.done)}  # or expired before they ran
         if job.truncated:
             headers[TRUNCATED_HEADER] = str(job.truncated)
-        parts = read.iter_npy(dim, range(offset, stop))
+        parts = read.iter_npy(dim, bounds)
         return await streamed_answer(request.scope, parts, headers, results.NPY)
     limit = _query_number(request, "limit", results.MAX_PAGE_INPUTS, results.MAX_PAGE_INPUTS, minimum=1)
     return Response(await read.json_page(public_id, offset, limit), media_type=JSON)

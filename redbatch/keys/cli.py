@@ -12,9 +12,10 @@ app = command_group(
     """Create, list and revoke the API keys of clients.
 
     A gateway requires an API key if it listens on an address other than
-    loopback, or with --auth on. Clients send it as `Authorization: Bearer KEY`,
-    as OpenAI clients do, or as `x-api-key: KEY`. API keys are stored in Redis
-    and are valid for all gateways and queues in it.
+    loopback, or with --auth on; any other gateway ignores API keys, with their
+    tenants and quotas. Clients send a key as `Authorization: Bearer KEY`, as
+    OpenAI clients do, or as `x-api-key: KEY`. API keys are stored in Redis and
+    are valid for all gateways and queues in it.
 
     redbatch keys create --name search --tenant web --expires 90d
 

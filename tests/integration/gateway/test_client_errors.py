@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import socket
 
 import httpx
 import pytest
 
+from api.routes import allowed_methods
 from tests import plain_http
 from tests.integration.gateway.gateway_cluster import GatewayCluster, GatewayProcess, error_of, exchange_bytes
 
@@ -192,24 +194,70 @@ def test_a_request_without_a_body_is_told_so(served: GatewayProcess, route: str)
     assert "The body is empty: send a JSON object." in answer.text
 
 
+TEI, OPENAI_ERROR, OWN = "error_type", "type", "request_id"
+"""A field that only the errors of one format have."""
+
+
 @pytest.mark.parametrize(
     ("path", "hint", "field"),
     [
-        ("/rerank", "ranking is not served yet; POST /similarity", "error_type"),
-        ("/v1/rerank", "ranking is not served yet; POST /similarity", "type"),
-        ("/embed_sparse", "POST /embed returns dense ones", "error_type"),
-        ("/v1/embedding", "did you mean /v1/embeddings?", "type"),
-        ("/embedd", "did you mean /embed?", "request_id"),
-        ("/embed" + "d" * 500, "see /docs for all routes", "request_id"),
+        ("/rerank", "ranking is not served yet; POST /similarity", TEI),
+        ("/v1/rerank", "ranking is not served yet; POST /similarity", OPENAI_ERROR),
+        ("/v2/rerank", "ranking is not served yet; POST /similarity", OPENAI_ERROR),
+        ("/embed_sparse", "POST /embed returns dense ones", TEI),
+        ("/vertex", "POST /embed takes what is in `instances`", TEI),
+        ("/api-doc/openapi.json", "GET /openapi.json", TEI),
+        ("/v1/chat/completions", "text is not generated; POST /v1/embeddings", OPENAI_ERROR),
+        ("/v1/completions", "text is not generated; POST /v1/embeddings", OPENAI_ERROR),
+        ("/chat/completions", "text is not generated; POST /v1/embeddings", OPENAI_ERROR),
+        ("/v1/responses", "text is not generated; POST /v1/embeddings", OPENAI_ERROR),
+        ("/v1/batches", "POST /jobs", OPENAI_ERROR),
+        ("/v1/files/file-1/content", "POST /jobs", OPENAI_ERROR),
+        ("/v1/score", "POST /similarity", OPENAI_ERROR),
+        ("/classify", "classifiers are not served", OPENAI_ERROR),
+        ("/pooling", "POST /embed_all", OPENAI_ERROR),
+        ("/detokenize", "POST /decode", OPENAI_ERROR),
+        ("/embeddings_image", "only texts", OPENAI_ERROR),
     ],
 )
-def test_an_unknown_route_names_the_nearest(served: GatewayProcess, path: str, hint: str, field: str) -> None:
+def test_a_route_of_another_server_is_answered_with_what_there_is(
+    served: GatewayProcess, path: str, hint: str, field: str
+) -> None:
+    """In one sentence, in the error format of the clients that call it; it names only routes that are served."""
+    answer = plain_http.post(f"{served.url}{path}", json={"query": "a", "texts": ["b"]})
+    error = answer.json() if field == TEI else answer.json()["error"]
+    message = error["error"] if field == TEI else error["message"]
+    assert (answer.status_code, field in error) == (404, True)
+    assert message.startswith(f"POST {path}: ")
+    assert hint in message
+    for method, route in re.findall(r"(POST|GET) (/\S+?)[.,;]?(?: |$)", message.partition(": ")[2]):
+        assert route == "/openapi.json" or method in allowed_methods(route)
+
+
+@pytest.mark.parametrize(
+    ("path", "nearest", "field"),
+    [
+        ("/v1/embedding", "/v1/embeddings", OPENAI_ERROR),
+        ("/embedd", "/embed", OWN),
+        ("/api/embed", "/embed", OWN),
+        ("/healthz", "/health", OWN),
+        ("/v1/tokenize", "/tokenize", OPENAI_ERROR),
+        ("/models", "/v1/models", OWN),
+    ],
+)
+def test_an_unknown_route_names_the_nearest(served: GatewayProcess, path: str, nearest: str, field: str) -> None:
     """In the error format of the dialect to which the path belongs."""
     answer = plain_http.post(f"{served.url}{path}", json={"query": "a", "texts": ["b"]})
-    body = answer.json()
-    error = body if isinstance(body["error"], str) else body["error"]
-    assert (answer.status_code, field in error) == (404, True)
-    assert hint in str(body)
+    assert (answer.status_code, field in answer.json()["error"]) == (404, True)
+    assert f"did you mean {nearest}?" in answer.text
+
+
+@pytest.mark.parametrize("path", ["/nothing", "/v3", "/embed" + "d" * 500, "/rerank" * 1_000])
+def test_a_route_that_resembles_none_gets_the_list_of_all(served: GatewayProcess, path: str) -> None:
+    """Rather than a wild guess: /nothing is not /ping."""
+    message = error_of(plain_http.get(f"{served.url}{path}"))["message"]
+    assert "did you mean" not in message
+    assert all(route in message for route in ("/embed, ", "/jobs/{id}/result, ", "/v1/embeddings, ", "see /docs"))
 
 
 def test_a_text_for_a_classifier_is_refused_with_what_there_is(served: GatewayProcess) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import io
 
+import numpy as np
 import pytest
 
 from shared.tenants import Quota
@@ -46,6 +48,23 @@ async def test_a_cancelled_job_no_longer_has_its_idempotency_key(cluster: Gatewa
     assert client.wait_until_ended(client.job_of(answers[0]))["done"] == 40
 
 
+@pytest.mark.parametrize("key", ["", "a b", "a" * 256], ids=["empty", "blank", "long"])
+def test_an_invalid_idempotency_key_is_refused(served: GatewayProcess, key: str) -> None:
+    """An empty one too, in each way to submit a job: each attempt would make another job."""
+    client = JobClient(served, idempotency_key=key)
+    asynchronous = {"idempotency-key": key, "prefer": "respond-async"}
+    for answer in (
+        client.post({"text": "a"}),
+        client.post_lines(["a"]),
+        plain_http.post(f"{served.url}/embed", json={"text": "a"}, headers=asynchronous),
+    ):
+        error = error_of(answer)
+        assert (answer.status_code, error["code"]) == (400, "invalid_request")
+        assert error["message"].startswith(
+            "Idempotency-Key: send 1 to 255 visible ASCII characters, the same whenever "
+        )
+
+
 def test_the_error_of_an_unknown_job_names_what_may_hide_it(served: GatewayProcess) -> None:
     """It is the same for a job of another tenant, for one that has expired, and for a queue that is not there."""
     ann = JobClient(served, x_tenant="ann")
@@ -55,6 +74,30 @@ def test_the_error_of_an_unknown_job_names_what_may_hide_it(served: GatewayProce
     [message] = {error_of(JobClient(served, x_tenant="bob").get(path))["message"] for path in paths}
     assert ("job_ttl_s" in message, "tenant" in message) == (True, True)
     ann.wait_until_ended(new_job)
+
+
+def test_a_npy_file_says_how_many_inputs_of_its_job_have_no_vector(served: GatewayProcess) -> None:
+    """Also if the file holds a part of the results."""
+    client = JobClient(served)
+    new_job = client.job_of(client.post({"texts": ["a", "", "b", ""]}))
+    client.wait_until_ended(new_job)
+    for query in ("", "?limit=1"):
+        answer = client.get(new_job["result_url"] + query, accept="application/x-npy")
+        assert answer.headers["x-failed-inputs"] == "2"
+
+
+@pytest.mark.parametrize("offset", [2, 3, 1_000])
+def test_a_page_beyond_the_last_result_is_empty(served: GatewayProcess, offset: int) -> None:
+    """It has the offset of the request, which was another one; `n` shows where the results end."""
+    client = JobClient(served)
+    new_job = client.job_of(client.post({"texts": ["a", "b"]}))
+    client.wait_until_ended(new_job)
+    url = f"{new_job['result_url']}?offset={offset}"
+    page = client.get(url).json()
+    assert page == {"id": new_job["id"], "n": 2, "offset": offset, "embeddings": [], "errors": [], "next_url": None}
+    answer = client.get(url, accept="application/x-npy")
+    assert int(answer.headers["content-length"]) == len(answer.content)
+    assert np.load(io.BytesIO(answer.content)).shape == (0, 384)
 
 
 @pytest.mark.parametrize("accept", ["application/json", "application/x-npy"])

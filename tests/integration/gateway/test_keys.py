@@ -112,6 +112,12 @@ async def test_without_a_valid_key_only_probes_are_answered(
 
 
 @pytest.mark.timeout(60)
+def test_a_gateway_that_requires_no_key_ignores_keys(served: GatewayProcess) -> None:
+    """As docs/api.md says: clients may keep sending one, in either header."""
+    for headers in ({"authorization": "Bearer no-key"}, {"x-api-key": "no-key"}):
+        assert plain_http.post(f"{served.url}/embed", json={"text": "a"}, headers=headers).status_code == 200
+
+
 async def test_scopes_expiry_and_revocation_of_a_key(
     isolated_cluster: GatewayCluster, connection: RedisConnection
 ) -> None:

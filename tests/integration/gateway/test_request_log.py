@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from api.routes import route_hint
 from shared import api_keys
 from shared.api_keys import Scope, new_key
 from shared.connection import QueueConnections
@@ -93,7 +94,7 @@ def refused_requests(key: str, old: str) -> dict[tuple[str, str, str, tuple[str,
     unauthorized = "invalid_api_key"
     old_id = {"key_id": old.partition(".")[0]}
     forbidden = "This key lacks the scope jobs: its scopes are embed."
-    empty, unknown = EMPTY, "…: see /docs for all routes."
+    empty, unknown = EMPTY, f"…: {route_hint('/nothing')}"
     return {
         ("POST", "/embed", key, ()): line(400, "invalid_request", empty, "/embed", **known),
         ("POST", "/embed", "", ("a",)): line(401, unauthorized, no_key, "/embed"),
@@ -171,10 +172,10 @@ async def test_equal_refusals_are_counted(cluster: GatewayCluster) -> None:
         gateway.embed({"texts": [*["a"] * number, 5]}, x_tenant=f"tenant-{number}")
     first, other, *_ = await request_lines(gateway, 2)
     assert (first["request_id"], first["message"], "repeated" in first) == ("r-0", EMPTY, False)
-    assert (other["tenant"], other["message"]) == ("tenant-0", "texts.0: Input should be a valid string.")
+    assert (other["tenant"], other["message"]) == ("tenant-0", "texts[0]: Input should be a valid string.")
     counts = (await request_lines(gateway, 4))[2:]
     common = {"code": "invalid_request", "route": "/embed", "msg": "request refused", "repeated": 49}
-    for count, message in zip(counts, (EMPTY, "texts.N: Input should be a valid string."), strict=True):
+    for count, message in zip(counts, (EMPTY, "texts[N]: Input should be a valid string."), strict=True):
         assert {**common, "message": message}.items() <= count.items()
         assert 0 < count["in_s"] < 20
 

@@ -236,23 +236,43 @@ def test_every_error_has_all_four_keys(kind: type[RedbatchError]) -> None:
     assert error["type"] == expected
 
 
+NO_ID = "in a list of token ids, each is a whole number from 0 to 4294967295."
+
+
 @pytest.mark.parametrize(
-    ("inputs", "partial", "message"),
+    ("inputs", "message"),
     [
-        (["a", "", None], "fail", "input[1] is empty."),
-        ([[1], []], "fail", "input[1] is empty."),
-        (["", "a", []], "null", "input[2] is empty."),
-        (["a", "b", 5], "fail", "input[2] is neither a text nor a list of token ids."),
-        ([[1], [-1]], "null", "input[1] is neither a text nor a list of token ids."),
+        (["a", "", None], "input[1] is empty."),
+        ([[1], []], "input[1] is empty."),
+        ([[]], "input[0] is empty."),
+        (["a", "b", 5], "input[2] is neither a text nor a list of token ids."),
+        ([None], "input[0] is neither a text nor a list of token ids."),
+        ([True], "input[0] is neither a text nor a list of token ids."),
+        ([[1], [-1]], f"input[1][0]: {NO_ID}"),
+        ([[1, "a"]], f"input[0][1]: {NO_ID}"),
+        ([["a", 1]], f"input[0][0]: {NO_ID}"),
+        ([[1, [2]]], f"input[0][1]: {NO_ID}"),
+        ([-1], f"input[0]: {NO_ID}"),
+        ([1, "a"], f"input[1]: {NO_ID}"),
+        ([1, 2, True], f"input[2]: {NO_ID}"),
+        ([1, 2**32, -1], f"input[1]: {NO_ID}"),
     ],
 )
-def test_an_invalid_input_among_several_is_named(inputs: list[object], partial: str, message: str) -> None:
-    """By its index, as on /embed."""
-    error = fault(input=inputs, on_error=partial)
+def test_an_invalid_element_is_named(inputs: list[object], message: str) -> None:
+    """By its index, as on /embed, with what is expected there; also if it is the only one."""
+    error = fault(input=inputs)
     assert (error.message, error.param) == (message, "input")
+    if "" not in inputs:
+        assert fault(input=inputs, on_error="null").message == message
 
 
-@pytest.mark.parametrize("inputs", ["", [], [""], [[]], [None], None, 5, [1, "a"]])
+def test_with_null_for_errors_an_empty_text_is_a_fault_only_alone() -> None:
+    """Among others it has no result; alone there would be no result at all."""
+    assert fault(input=["", "a", []], on_error="null").message == "input[2] is empty."
+    assert fault(input=[""], on_error="null").message == "input[0] is empty."
+
+
+@pytest.mark.parametrize("inputs", ["", [], None, 5, {}, {"a": 1}])
 def test_another_invalid_field_gets_what_it_takes(inputs: object) -> None:
     """There is no index to name."""
     for partial in ("fail", "null"):

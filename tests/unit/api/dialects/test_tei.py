@@ -132,12 +132,15 @@ def test_empty_inputs_have_a_separate_error(route: str, inputs: object) -> None:
     assert (status, json.loads(body)) == (400, {"error": "`inputs` cannot be empty", "error_type": "Empty"})
 
 
+SIMILAR = {"source_sentence": "a", "sentences": ["b"]}
+
+
 @pytest.mark.parametrize(
     ("route", "body", "message"),
     [
         ("/", {}, "inputs: "),
         ("/", {"inputs": 1}, "inputs: "),
-        ("/", {"inputs": [True]}, "inputs: "),
+        ("/", {"inputs": [True]}, "inputs[0] is neither"),
         ("/", {"inputs": ["a"] * 5}, "5 inputs are over the limit of 4"),
         ("/", {"inputs": "x" * 51}, "over the limit of 50"),
         ("/", {"inputs": "a", "dimensions": 0}, "dimensions: "),
@@ -147,6 +150,10 @@ def test_empty_inputs_have_a_separate_error(route: str, inputs: object) -> None:
         ("/d", {"ids": "a"}, "ids: "),
         ("/s", {"inputs": {"source_sentence": "a"}}, "inputs.sentences: "),
         ("/s", {"inputs": {"source_sentence": 1, "sentences": ["a"]}}, "inputs.source_sentence: "),
+        ("/s", {"inputs": "a"}, "inputs: Input should be an object."),
+        ("/s", {"inputs": SIMILAR, "parameters": True}, "parameters: Input should be an object."),
+        ("/s", {"inputs": SIMILAR, "parameters": {"truncate": 1}}, "parameters.truncate: "),
+        ("/s", {"inputs": {"source_sentence": "a", "sentences": ["b", 1]}}, "inputs.sentences[1]: "),
     ],
 )
 def test_an_invalid_field_is_a_422_that_names_it(route: str, body: object, message: str) -> None:

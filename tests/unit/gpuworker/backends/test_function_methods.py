@@ -210,6 +210,7 @@ def test_a_class_that_lists_names_which_are_not_there_has_no_misspelled_methods(
         ({"a": 1, "b": 2}, "transform returned a dict"),
         ("ab", "transform returned a str"),
         ([1, object()], r"an output has no JSON form \(Type is not JSON serializable: object\)"),
+        ([1, 2**64], r"an output has no JSON form \(Integer exceeds 64-bit range\)"),
     ],
 )
 def test_results_that_are_none_are_an_error_in_words(returned: object, message: str) -> None:
