@@ -12,6 +12,8 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCy
 if TYPE_CHECKING:
     from starlette.types import Message, Receive, Scope, Send
 
+    from api.http.coalescing_transport import CoalescingTransport
+
 WHOLE_ANSWER = "redbatch.answer"
 """Type of the message with a whole answer, and the name of the extension in a scope whose `send` takes it.
 
@@ -70,6 +72,7 @@ class AnswerCycle(RequestResponseCycle):
         held_bytes: what the request counts for among those of its connection that are not answered.
     """
 
+    transport: CoalescingTransport  # type: ignore[assignment]  # uvicorn declares one of asyncio's
     held_bytes = 0
 
     def take_body(self) -> bytes:
@@ -92,8 +95,7 @@ class AnswerCycle(RequestResponseCycle):
         body = message["body"]
         head = self._head(message["status"], message["headers"], len(body))
         self.response_started, self.waiting_for_100_continue = True, False
-        self.transport.write(head)
-        self.transport.write(body)
+        self.transport.add(head, body)  # `on_response` flushes
         self.response_complete = True
         self.message_event.set()
         if not self.keep_alive:

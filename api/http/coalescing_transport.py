@@ -50,6 +50,10 @@ class CoalescingTransport:
             self._loop.call_soon(self.flush)
         self._pending.append(data)
 
+    def add(self, *parts: bytes) -> None:
+        """Writes these parts at the next flush, for which the caller cares: to schedule one costs an iteration."""
+        self._pending += parts
+
     def flush(self) -> None:
         """Writes all pending data now."""
         if self._pending:

@@ -178,12 +178,11 @@ class ParsingProtocol(HttpToolsProtocol):
         if scope["method"] != "HEAD":
             scope["extensions"] = EXTENSIONS
         if _USUAL_URL.fullmatch(url):
-            path, query = url, b""
+            scope["path"], scope["raw_path"], scope["query_string"] = url.decode("ascii"), url, b""
         else:
             parsed = parse_url(url)
-            path, query = parsed.path, parsed.query or b""
-        scope["path"] = unquote(path.decode("ascii"))
-        scope["raw_path"], scope["query_string"] = path, query
+            scope["path"] = unquote(parsed.path.decode("ascii"))
+            scope["raw_path"], scope["query_string"] = parsed.path, parsed.query or b""
 
     def _begin_request(self) -> None:
         """Begins the request whose head is complete, or lets it wait behind others.
