@@ -45,6 +45,7 @@ from shared import consumer
 from shared.connection import QueueConnections
 from shared.errors import RedisUnreachableError
 from shared.long_entries import min_long_tokens
+from shared.process.log_text import MODEL_FAILS
 from shared.process.tasks import cancel_and_wait
 from shared.process.tracing import Tracing
 
@@ -169,7 +170,7 @@ class Worker:
     def _exit_code(self, task: asyncio.Task[None]) -> int:
         error = task.exception()
         if isinstance(error, EngineFailedError):
-            log.error("the model cannot be served", reason=str(error))
+            log.error(MODEL_FAILS, reason=str(error))
             return 2
         log.error("worker failed", part=task.get_name(), exc_info=error)
         return 1
