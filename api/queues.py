@@ -40,7 +40,7 @@ MAX_MISSED_POLLS = 60
 """A queue is dropped once more polls than this in a row have not found it announced.
 
 Requests that name its model then get 404, not 503. A queue stays announced for ten minutes after the last announcement
-(consumer.QUEUES_TTL_MS).
+(consumer.QUEUES_TTL_MS), unless its only worker has ended without loading the model.
 """
 
 NO_WORKER_RETRY_S = 1.0

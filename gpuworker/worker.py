@@ -45,6 +45,7 @@ from shared import consumer
 from shared.connection import QueueConnections
 from shared.errors import RedisUnreachableError
 from shared.long_entries import min_long_tokens
+from shared.process.log_text import MODEL_FAILS
 from shared.process.tasks import cancel_and_wait
 from shared.process.tracing import Tracing
 
@@ -169,7 +170,7 @@ class Worker:
     def _exit_code(self, task: asyncio.Task[None]) -> int:
         error = task.exception()
         if isinstance(error, EngineFailedError):
-            log.error("the model cannot be served", reason=str(error))
+            log.error(MODEL_FAILS, reason=str(error))
             return 2
         log.error("worker failed", part=task.get_name(), exc_info=error)
         return 1
@@ -209,13 +210,17 @@ class Worker:
         return [each.key for each in self._worker_state.in_flight.unanswered()]
 
     async def _leave(self) -> None:
-        """Hands back the entries that are left, and removes this worker from the consumer group."""
+        """Hands back the entries that are left, and removes this worker from the consumer group.
+
+        A queue that only it has announced, for a model that never loaded, goes with it: gateways would accept jobs.
+        """
         worker_state, connection = self._worker_state, self._worker_state.control
         left = [each.entry for each in worker_state.in_flight.entries()]
         try:
             if left:
                 await consumer.hand_back(connection, worker_state.keys, worker_state.worker, left)
-            owed = await consumer.leave(connection, worker_state.keys, worker_state.worker)
+            withdraws = self._heartbeat.is_queue_unproven
+            owed = await consumer.leave(connection, worker_state.keys, worker_state.worker, withdraws=withdraws)
         except RedisUnreachableError as error:
             log.warning("cannot leave the group", reason=error.message)
             return

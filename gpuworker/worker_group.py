@@ -26,6 +26,7 @@ from gpuworker.settings import WorkerSettings
 from gpuworker.worker import Worker
 from shared.process.admin_server import AdminServer, PortTakenError
 from shared.process.gc_tuning import collect_rarely
+from shared.process.log_text import MODEL_FAILS
 from shared.process.tasks import wait_for_event
 from shared.process.tracing import Tracing, start_tracing
 
@@ -129,7 +130,7 @@ def run(settings: WorkerSettings) -> int:
         if settings.span:
             device_names = [",".join(device_names)]
     except (ModelLoadError, NoGpuError) as error:
-        sys.stderr.write(f"{error}\n")
+        log.error(MODEL_FAILS, reason=str(error))  # noqa: TRY400 - the reason says where to look
         return 2
 
     tracing = start_tracing(settings.tracing, "worker")

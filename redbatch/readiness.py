@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 
+from api.request_settings import OWN_USER_AGENT
 from shared.process.listener import WILDCARDS
 
 PROBE_TIMEOUT_S = 5.0
+_REQUEST = b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nUser-Agent: %b\r\nConnection: close\r\n\r\n" % OWN_USER_AGENT
 
 
 async def fetch_missing_parts(host: str, port: int) -> list[str] | None:
@@ -16,7 +18,7 @@ async def fetch_missing_parts(host: str, port: int) -> list[str] | None:
         async with asyncio.timeout(PROBE_TIMEOUT_S):
             reader, writer = await asyncio.open_connection(WILDCARDS.get(host, host), port)
             try:
-                writer.write(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+                writer.write(_REQUEST)
                 answer = await reader.read()
             finally:
                 writer.close()

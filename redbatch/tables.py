@@ -21,6 +21,7 @@ class _Column(NamedTuple):
     heading: str
     justify: Literal["left", "right"]
     no_wrap: bool
+    min_width: int
 
 
 class PlainTable:
@@ -34,9 +35,11 @@ class PlainTable:
         self._columns: list[_Column] = []
         self._rows: list[tuple[list[Text], str]] = []
 
-    def add_columns(self, *headings: str, justify: Literal["left", "right"] = "left", no_wrap: bool = False) -> None:
-        """Adds columns with these headings."""
-        self._columns += [_Column(heading, justify, no_wrap) for heading in headings]
+    def add_columns(
+        self, *headings: str, justify: Literal["left", "right"] = "left", no_wrap: bool = False, min_width: int = 0
+    ) -> None:
+        """Adds columns with these headings. A `min_width` keeps the layout while the cells change."""
+        self._columns += [_Column(heading, justify, no_wrap, min_width) for heading in headings]
 
     def add_row(self, *cells: str | Text, style: str = "") -> None:
         """Adds a row with a cell for each column: a text in one line, or any Text."""
@@ -62,8 +65,8 @@ class PlainTable:
         least, widths = [], []
         for index, column in enumerate(self._columns):
             cells = [column.heading, *(cells[index].plain for cells, _ in self._rows)]
-            widths.append(max(_line_width(cell) for cell in cells))
-            least.append(widths[-1] if column.no_wrap else max(_word_width(cell) for cell in cells))
+            widths.append(max(column.min_width, *map(_line_width, cells)))
+            least.append(widths[-1] if column.no_wrap else max(column.min_width, *map(_word_width, cells)))
         available = max_width - gap * (len(widths) - 1)
         if sum(least) > available:
             return None

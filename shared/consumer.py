@@ -335,12 +335,14 @@ async def live_workers(connection: RedisConnection, keys: Keys) -> list[Heartbea
     return [beat for data in beats if data is not None and (beat := parse_heartbeat(data)) is not None]
 
 
-async def announce(connection: RedisConnection, keys: Keys) -> None:
-    """Announces that a queue is served: gateways see it for ten minutes."""
-    await connection.run(scripts.ANNOUNCE, [QUEUES], [keys.queue, QUEUES_TTL_MS])
+async def announce(connection: RedisConnection, keys: Keys) -> bool:
+    """Announces that a queue is served: gateways see it for ten minutes. Returns whether no worker had announced it."""
+    return bool(await connection.run(scripts.ANNOUNCE, [QUEUES], [keys.queue, QUEUES_TTL_MS]))
 
 
-async def leave(connection: RedisConnection, keys: Keys, worker: str) -> int:
-    """Removes the worker's name from the group where it owes nothing; returns how many entries it still owes."""
+async def leave(connection: RedisConnection, keys: Keys, worker: str, *, withdraws: bool = False) -> int:
+    """Ends a worker's membership, and the queue's announcement if it `withdraws`; returns how many entries it owes."""
+    if withdraws:
+        await connection.call("ZREM", QUEUES, keys.queue)
     names = [keys.worker(worker), keys.begun(worker), *keys.lanes]
     return int(await connection.run(scripts.LEAVE, names, [GROUP, worker]))

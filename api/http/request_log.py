@@ -16,6 +16,7 @@ import structlog
 from api.http.answer_cycle import answered_request_id, begins_answer
 from api.http.client_connection import client_address
 from api.http.protocol import QUEUE
+from api.request_settings import OWN_USER_AGENT
 from api.tenants import ANONYMOUS, Tenant
 from shared.process.limited_log import LimitedLog
 from shared.process.tracebacks import describe_briefly
@@ -83,14 +84,17 @@ def _log_error(scope: Scope, status: int, request_id: str, kind: Mapping[str, st
 
 
 class AccessLogApp:
-    """An ASGI application that logs each request once it is answered; what answers it logs no line then."""
+    """An ASGI application that logs each request once it is answered; what answers it logs no line then.
+
+    It leaves out the probes of `redbatch up`.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one request, as ASGI."""
-        if scope["type"] != "http":
+        if scope["type"] != "http" or _is_own_probe(scope):
             await self._app(scope, receive, send)
             return
         errors: dict[str, str] = {}
@@ -109,6 +113,10 @@ class AccessLogApp:
         finally:
             fields = {**_request_fields(scope, status), **_client_fields(scope), **errors}
             log.log(_level(status), _event(status), **_known({"request_id": request_id} | _known(fields)))
+
+
+def _is_own_probe(scope: Scope) -> bool:
+    return scope["path"] == "/readyz" and (b"user-agent", OWN_USER_AGENT) in scope["headers"]
 
 
 def _level(status: int) -> int:

@@ -204,7 +204,7 @@ def make_group(source: Source) -> None:
 
 def process(fields: Mapping[bytes, bytes], gateway: str, key: str, into: Path) -> bool:
     """Writes the results of a job, if it has any. Returns whether the entry is done with; else it says why not."""
-    path, status = into / fields[b"id"].decode(), fields[b"status"].decode()
+    path, status = into / fields[b"id"].decode(), describe_end(fields)
     if b"outputs" in fields:  # of a function: JSON
         document = b'{"outputs":%b,"errors":%b}' % (fields[b"outputs"], fields[b"errors"])
         return write(path.with_suffix(".json"), [document], status)
@@ -221,9 +221,15 @@ def process(fields: Mapping[bytes, bytes], gateway: str, key: str, into: Path) -
     return fetch(gateway + fields[b"result_url"].decode(), fields, key, path)
 
 
+def describe_end(fields: Mapping[bytes, bytes]) -> str:
+    """Returns the status of a job, with the number of failed inputs: a job is done also if some failed."""
+    status, num_failed = fields[b"status"].decode(), int(fields.get(b"failed", b"0"))
+    return f"{status}, {num_failed} of {int(fields[b'n'])} inputs failed" if num_failed else status
+
+
 def fetch(url: str, fields: Mapping[bytes, bytes], key: str, path: Path) -> bool:
     """Writes results that a gateway has. Returns whether the entry is done with; else it says why not."""
-    owner, status = fields[b"owner"].decode(), fields[b"status"].decode()
+    owner, status = fields[b"owner"].decode(), describe_end(fields)
     try:
         if fields[b"op"] == b"embed":
             return write(path.with_suffix(".npy"), read_vectors(url, key, owner), status)

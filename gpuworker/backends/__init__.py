@@ -8,6 +8,7 @@
 - function_values: the inputs and outputs of such a class.
 - function_methods: the methods of that class, and what their results have to be.
 - selection: the choice of a backend for a model.
+- library_log: what the library of a model says, as records of the log.
 - load_advice: what to do about a model that cannot be loaded.
 - model_loading: loads a sentence-transformers model and finds out its properties.
 - precision: the floating-point format in which a model computes.

@@ -11,8 +11,8 @@ from sentence_transformers.base.modules.transformer import Transformer
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling
 from sentence_transformers.util import get_device_name
 from transformers import PreTrainedTokenizerFast
-from transformers.utils import logging as transformers_logging
 
+from gpuworker.backends.library_log import log_library_records
 from gpuworker.backends.load_advice import advice_for
 from gpuworker.model_spec import Model, ModelLoadError, one_line
 
@@ -28,7 +28,7 @@ def load_model(model: Model, options: EngineOptions, device: str, dtype: torch.d
     Raises:
         ModelLoadError: the model does not exist, or cannot be loaded: it has no safetensors, say.
     """
-    transformers_logging.disable_progress_bar()
+    log_library_records()
     logging.getLogger("sentence_transformers").setLevel(logging.WARNING)  # the worker logs what it loads
     try:
         loaded = SentenceTransformer(

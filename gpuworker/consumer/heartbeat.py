@@ -44,6 +44,7 @@ class HeartbeatSender:
 
     Attributes:
         state: one of shared.messages.STATES.
+        is_queue_unproven: whether this worker was the first to announce its queue, and its model has not loaded yet.
     """
 
     def __init__(self, worker_state: WorkerState, gpus: Sequence[Gpu]) -> None:
@@ -60,6 +61,7 @@ class HeartbeatSender:
         self._last_tick = time.monotonic()
         self._send_now = asyncio.Event()
         self.state = LOADING
+        self.is_queue_unproven = False
         self._set_up(up=False)  # also while the first engine loads, which may never finish
 
     async def tick(self) -> None:
@@ -90,7 +92,8 @@ class HeartbeatSender:
     async def _announce(self) -> None:
         """Announces the queue to gateways. Its failure is not fatal: gateways can also be configured with the queue."""
         try:
-            await consumer.announce(self._worker_state.control, self._worker_state.keys)
+            is_new = await consumer.announce(self._worker_state.control, self._worker_state.keys)
+            self.is_queue_unproven |= is_new and not self._engine.model
         except RedisUnreachableError:
             raise
         except Exception as error:  # noqa: BLE001 - Redis may forbid the key that all queues share
@@ -121,6 +124,7 @@ class HeartbeatSender:
     def set_ready(self, engine: Ready) -> None:
         """Records that the engine is ready, with what its message reports of the model."""
         self._engine = engine
+        self.is_queue_unproven = False
         self._set_state(READY)
         self._set_up(up=True)
 

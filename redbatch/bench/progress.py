@@ -38,7 +38,7 @@ class LoadProgress(ProgressBar):
         self._bar = self.progress.add_task("connecting", total=None, text="")
 
     def show(self, elapsed_s: float, finished: int, errors: int) -> None:
-        """Redraws the bar, or prints a line if one is due: without requests and errors of the warmup, as the result."""
+        """Redraws the bar, or prints a line if one is due: its figures are those since the warmup, as in the result."""
         before_s, warm_finished, warm_errors = self._warmup
         if elapsed_s < 0:
             self._warmup = (-elapsed_s, finished, errors)
@@ -49,21 +49,17 @@ class LoadProgress(ProgressBar):
             self._warmup = (0.0, warm_finished, warm_errors)
         if self.console.is_terminal:
             total, done = self._total_and_done(elapsed_s, finished)
-            text, phase = self._text(elapsed_s, finished, errors), _phase(elapsed_s, total, done)
+            text, phase = _text(self._rate(elapsed_s, finished), errors), _phase(elapsed_s, total, done)
             self.progress.update(self._bar, description=phase, total=total, completed=done, text=text)
             self.progress.refresh()
-        elif elapsed_s < 0:
-            self._previous = (0.0, finished)
         elif elapsed_s >= self._next_line_s:
             self._next_line_s += LINE_EVERY_S
-            text = f"{finished - warm_finished:,} requests, {self._text(elapsed_s, finished, errors - warm_errors)}"
+            measured = finished - warm_finished
+            text = f"{measured:,} requests, {_text(measured / elapsed_s, errors - warm_errors)}"
             self.console.print(f"{elapsed_s:.0f} s: {text}", soft_wrap=True)
 
-    def _text(self, elapsed_s: float, finished: int, errors: int) -> str:
-        return f"{self._rate(elapsed_s, finished):,.0f} requests/s" + (f", {errors:,} errors" if errors else "")
-
     def _rate(self, elapsed_s: float, finished: int) -> float:
-        """Returns the requests per second since the previous bar or line."""
+        """Returns the requests per second since the previous bar."""
         previous, self._previous = self._previous, (elapsed_s, finished)
         if previous is None or elapsed_s <= previous[0]:
             return 0.0
@@ -75,6 +71,10 @@ class LoadProgress(ProgressBar):
             return float(self._settings.requests), float(min(finished, self._settings.requests))
         warmup_s = self._settings.warmup_s
         return warmup_s + (self._settings.duration_s or 0.0), elapsed_s + warmup_s
+
+
+def _text(rate: float, errors: int) -> str:
+    return f"{rate:,.0f} requests/s" + (f", {errors:,} errors" if errors else "")
 
 
 def _phase(elapsed_s: float, total: float, done: float) -> str:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, get_args
 
 from rich.console import Group
 from rich.text import Text
 
 from redbatch.tables import labelled_line, plain_table
-from redbatch.times import format_duration, format_timestamp
-from shared.jobs import Job
+from redbatch.times import AGE_WIDTH, format_age, format_timestamp
+from shared.jobs import Job, Status
 from shared.keys import LANES
 from shared.messages import PREDICT, Failure
 from shared.process.log_text import printable_line
@@ -62,10 +62,14 @@ def as_table(
     if not jobs:
         return Group(head, *hint)
     table = plain_table()
-    table.add_columns("id", "status", no_wrap=True)
-    table.add_columns("done", "failed", "of", "age", justify="right", no_wrap=True)
+    # The layout must not change while jobs progress: the longest values that a job may have set the widths.
+    table.add_columns("id", no_wrap=True)
+    table.add_columns("status", no_wrap=True, min_width=max(map(len, get_args(Status))))
+    count_width = max(len(f"{job.n:,}") for _, job in jobs)
+    table.add_columns("done", "failed", "of", justify="right", no_wrap=True, min_width=count_width)
+    table.add_columns("age", justify="right", no_wrap=True, min_width=AGE_WIDTH)
     for queue, job in jobs:
-        age = format_duration(max(0.0, now_ms - job.created_ms) / 1000)
+        age = format_age(max(0.0, now_ms - job.created_ms) / 1000)
         numbers = (f"{job.done:,}", f"{job.failed:,}", f"{job.n:,}", age)
         table.add_row(f"{queue}.{job.job_id}", job.status, *numbers)
     return Group(head, table, *hint, *_result_lines(result_bytes))

@@ -87,13 +87,25 @@ def revoke_api_keys(target: QueueTarget, ids: Sequence[str]) -> int:
     """Revokes API keys. `ids` may also hold whole keys: the part before the dot is the id."""
 
     async def task(connection: RedisConnection, _keys: Keys) -> int:
-        outcomes = []
-        for key_id in dict.fromkeys(text.partition(".")[0] for text in ids):
-            outcomes.append(await api_keys.remove(connection, key_id))
-            print_line(f"{key_id}: {'revoked' if outcomes[-1] else 'there is no such API key'}")
-        return 0 if all(outcomes) else EXIT_FAILED
+        names_by_id = {text.partition(".")[0]: text for text in ids}
+        exit_code = 0
+        for key_id, name in names_by_id.items():
+            if await api_keys.remove(connection, key_id):
+                print_line(f"{key_id}: revoked")
+            else:
+                print_line(_explain_unknown(key_id, name, await api_keys.read_all(connection)))
+                exit_code = EXIT_FAILED
+        return exit_code
 
     return run_on_queue(target, "keys", task)
+
+
+def _explain_unknown(key_id: str, name: str, records: Sequence[ApiKey]) -> str:
+    """Returns why an id is none: it is the name of keys, whose ids follow, or it is unknown."""
+    named = sorted(each.key_id for each in records if each.name == name)
+    if named:
+        return f"{name}: this is a name: revoke the key by its id, {' or '.join(named)}"
+    return f"{key_id}: there is no such API key: give an id from `redbatch keys list`"
 
 
 def _where_it_is_required(target: QueueTarget) -> str:

@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
@@ -62,7 +63,7 @@ def _run(
     from redbatch.tune.testbed import Testbed, TestbedError
 
     report: TuneReport | None = None
-    exit_code = 0
+    exit_code, ended_by = 0, ""
     try:
         with _interrupt_on_signals(), TuneProgress() as progress, Testbed(worker_settings) as testbed:
             runner = LoadRunner(testbed.url, settings, progress)
@@ -80,12 +81,13 @@ def _run(
             )
             report = TuneReport(settings, worker_settings, search, runner.warnings)
             search.run(worker_start)
-    except KeyboardInterrupt:
-        exit_code = EXIT_INTERRUPTED
+    except KeyboardInterrupt as interrupt:
+        exit_code, ended_by = EXIT_INTERRUPTED, f"Interrupted by {next(iter(interrupt.args), 'Ctrl-C')}"
     except (TestbedError, LocalRedisError, CannotConnectError, RefusedError) as error:
-        exit_code = report_failure(str(error))
+        exit_code, ended_by = report_failure(str(error)), f"Ended by an error ({error})"
     if report is None:
         return exit_code
+    report = replace(report, ended_by=ended_by)
     print_report(report)
     file_exit_code = _write_file(report)
     return exit_code or file_exit_code
@@ -130,8 +132,8 @@ def _available_cores() -> int:
 def _interrupt_on_signals() -> Iterator[None]:
     """Makes SIGTERM and SIGHUP end the search like Ctrl-C, so that its processes are stopped."""
 
-    def end(_number: int, _frame: object) -> None:
-        raise KeyboardInterrupt
+    def end(number: int, _frame: object) -> None:
+        raise KeyboardInterrupt(signal.Signals(number).name)
 
     before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:

@@ -28,12 +28,16 @@ FILE_WIDTH = 150
 
 @dataclass(frozen=True, slots=True)
 class TuneReport:
-    """The search, the worker settings that the user gave, and reasons to doubt the measurements."""
+    """The search, the worker settings that the user gave, and reasons to doubt the measurements.
+
+    If the search ended early, `ended_by` says what ended it.
+    """
 
     settings: TuneSettings
     worker_settings: Mapping[str, str]
     search: Search
     warnings: Collection[str]
+    ended_by: str = "Interrupted"
 
     @property
     def confirmation(self) -> Confirmation | None:
@@ -178,8 +182,8 @@ def _interrupted(report: TuneReport) -> list[Text]:
     within = {candidate: result for candidate, result in report.search.results.items() if result.best is not None}
     text = [
         Text(
-            "Interrupted by a signal or an error: the best candidate has not run again, alternating with the defaults, "
-            "so it may be luck.",
+            f"{report.ended_by}: the best candidate has not run again, alternating with the defaults, so it may be "
+            "luck.",
             style="yellow",
         )
     ]

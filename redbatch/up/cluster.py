@@ -32,7 +32,7 @@ from redbatch.urls import http_url, mask_password, redis_cli_line
 from shared.api_keys import add, find, new_key
 from shared.connection import QueueConnections
 from shared.keys import Keys
-from shared.process.log_text import MODEL_LOADS
+from shared.process.log_text import MODEL_FAILS, MODEL_LOADS
 from shared.process.tasks import cancel_and_wait
 from shared.settings import QueueSettings
 
@@ -142,9 +142,9 @@ class Cluster:
     def on_line(self, name: str, text: str) -> None:
         """Prints a line of output of a child, and notes the admin port that it names.
 
-        Until the cluster is ready, it says itself that the model loads.
+        Until the cluster is ready, it says itself that the model loads or cannot be served.
         """
-        if MODEL_LOADS in text and not self._ready:
+        if not self._ready and (MODEL_LOADS in text or MODEL_FAILS in text):
             return
         if (found := ADMIN_PORT.search(text)) is not None:
             self._admin_ports[name] = int(found[1])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import shlex
 from collections.abc import Sequence
 
@@ -18,17 +19,18 @@ from shared.process.log_text import format_event, printable
 COLORS = ("cyan", "green", "magenta", "yellow", "blue", "bright_cyan", "bright_green", "bright_magenta")
 NAME_WIDTH = 9
 PLAIN_PROGRESS_S = 10
+TIME_AND_LEVEL = re.compile(r"^\d\d:\d\d:\d\d [a-z]+ +")
 
 
 def format_log_line(text: str, *, brief: bool = False) -> str:
     """Returns a JSON log line in readable form (`12:00:01 info  ready model=minilm`), any other text unchanged.
 
-    `brief` omits time and level.
+    `brief` omits time and level, also of a record that is in readable form already.
     """
     try:
         return format_event(json.loads(text), brief=brief)
     except (ValueError, KeyError, TypeError):
-        return text
+        return TIME_AND_LEVEL.sub("", text) if brief else text
 
 
 def curl_line(url: str, api_key: str = "", *, function: bool = False) -> str:

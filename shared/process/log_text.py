@@ -12,20 +12,29 @@ separators that look like newlines; surrogates, which cannot be encoded."""
 MODEL_LOADS = "the model loads"
 """The message of a worker whose model takes long; `redbatch up` shows the progress of its start itself."""
 
+MODEL_FAILS = "the model cannot be served"
+"""The message of a worker that ends, with the reason; `redbatch up` that ends with it reports the reason itself."""
+
 
 def format_event(event: Mapping[str, object], *, brief: bool = False) -> str:
     """Returns a log record, which has at least a `msg`, as a line; a traceback follows in separate lines.
 
-    `brief` omits time and level.
+    `brief` omits time and level. A `reason`, which is a sentence, follows the message after a colon.
     """
     fields = dict(event)
-    message = fields.pop("msg")
+    message, reason = fields.pop("msg"), fields.pop("reason", "")
     time = str(fields.pop("ts", ""))[11:19]
     level = str(fields.pop("level", ""))
     fields.pop("service", None)
     trace = fields.pop("exception", None)
     parts = [] if brief else [time, f"{level:<7}"]
-    line = " ".join([*parts, str(message), *(f"{key}={value}" for key, value in fields.items())])
+    line = " ".join(
+        [
+            *parts,
+            f"{message}: {reason}" if reason else str(message),
+            *(f"{key}={value}" for key, value in fields.items()),
+        ]
+    )
     return f"{line}\n{trace}" if trace else line
 
 

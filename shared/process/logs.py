@@ -134,9 +134,15 @@ def warn_of_variables(variables: Mapping[str, str]) -> None:
 
 
 def warn_of_default_redis(names: AbstractSet[str]) -> None:
-    """Logs that the Redis is the default one, unless `names`, of the settings that were given, has its URL."""
+    """Logs that the Redis is the default one, unless `names`, of the settings that were given, has its URL.
+
+    The advice comes at once: a process retries a Redis that does not answer for as long as it lives.
+    """
     if "redis_url" not in names:
-        structlog.get_logger().warning("no --redis-url, and no running `redbatch up` to join: the Redis is the default")
+        structlog.get_logger().warning(
+            "no --redis-url, and no running `redbatch up` to join: the Redis is the default",
+            advice="if none runs there, start `redbatch up`, and then this process again, or give --redis-url",
+        )
 
 
 def _route_standard_library(common: list[Processor], finish: list[Processor], threshold: int) -> None:

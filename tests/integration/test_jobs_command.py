@@ -378,14 +378,16 @@ async def test_the_example_tries_pending_results_again(cluster: GatewayCluster, 
 
 @pytest.mark.leaves_anything
 async def test_the_example_says_what_became_of_a_job(cluster: GatewayCluster, tmp_path: Path) -> None:
-    """Expired and deleted results and a failed job are acknowledged and named; an unreachable Redis is one line."""
+    """Lost results, and those of failed inputs, are acknowledged and named; an unreachable Redis is one line."""
     gateway = await cluster.start_gateway()
     failed = create_job(gateway, ["a"], {"prompt_name": "unknown"})  # no worker has reported its prompts yet
     expired, deleted = create_job(gateway, ["a"]), create_job(gateway, ["a"])
+    partial = create_job(gateway, ["a", "", "b"])
     await cluster.start_worker()
     await wait_until(lambda: status(gateway, expired) == status(gateway, deleted) == "done", "the jobs are done")
     assert (await command(cluster, "cancel", deleted)).exit_code == 0
     await wait_until(lambda: status(gateway, failed) == "failed", "the job has failed")
+    await wait_until(lambda: status(gateway, partial) == "done", "the job of which a part fails is done")
     with redis.Redis.from_url(cluster.redis_url, protocol=2) as client:
         client.delete(cluster.keys.job(expired.rpartition(".")[2]))
     with running_example(cluster, tmp_path, "--gateway", gateway.url) as log:
@@ -393,6 +395,7 @@ async def test_the_example_says_what_became_of_a_job(cluster: GatewayCluster, tm
             lambda: f"{failed.rpartition('.')[2]}.npy: failed" in log.read_text(), "both are read", timeout_s=30
         )
         await wait_until(lambda: num_pending(cluster) == 0, "both entries are acknowledged")
+        assert f"{partial.rpartition('.')[2]}.npy: done, 1 of 3 inputs failed\n" in log.read_text()
         lines = dict(line.split(": ", 1) for line in log.read_text().splitlines())
         assert lines[expired.rpartition(".")[2]] == "done, but its results have expired"
         assert lines[deleted.rpartition(".")[2]] == "done, then deleted, with its results"

@@ -89,6 +89,16 @@ def test_keys_are_listed_and_revoked(run: Run) -> None:
     assert [each["id"] for each in list_api_keys(run)] == [created[2]["id"]]
 
 
+def test_a_name_is_answered_with_its_ids(run: Run) -> None:
+    """Names need not be unique, so `revoke` takes ids: it says which ones the name has, and revokes nothing."""
+    ids = [json.loads(run("create", "--json", "--name", "web.search").stdout)["id"] for _ in range(2)]
+    result = run("revoke", "web.search")
+    assert result.exit_code == 1
+    assert f"web.search: this is a name: revoke the key by its id, {' or '.join(sorted(ids))}" in result.output
+    assert len(list_api_keys(run)) == 2
+    assert "nothing: there is no such API key: give an id from `redbatch keys list`" in run("revoke", "nothing").output
+
+
 def test_a_key_is_one_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """At 80 columns a key is one line, with the days of its dates; quotas are a table below, if there are any."""
     monkeypatch.setenv("COLUMNS", "80")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import sys
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ import psutil
 import pytest
 
 from redbatch.up.run_file import Announcement, RunFile
+from tests.integration.up.up_process import title_of
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -89,9 +91,9 @@ async def test_a_tight_budget_and_a_loose_one(tune: Tune) -> None:
     assert list(tune.temporary.iterdir()) == []
 
 
-@pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(("signal_number", "name"), [(signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "SIGTERM")])
 async def test_an_interruption_shows_the_results_so_far_and_leaves_nothing(
-    tune: Tune, signal_number: signal.Signals
+    tune: Tune, signal_number: signal.Signals, name: str
 ) -> None:
     """An interrupted search leaves neither a process nor a file of the cluster."""
     process = await tune.start("--p95-ms", "1000", "--duration", "300ms", "--warmup", "100ms")
@@ -102,10 +104,23 @@ async def test_an_interruption_shows_the_results_so_far_and_leaves_nothing(
     assert len(started) > 2
     process.send_signal(signal_number)
     assert await tune.end(process) == 130, tune.output
-    assert "Interrupted" in tune.output
+    assert f"Interrupted by {name}: the best candidate has not run again" in tune.output
     assert tune.written()["ended_early"]
     await wait_until(lambda: not any(each.is_running() for each in started), "all processes of the search have ended")
     assert list(tune.temporary.iterdir()) == []
+
+
+async def test_an_error_is_no_interruption(tune: Tune) -> None:
+    """If its gateway is lost, the result says that an error ended the search, and which."""
+    process = await tune.start("--p95-ms", "1000", "--duration", "300ms", "--warmup", "100ms")
+    assert process.stderr is not None
+    while b"defaults:" not in (line := await process.stderr.readline()):
+        assert line, "the search ended"
+    for each in psutil.Process(process.pid).children(recursive=True):
+        if title_of(each).startswith("redbatch gateway"):
+            each.kill()
+    assert await tune.end(process) == 1, tune.output
+    assert re.search(r"Ended by an error \(.+\): the best candidate has not run again", tune.output)
 
 
 @pytest.fixture

@@ -237,13 +237,21 @@ async def test_a_second_ctrl_c_kills(start: Start) -> None:
     assert list(up.folder.iterdir()) == []
 
 
-async def test_a_model_that_cannot_be_loaded_ends_up(start: Start) -> None:
-    """A model that cannot be loaded ends `up` with exit code 1 and the reason as the last line, without restarts."""
-    up = start("--model", "nowhere:Model")
+@pytest.mark.parametrize("log_format", ["json", "text"])
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [
+        ("nowhere:Model", "model nowhere:Model: there is no module nowhere"),
+        ("no-one/model", "model no-one/model cannot be downloaded: "),
+    ],
+)
+async def test_a_model_that_cannot_be_loaded_ends_up(model: str, reason: str, log_format: str, start: Start) -> None:
+    """It ends `up` with exit code 1 and the reason as the last line, which says it once, without restarts."""
+    up = start("--model", model, "--log-format", log_format, HF_ENDPOINT="http://127.0.0.1:9", HF_HUB_OFFLINE="0")
     assert await up.wait_until_ended() == 1
     last = up.output.splitlines()[-1]
-    assert last.startswith("redbatch: worker-1 cannot run: ")
-    assert "there is no module nowhere" in last
+    assert last.startswith(f"redbatch: worker-1 cannot run: the model cannot be served: {reason}")
+    assert up.output.count(reason) == 1
     assert "starting again" not in up.output
     assert list(up.folder.iterdir()) == []
 
@@ -270,7 +278,7 @@ async def test_a_class_that_cannot_be_made_shows_its_traceback(start: Start, fol
     assert await up.wait_until_ended() == 1
     *lines, last = up.output.splitlines()
     assert re.search(r"the class cannot be made.*broken\.py.*, line 2, in __init__", "\n".join(lines), re.DOTALL)
-    assert last.startswith("redbatch: worker-1 cannot run: the model cannot be served reason=model broken:Model")
+    assert last.startswith("redbatch: worker-1 cannot run: the model cannot be served: model broken:Model")
     assert "/nowhere/weights" in last
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from gpuworker.backends.simulated import DIM
+from shared import consumer, producer
 from shared.codec import encode_body
 from shared.heartbeats import MIXED_MODELS
 from shared.keys import BULK, GROUP
@@ -256,6 +257,21 @@ async def test_a_hub_that_does_not_answer_ends_the_worker_soon(
     assert await worker.wait_until_ended() == 2
     assert "cannot be downloaded: http://127.0.0.1:1 does not answer" in worker.output
     assert "Traceback" not in worker.output
+
+
+async def test_a_model_that_never_loaded_leaves_no_queue(cluster: WorkerCluster) -> None:
+    """Gateways would serve the queue of a mistyped class for ten minutes, and accept jobs that nothing runs.
+
+    A queue that was there before stays: its workers may only be restarting.
+    """
+    worker = await cluster.start_worker("math:Clas", ready=False)
+    assert await worker.wait_until_ended() == 2
+    assert "module 'math' has no attribute 'Clas'" in worker.output
+    assert cluster.keys.queue not in await producer.list_queues(cluster.connection)
+    await consumer.announce(cluster.connection, cluster.keys)
+    worker = await cluster.start_worker("math:Clas", ready=False)
+    assert await worker.wait_until_ended() == 2
+    assert cluster.keys.queue in await producer.list_queues(cluster.connection)
 
 
 async def test_a_worker_that_joins_another_model_warns(cluster: WorkerCluster) -> None:

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from redbatch.jobs.view import as_table, as_text
-from shared.jobs import Job
+from shared.jobs import Job, Status
 from shared.keys import BULK
 from shared.messages import EMBED, PREDICT, Failure
 
@@ -25,7 +25,24 @@ def test_a_job_takes_one_or_two_lines(queue: str, lines_per_job: int) -> None:
     assert [b - a for a, b in zip(ids, [*ids[1:], len(lines)], strict=True)] == [lines_per_job] * 3
     for first in ids:
         row = " ".join(lines[first : first + lines_per_job])
-        assert all(each in row for each in ("running", "40,000", "100,000", "9 min 59 s"))
+        assert all(each in row for each in ("running", "40,000", "100,000", " 9 min"))
+
+
+@pytest.mark.parametrize("width", [80, 81, 82, 84, 88, 100])
+@pytest.mark.parametrize("queue", ["minilm", "squares-squares", "sentence-transformers-all-mpnet-base-v2"])
+def test_the_layout_stays_while_jobs_progress(queue: str, width: int) -> None:
+    """Neither status nor age nor the counts of a job that runs turn rows into blocks of lines, or back."""
+
+    def layout(status: Status, done: int, failed: int, now_ms: float) -> tuple[list[int], int]:
+        output = io.StringIO()
+        job = Job("0" * 32, status, "", 1, 40, done, failed, 32, 1_000, 2_000, 3)
+        Console(file=output, width=width).print(as_table("All queues", [(queue, job)], (0, 0), now_ms, Counter()))
+        lines = output.getvalue().splitlines()
+        return [lines[1].find(each) for each in ("done", "failed", "of", "age")], len(lines)
+
+    ages_ms = (1_000, 50_000, 3_590_000, 9e7, 8e8)
+    states: list[tuple[Status, int, int]] = [("queued", 0, 0), ("running", 9, 2), ("done", 40, 40), ("cancelled", 8, 0)]
+    assert len({str(layout(*state, now_ms)) for now_ms in ages_ms for state in states}) == 1
 
 
 @pytest.mark.parametrize(("op", "shown"), [(EMBED, True), (PREDICT, False)])

@@ -25,6 +25,15 @@ def test_json_lines_become_readable() -> None:
     assert format_log_line(EVENT, brief=True) == "ready model=minilm"
 
 
+def test_the_reason_follows_the_message() -> None:
+    """It is a sentence, not a value among others; and of a line that is text already, `brief` has what `up` reports."""
+    record = (
+        '{"ts":"2026-01-02T03:04:05.6Z","level":"error","msg":"no heartbeat","reason":"Redis is gone.","redis":"h:1"}'
+    )
+    assert format_log_line(record) == "03:04:05 error   no heartbeat: Redis is gone. redis=h:1"
+    assert format_log_line(format_log_line(record), brief=True) == "no heartbeat: Redis is gone. redis=h:1"
+
+
 def test_other_lines_stay_as_they_are() -> None:
     """Any line that is not a log line of Redbatch stays unchanged, JSON or not."""
     for text in ("Traceback (most recent call last):", "[1, 2]", '"text"', '{"no": "msg"}', ""):
