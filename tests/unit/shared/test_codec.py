@@ -365,6 +365,14 @@ def test_crafted_bytes_are_refused(name: str) -> None:
             decode(CRAFTED[name])
 
 
+@pytest.mark.parametrize("options", [{"secret": 1}, {"truncate": "secret"}, {"prompt_name": "secret" * 50}])
+def test_an_error_does_not_quote_the_data(options: dict[str, Any]) -> None:
+    """Gateways and workers log it; inputs, and names that clients choose, do not belong there."""
+    with pytest.raises(CodecError) as error:
+        decode_body(msgpack.packb({**BODY, "options": options}))
+    assert "secret" not in str(error.value)
+
+
 def test_the_size_is_bounded_before_parsing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Data above the limit is rejected before parsing."""
     monkeypatch.setattr(codec, "MAX_BODY_BYTES", 64)
