@@ -69,8 +69,7 @@ _Index = Annotated[int, Meta(ge=0, le=2**31)]
 _Milliseconds = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
 """Any finite number."""
 
-_Numbers = Annotated[tuple[Annotated[int, Meta(ge=0)], ...], Meta(max_length=MAX_INPUTS)] | UnsetType
-"""For each input a number, or the indices of inputs. The field is absent if it would be empty."""
+_Numbers = Annotated[tuple[Annotated[int, Meta(ge=0)], ...], Meta(max_length=MAX_INPUTS)]
 
 
 class _Options(Struct, forbid_unknown_fields=True):
@@ -81,14 +80,17 @@ class _Options(Struct, forbid_unknown_fields=True):
     special_tokens: bool = True
 
 
+_DEFAULT_OPTIONS = _Options()
+
+
 class _Body(Struct):
     op: str
     inputs: Annotated[tuple[Any, ...], Meta(min_length=1, max_length=MAX_INPUTS)]
     options: _Options
 
 
-class _Reply(Struct):
-    """The fields of every reply. Those of a later version, which no class has, are skipped."""
+class _Reply(Struct, omit_defaults=True):
+    """The fields of every reply. An empty one is absent; those of a later version are skipped."""
 
     v: Annotated[int, Meta(ge=VERSION, le=VERSION)]
     id: str
@@ -106,25 +108,25 @@ class _Vectors(_Result):
     dim: Annotated[int, Meta(ge=1, le=MAX_DIM)]
     data: bytes
     tokenize_ms: _Milliseconds = 0.0
-    tokens: _Numbers = UNSET
+    tokens: _Numbers = ()
     revision: str = ""
-    counts: _Numbers = UNSET
-    truncated: _Numbers = UNSET
+    counts: _Numbers = ()
+    truncated: _Numbers = ()
 
 
 class _Values(_Result):
     values: Annotated[tuple[bytes, ...], Meta(max_length=MAX_INPUTS)]
     tokenize_ms: _Milliseconds = 0.0
-    tokens: _Numbers = UNSET
+    tokens: _Numbers = ()
 
 
 class _Failure(_Reply):
     code: str
     message: str
     input: _Index | UnsetType = UNSET
-    worker: Any = UNSET
-    exception: Any = UNSET
-    is_dead: Any = UNSET
+    worker: Any = ""
+    exception: Any = ""
+    is_dead: Any = False
 
 
 _encode = Encoder().encode
@@ -208,7 +210,8 @@ def decode_body(data: bytes) -> Body:
     binary = [each for each in body.inputs if type(each) is not str]
     if binary and (op == PREDICT or not all(map(_is_binary if op == PREDICT_BINARY else _is_token_ids, binary))):
         raise CodecError("an input is no text, no token ids, and no binary input of predict")
-    return Body(PREDICT if op == PREDICT_BINARY else op, body.inputs, Options(*astuple(body.options)))
+    options = DEFAULT_OPTIONS if body.options == _DEFAULT_OPTIONS else Options(*astuple(body.options))
+    return Body(PREDICT if op == PREDICT_BINARY else op, body.inputs, options)
 
 
 def _is_token_ids(value: object) -> bool:
@@ -225,7 +228,6 @@ def _is_binary(value: object) -> bool:
 def encode_reply(reply: Reply) -> bytes:
     """Returns one element of a request's reply list."""
     if isinstance(reply, Failure):
-        origin = reply.origin
         return _encode(
             _Failure(
                 VERSION,
@@ -235,19 +237,17 @@ def encode_reply(reply: Reply) -> bytes:
                 reply.code,
                 reply.message,
                 UNSET if reply.input_index is None else reply.input_index,
-                origin.worker or UNSET,
-                origin.exception or UNSET,
-                origin.is_dead or UNSET,
+                *reply.origin,
             )
         )
     timing = reply.timing
     queue_ms, inference_ms, tokenize_ms = float(timing.queue_ms), float(timing.inference_ms), float(timing.tokenize_ms)
     head = (VERSION, reply.request_id, reply.position, reply.n, queue_ms, inference_ms, timing.batch_size)
-    tokens = reply.tokens or UNSET
     if isinstance(reply, Values):
-        return _encode(_Values(*head, reply.values, tokenize_ms, tokens))
-    counts, truncated = reply.counts or UNSET, reply.truncated or UNSET
-    return _encode(_Vectors(*head, reply.dim, reply.data, tokenize_ms, tokens, reply.revision, counts, truncated))
+        return _encode(_Values(*head, reply.values, tokenize_ms, reply.tokens))
+    return _encode(
+        _Vectors(*head, reply.dim, reply.data, tokenize_ms, reply.tokens, reply.revision, reply.counts, reply.truncated)
+    )
 
 
 def decode_reply(data: bytes) -> Reply:
@@ -263,28 +263,22 @@ def decode_reply(data: bytes) -> Reply:
         if index is not None and index >= n:
             raise CodecError(f"field 'input' is no index below {n}")
         return Failure(request_id, position, n, reply.code, reply.message, index, _origin(reply))
-    timing = Timing(reply.queue_ms, reply.inference_ms, reply.batch, reply.tokenize_ms)
-    tokens = _for_each_input(reply.tokens, n)
+    timing, tokens = Timing(reply.queue_ms, reply.inference_ms, reply.batch, reply.tokenize_ms), reply.tokens
+    if tokens and len(tokens) != n:
+        raise CodecError(f"field 'tokens' is not a list of {n} numbers")
     if isinstance(reply, _Values):
         if len(reply.values) != n:
-            raise CodecError(f"{len(reply.values)} values are not {n}")
+            raise CodecError(f"field 'values' is not a list of {n} values")
         return Values(request_id, position, n, reply.values, timing, tokens)
-    counts = _for_each_input(reply.counts, n)
+    data, dim, counts, truncated = reply.data, reply.dim, reply.counts, reply.truncated
+    if counts and len(counts) != n:
+        raise CodecError(f"field 'counts' is not a list of {n} numbers")
     number = sum(counts) if counts else n
-    if len(reply.data) != number * reply.dim * 4:
-        raise CodecError(f"{len(reply.data)} bytes are not {number} vectors of {reply.dim} float32")
-    truncated = () if reply.truncated is UNSET else reply.truncated
+    if len(data) != number * dim * 4:
+        raise CodecError(f"{len(data)} bytes are not {number} vectors of {dim} float32")
     if truncated and max(truncated) >= n:
         raise CodecError(f"field 'truncated' is not a list of indices below {n}")
-    return Vectors(request_id, position, n, reply.dim, reply.data, timing, tokens, counts, reply.revision, truncated)
-
-
-def _for_each_input(numbers: tuple[int, ...] | UnsetType, n: int) -> tuple[int, ...]:
-    if numbers is UNSET:
-        return ()
-    if len(numbers) != n:
-        raise CodecError(f"{len(numbers)} numbers are not {n}")
-    return numbers
+    return Vectors(request_id, position, n, dim, data, timing, tokens, counts, reply.revision, truncated)
 
 
 def _origin(reply: _Failure) -> FailureOrigin:
