@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
 from opentelemetry.context import Context
 from opentelemetry.trace import Link, NonRecordingSpan, SpanKind, StatusCode, Tracer, set_span_in_context
 

@@ -334,7 +334,7 @@ class Worker:
         metrics.MAX_TOKENS.labels(self._worker_state.worker).set(self._claimer.batch_tokens)
 
     def _drop(self, keys: list[str]) -> None:
-        self._engine.send(DropEntries(keys))
+        self._engine.send(DropEntries(tuple(keys)))
 
 
 def _longest_wait_s(settings: WorkerSettings) -> float:

@@ -8,14 +8,15 @@ only the Ref of a malformed entry.
 
 from __future__ import annotations
 
-import math
 import re
 import struct
+import sys
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
-import msgpack
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from msgspec import UNSET, Meta, MsgspecError, Struct, UnsetType
+from msgspec.msgpack import Decoder, Encoder
+from msgspec.structs import astuple
 
 from shared.messages import (
     BINARY_KINDS,
@@ -51,8 +52,6 @@ PREDICT_BINARY = "predict_binary"
 _BINARY_HEAD_BYTES = 2
 
 T = TypeVar("T")
-_OPTIONS = TypeAdapter(Options, config=ConfigDict(strict=True))
-
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _ORIGIN_NAME = re.compile(r"[\w.:-]{1,128}")
@@ -66,46 +65,89 @@ class CodecError(ValueError):
     """The bytes do not have the format of this version of the contract."""
 
 
-def _unpack(data: bytes, max_bytes: int) -> dict[str, Any]:
+_Index = Annotated[int, Meta(ge=0, le=2**31)]
+_Milliseconds = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
+"""Any finite number."""
+
+_Numbers = Annotated[tuple[Annotated[int, Meta(ge=0)], ...], Meta(max_length=MAX_INPUTS)]
+
+
+class _Options(Struct, forbid_unknown_fields=True):
+    prompt_name: Annotated[str, Meta(max_length=MAX_PROMPT_NAME)] | None = None
+    normalize: bool | None = None
+    dimensions: Annotated[int, Meta(ge=1, le=MAX_DIM)] | None = None
+    truncate: Literal["right", "left", "no"] = "right"
+    special_tokens: bool = True
+
+
+_DEFAULT_OPTIONS = _Options()
+
+
+class _Body(Struct):
+    op: str
+    inputs: Annotated[tuple[Any, ...], Meta(min_length=1, max_length=MAX_INPUTS)]
+    options: _Options
+
+
+class _Reply(Struct, omit_defaults=True):
+    """The fields of every reply. An empty one is absent; those of a later version are skipped."""
+
+    v: Annotated[int, Meta(ge=VERSION, le=VERSION)]
+    id: str
+    pos: _Index
+    n: Annotated[int, Meta(ge=1, le=MAX_INPUTS)]
+
+
+class _Result(_Reply):
+    queue_ms: _Milliseconds
+    inference_ms: _Milliseconds
+    batch: _Index
+
+
+class _Vectors(_Result):
+    dim: Annotated[int, Meta(ge=1, le=MAX_DIM)]
+    data: bytes
+    tokenize_ms: _Milliseconds = 0.0
+    tokens: _Numbers = ()
+    revision: str = ""
+    counts: _Numbers = ()
+    truncated: _Numbers = ()
+
+
+class _Values(_Result):
+    values: Annotated[tuple[bytes, ...], Meta(max_length=MAX_INPUTS)]
+    tokenize_ms: _Milliseconds = 0.0
+    tokens: _Numbers = ()
+
+
+class _Failure(_Reply):
+    code: str
+    message: str
+    input: _Index | UnsetType = UNSET
+    worker: Any = ""
+    exception: Any = ""
+    is_dead: Any = False
+
+
+_encode = Encoder().encode
+_BODIES = (Decoder(_Body),)
+_REPLIES: tuple[Decoder[_Vectors | _Values | _Failure], ...] = (
+    Decoder(_Vectors),  # first: nearly all replies are vectors
+    Decoder(_Values),
+    Decoder(_Failure),
+)
+
+
+def _decode(data: bytes, max_bytes: int, decoders: Sequence[Decoder[T]]) -> T:
+    """Returns what the first decoder that can read the data returns."""
     if len(data) > max_bytes:
         raise CodecError(f"{len(data)} bytes are over the limit of {max_bytes}")
-    try:
-        value = msgpack.unpackb(
-            data,
-            raw=False,
-            strict_map_key=True,
-            max_array_len=MAX_INPUTS,
-            max_map_len=64,
-            max_ext_len=0,
-            max_str_len=max_bytes,
-            max_bin_len=max_bytes,
-        )
-    except (ValueError, msgpack.UnpackException, RecursionError) as error:
-        raise CodecError(f"not msgpack within the limits: {type(error).__name__}") from None
-    if not isinstance(value, dict):
-        raise CodecError("not a map")
-    return value
-
-
-def _field(value: dict[str, Any], name: str, kind: type[T]) -> T:
-    found = value.get(name)
-    if type(found) is not kind:  # a bool is an instance of int
-        raise CodecError(f"field {name!r} is not {kind.__name__}")
-    return found
-
-
-def _integer(value: dict[str, Any], name: str, low: int, high: int) -> int:
-    found = value.get(name)
-    if type(found) is not int or not low <= found <= high:
-        raise CodecError(f"field {name!r} is not an integer from {low} to {high}")
-    return found
-
-
-def _finite_float(value: dict[str, Any], name: str) -> float:
-    found = value.get(name)
-    if type(found) is not float or not math.isfinite(found):
-        raise CodecError(f"field {name!r} is not a finite number")
-    return found
+    for decoder in decoders:
+        try:
+            return decoder.decode(data)
+        except (MsgspecError, ValueError, RecursionError):  # their texts may quote the data
+            continue
+    raise CodecError("not msgpack, or a field is missing, of a wrong type, or out of bounds")
 
 
 def encode_body(body: Body) -> bytes:
@@ -117,8 +159,7 @@ def encode_body(body: Body) -> bytes:
     options = {} if body.options == DEFAULT_OPTIONS else _non_default_options(body.options)
     is_binary = body.op == PREDICT and any(isinstance(each, bytes) for each in body.inputs)
     op = PREDICT_BINARY if is_binary else body.op
-    packed: bytes = msgpack.packb({"op": op, "inputs": body.inputs, "options": options})
-    return packed
+    return _encode({"op": op, "inputs": body.inputs, "options": options})
 
 
 def encode_ids(ids: Sequence[int]) -> bytes:
@@ -164,15 +205,13 @@ def decode_body(data: bytes) -> Body:
     Raises:
         CodecError: the bytes are not a body.
     """
-    value = _unpack(data, MAX_BODY_BYTES)
-    inputs, op = _field(value, "inputs", list), _field(value, "op", str)
-    is_valid = _is_binary if op == PREDICT_BINARY else _is_token_ids
-    if not inputs or not all(isinstance(each, str) or is_valid(each) for each in inputs):
-        raise CodecError("field 'inputs' is not a list of one or more texts, token ids, or binary inputs of predict")
-    if op == PREDICT and not all(isinstance(each, str) for each in inputs):
-        raise CodecError("an input of 'predict' is not text")
-    op = PREDICT if op == PREDICT_BINARY else op
-    return Body(op, tuple(inputs), decode_options(_field(value, "options", dict)))
+    body = _decode(data, MAX_BODY_BYTES, _BODIES)
+    op = body.op
+    binary = [each for each in body.inputs if type(each) is not str]
+    if binary and (op == PREDICT or not all(map(_is_binary if op == PREDICT_BINARY else _is_token_ids, binary))):
+        raise CodecError("an input is no text, no token ids, and no binary input of predict")
+    options = DEFAULT_OPTIONS if body.options == _DEFAULT_OPTIONS else Options(*astuple(body.options))
+    return Body(PREDICT if op == PREDICT_BINARY else op, body.inputs, options)
 
 
 def _is_token_ids(value: object) -> bool:
@@ -186,52 +225,29 @@ def _is_binary(value: object) -> bool:
     return kind < len(BINARY_KINDS) and padding < min(4, len(value) - 1)
 
 
-def decode_options(fields: dict[str, Any]) -> Options:
-    """Returns the options of a body.
-
-    Raises:
-        CodecError: an option is unknown, which must not be ignored silently, has the wrong type, or is out of bounds.
-    """
-    if not fields:
-        return DEFAULT_OPTIONS
-    try:
-        options = _OPTIONS.validate_python(fields)
-    except ValidationError:
-        raise CodecError("field 'options' holds an unknown option, or a wrong value") from None
-    dimensions = 1 if options.dimensions is None else options.dimensions
-    if not 1 <= dimensions <= MAX_DIM or len(options.prompt_name or "") > MAX_PROMPT_NAME:
-        raise CodecError("field 'options' holds a value that is out of bounds")
-    return options
-
-
 def encode_reply(reply: Reply) -> bytes:
     """Returns one element of a request's reply list."""
-    head: dict[str, object] = {"v": VERSION, "id": reply.request_id, "pos": reply.position, "n": reply.n}
     if isinstance(reply, Failure):
-        head |= {"code": reply.code, "message": reply.message}
-        if reply.input_index is not None:
-            head["input"] = reply.input_index
-        head |= {name: value for name, value in reply.origin._asdict().items() if value}
-    else:
-        timing = reply.timing
-        head |= {
-            "queue_ms": float(timing.queue_ms),
-            "inference_ms": float(timing.inference_ms),
-            "batch": timing.batch_size,
-            "tokenize_ms": float(timing.tokenize_ms),
-        }
-        if reply.tokens:
-            head["tokens"] = reply.tokens
-        if isinstance(reply, Values):
-            head["values"] = reply.values
-        else:
-            head |= {"dim": reply.dim, "revision": reply.revision, "data": reply.data}
-            if reply.counts:
-                head["counts"] = reply.counts
-            if reply.truncated:
-                head["truncated"] = reply.truncated
-    packed: bytes = msgpack.packb(head)
-    return packed
+        return _encode(
+            _Failure(
+                VERSION,
+                reply.request_id,
+                reply.position,
+                reply.n,
+                reply.code,
+                reply.message,
+                UNSET if reply.input_index is None else reply.input_index,
+                *reply.origin,
+            )
+        )
+    timing = reply.timing
+    queue_ms, inference_ms, tokenize_ms = float(timing.queue_ms), float(timing.inference_ms), float(timing.tokenize_ms)
+    head = (VERSION, reply.request_id, reply.position, reply.n, queue_ms, inference_ms, timing.batch_size)
+    if isinstance(reply, Values):
+        return _encode(_Values(*head, reply.values, tokenize_ms, reply.tokens))
+    return _encode(
+        _Vectors(*head, reply.dim, reply.data, tokenize_ms, reply.tokens, reply.revision, reply.counts, reply.truncated)
+    )
 
 
 def decode_reply(data: bytes) -> Reply:
@@ -240,64 +256,37 @@ def decode_reply(data: bytes) -> Reply:
     Raises:
         CodecError: the bytes are not a reply of this version, or its vectors do not have the length it states.
     """
-    value = _unpack(data, MAX_REPLY_BYTES)
-    if _field(value, "v", int) != VERSION:
-        raise CodecError("not a reply of this version")
-    request_id = _field(value, "id", str)
-    position = _integer(value, "pos", 0, 2**31)
-    n = _integer(value, "n", 1, MAX_INPUTS)
-    if "code" in value:
-        index = _integer(value, "input", 0, n - 1) if "input" in value else None
-        code, message = _field(value, "code", str), _field(value, "message", str)
-        return Failure(request_id, position, n, code, message, index, _origin(value))
-    batch = _integer(value, "batch", 0, 2**31)
-    tokenize_ms = _finite_float(value, "tokenize_ms") if "tokenize_ms" in value else 0.0
-    timing = Timing(_finite_float(value, "queue_ms"), _finite_float(value, "inference_ms"), batch, tokenize_ms)
-    tokens = _integers(value, "tokens", n) if "tokens" in value else ()
-    if "values" in value:
-        return Values(request_id, position, n, _values(value, n), timing, tokens)
-    dim = _integer(value, "dim", 1, MAX_DIM)
-    vectors = _field(value, "data", bytes)
-    revision = _field(value, "revision", str) if "revision" in value else ""
-    counts = _integers(value, "counts", n) if "counts" in value else ()
+    reply = _decode(data, MAX_REPLY_BYTES, _REPLIES)
+    request_id, position, n = reply.id, reply.pos, reply.n
+    if isinstance(reply, _Failure):
+        index = None if reply.input is UNSET else reply.input
+        if index is not None and index >= n:
+            raise CodecError(f"field 'input' is no index below {n}")
+        return Failure(request_id, position, n, reply.code, reply.message, index, _origin(reply))
+    timing, tokens = Timing(reply.queue_ms, reply.inference_ms, reply.batch, reply.tokenize_ms), reply.tokens
+    if tokens and len(tokens) != n:
+        raise CodecError(f"field 'tokens' is not a list of {n} numbers")
+    if isinstance(reply, _Values):
+        if len(reply.values) != n:
+            raise CodecError(f"field 'values' is not a list of {n} values")
+        return Values(request_id, position, n, reply.values, timing, tokens)
+    data, dim, counts, truncated = reply.data, reply.dim, reply.counts, reply.truncated
+    if counts and len(counts) != n:
+        raise CodecError(f"field 'counts' is not a list of {n} numbers")
     number = sum(counts) if counts else n
-    if len(vectors) != number * dim * 4:
-        raise CodecError(f"{len(vectors)} bytes are not {number} vectors of {dim} float32")
-    truncated = _indices(value, "truncated", n) if "truncated" in value else ()
-    return Vectors(request_id, position, n, dim, vectors, timing, tokens, counts, revision, truncated)
+    if len(data) != number * dim * 4:
+        raise CodecError(f"{len(data)} bytes are not {number} vectors of {dim} float32")
+    if truncated and max(truncated) >= n:
+        raise CodecError(f"field 'truncated' is not a list of indices below {n}")
+    return Vectors(request_id, position, n, dim, data, timing, tokens, counts, reply.revision, truncated)
 
 
-def _origin(value: dict[str, Any]) -> FailureOrigin:
+def _origin(reply: _Failure) -> FailureOrigin:
     """Returns where a failure comes from. What is no name is left out: it could put any text into a log."""
     worker, exception = (
-        found if type(found := value.get(name)) is str and _ORIGIN_NAME.fullmatch(found) else ""
-        for name in ("worker", "exception")
+        name if type(name) is str and _ORIGIN_NAME.fullmatch(name) else "" for name in (reply.worker, reply.exception)
     )
-    return FailureOrigin(worker, exception, value.get("is_dead") is True)
-
-
-def _values(value: dict[str, Any], n: int) -> tuple[bytes, ...]:
-    values = _field(value, "values", list)
-    if len(values) != n or not all(isinstance(each, bytes) for each in values):
-        raise CodecError(f"field 'values' is not a list of {n} values")
-    return tuple(values)
-
-
-def _integers(value: dict[str, Any], name: str, n: int) -> tuple[int, ...]:
-    counts = value[name]
-    if type(counts) is not list or len(counts) != n:
-        raise CodecError(f"field {name!r} is not a list of {n} numbers")
-    for each in counts:
-        if type(each) is not int or each < 0:
-            raise CodecError(f"field {name!r} is not a list of numbers")
-    return tuple(counts)
-
-
-def _indices(value: dict[str, Any], name: str, n: int) -> tuple[int, ...]:
-    indices = value[name]
-    if type(indices) is not list or not all(type(each) is int and 0 <= each < n for each in indices):
-        raise CodecError(f"field {name!r} is not a list of indices below {n}")
-    return tuple(indices)
+    return FailureOrigin(worker, exception, reply.is_dead is True)
 
 
 def parse_entry(lane: int, raw: tuple[bytes, list[bytes]], attempts: int = 0) -> Entry | Ref:

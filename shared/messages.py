@@ -65,8 +65,7 @@ DEFAULT_OPTIONS = Options()
 """The model's defaults."""
 
 
-@dataclass(frozen=True, slots=True)
-class Body:
+class Body(NamedTuple):
     """The work: an operation on inputs."""
 
     op: str

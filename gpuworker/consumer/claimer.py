@@ -335,7 +335,7 @@ class Claimer:
                 )
             )
         for start in range(0, len(entries), FRAME_ENTRIES):
-            self._engine.send(AddEntries(entries[start : start + FRAME_ENTRIES]))
+            self._engine.send(AddEntries(tuple(entries[start : start + FRAME_ENTRIES])))
         metrics.HELD.labels(self._worker_state.worker).set(len(self._worker_state.in_flight))
 
 

@@ -71,11 +71,11 @@ class ResultHandler:
         return cost
 
     def _build_reply(self, entry: Entry, done: EntryResult, data: bytes, timing: Timing) -> Result:
-        request_id, position, n, tokens = entry.request_id, entry.position, entry.ref.n, tuple(done.tokens)
+        request_id, position, n, tokens = entry.request_id, entry.position, entry.ref.n, done.tokens
         if not done.dim:
             return Values(request_id, position, n, framing.unpack_values(data), timing, tokens)
-        counts, truncated, revision = tuple(done.counts), tuple(done.truncated), self._worker_state.revision
-        return Vectors(request_id, position, n, done.dim, data, timing, tokens, counts, revision, truncated)
+        revision = self._worker_state.revision
+        return Vectors(request_id, position, n, done.dim, data, timing, tokens, done.counts, revision, done.truncated)
 
     def _count_errors(self, completed: BatchCompleted) -> None:
         for error_type in completed.errors:

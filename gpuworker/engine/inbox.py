@@ -52,7 +52,7 @@ class Inbox:
             case DropEntries():
                 self._pipeline.drop(message.keys)
             case Drain():
-                self._outbox.send(EntriesReturned(self._pipeline.drain()))
+                self._outbox.send(EntriesReturned(tuple(self._pipeline.drain())))
             case _:
                 pass
 

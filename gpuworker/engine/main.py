@@ -122,7 +122,7 @@ def _create_pipeline(
         backend.max_input_tokens,
         limits.max_tokens,
         backend.packs,
-        backend.prompts,
+        tuple(backend.prompts),
         backend.normalizes,
     )
     error_options = ErrorOptions(

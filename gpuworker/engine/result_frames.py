@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import count
 from typing import TYPE_CHECKING, cast
 
@@ -63,11 +63,11 @@ def _message(
         result.is_full,
         result.full_batch_s,
         result.max_batch_tokens,
-        results,
-        [] if more else result.unfinished_keys,
-        failures,
+        tuple(results),
+        () if more else tuple(result.unfinished_keys),
+        tuple(failures),
         result.num_outputs,
-        [] if more else result.errors,
+        () if more else tuple(result.errors),
         result.is_retry,
     )
 
@@ -75,7 +75,7 @@ def _message(
 def _encode_entry(task: EntryTask) -> tuple[EntryResult, bytes]:
     """Returns the result of a completed entry, and its part of the payload."""
     dim = 0
-    counts: Sequence[int] = ()
+    counts: tuple[int, ...] = ()
     if task.values is not None:
         payload = framing.pack_values(task.values)
     elif task.op == PREDICT:
@@ -84,7 +84,7 @@ def _encode_entry(task: EntryTask) -> tuple[EntryResult, bytes]:
         vectors = cast("list[Vector]", task.outputs)
         dim = vectors[0].shape[-1]
         if task.op == EMBED_ALL:
-            counts = [len(each) for each in vectors]
+            counts = tuple([len(each) for each in vectors])
         payload = vectors[0].tobytes() if len(vectors) == 1 else b"".join([each.tobytes() for each in vectors])
     started_at = task.started_at or 0.0  # it is set: a completed entry has started
     result = EntryResult(
@@ -92,11 +92,11 @@ def _encode_entry(task: EntryTask) -> tuple[EntryResult, bytes]:
         len(payload),
         dim,
         counts,
-        task.tokens,
+        tuple(task.tokens),
         task.tokenize_s,
         task.tokenized_at,
         started_at,
-        task.truncated,
+        tuple(task.truncated),
         task.batch_size,
     )
     return result, payload

@@ -11,7 +11,7 @@ import socket
 import struct
 from collections.abc import Iterator, Sequence
 
-import msgpack
+from msgspec import msgpack
 
 from gpuworker.ipc.messages import FrameError, Message, decode_message, encode_message
 
@@ -27,13 +27,12 @@ Frame = tuple[Message, bytes]
 
 def pack_values(values: Sequence[bytes]) -> bytes:
     """Returns JSON values as part of a payload."""
-    packed: bytes = msgpack.packb(values)
-    return packed
+    return msgpack.encode(values)
 
 
 def unpack_values(data: bytes) -> tuple[bytes, ...]:
     """Returns the values that `pack_values` packed."""
-    return tuple(msgpack.unpackb(data, max_bin_len=len(data)))
+    return msgpack.decode(data, type=tuple[bytes, ...])
 
 
 def encode(message: Message, payload: bytes = b"") -> bytes:

@@ -1,8 +1,8 @@
 """The messages between a worker and its engine process, as values that do not change, and their one codec. Pure.
 
 A message is the header of a frame. On the wire it is a msgpack array: the name of its class, then its fields in the
-order of the class. Nothing is pickled. The values of which a message has many, one for each entry, are named tuples:
-these are made in a third of the time of a frozen dataclass, and pack as arrays.
+order of the class. Nothing is pickled. The values of which a message has many, one for each entry, are named tuples,
+which are arrays on the wire too.
 
 The worker sends StartEngine, GrantTurn, AddEntries, DropEntries and Drain; both send SharedMessage and
 SharedMessageRead; the engine sends the rest.
@@ -11,15 +11,12 @@ Times are seconds of the monotonic clock, which the processes of one host share.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from itertools import repeat
-from operator import attrgetter, contains
-from typing import Any, NamedTuple, TypeAlias, get_args, get_type_hints
+from typing import Any, NamedTuple, TypeAlias
 
-import msgpack
+from msgspec import MsgspecError, Struct
+from msgspec.msgpack import Decoder, Encoder
 
-from shared.messages import Input, Options
+from shared.messages import Options
 
 
 class FrameError(ValueError):
@@ -29,13 +26,15 @@ class FrameError(ValueError):
 class EngineEntry(NamedTuple):
     """An entry on its way to the engine. `options` is None for shared.messages.DEFAULT_OPTIONS.
 
+    Each of the `inputs` is a shared.messages.Input; msgspec has no type for texts or bytes.
+
     A suspect has its number of `attempts`; every other entry has 0. The engine notes the entry's runs in `slot` of the
     run table.
     """
 
     key: str
     op: str
-    inputs: Sequence[Input]
+    inputs: tuple[Any, ...]
     options: Options | None
     since: float
     deadline: float
@@ -57,12 +56,12 @@ class EntryResult(NamedTuple):
     key: str
     size: int
     dim: int
-    counts: Sequence[int]
-    tokens: Sequence[int]
+    counts: tuple[int, ...]
+    tokens: tuple[int, ...]
     tokenize_s: float
     tokenized_at: float
     started_at: float
-    truncated: Sequence[int] = ()
+    truncated: tuple[int, ...] = ()
     batch_size: int = 0
 
 
@@ -81,50 +80,47 @@ class EntryFailure(NamedTuple):
     exception: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class StartEngine:
+class _Message(Struct, frozen=True, array_like=True, tag=True, forbid_unknown_fields=True):
+    """What all messages have in common."""
+
+
+class StartEngine(_Message, frozen=True):
     """The first message of all: the device to run on, and the name of the lock to take on this host; empty: no lock."""
 
     device: str
     lock: str
 
 
-@dataclass(frozen=True, slots=True)
-class GrantTurn:
+class GrantTurn(_Message, frozen=True):
     """The engine may use the GPU, after it has taken this lock on its host."""
 
     lock: str
 
 
-@dataclass(frozen=True, slots=True)
-class SharedMessage:
+class SharedMessage(_Message, frozen=True):
     """A frame of `size` bytes is in the sender's shared memory at offset `at`, until SharedMessageRead."""
 
     at: int
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class AddEntries:
+class AddEntries(_Message, frozen=True):
     """Entries to run."""
 
-    entries: Sequence[EngineEntry]
+    entries: tuple[EngineEntry, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class DropEntries:
+class DropEntries(_Message, frozen=True):
     """Keys of entries that need no answer any more."""
 
-    keys: Sequence[str]
+    keys: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Drain:
+class Drain(_Message, frozen=True):
     """The engine is to return the entries that it has not started, by EntriesReturned, and finish the others."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ready:
+class Ready(_Message, frozen=True):
     """The engine has loaded the model and takes entries. The fields are those of the backend."""
 
     model: str = ""
@@ -137,48 +133,41 @@ class Ready:
     max_input_tokens: int = 0
     max_batch_tokens: int = 0
     packs: bool = False
-    prompts: Sequence[str] = ()
+    prompts: tuple[str, ...] = ()
     normalizes: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class LoadFailed:
+class LoadFailed(_Message, frozen=True):
     """The model cannot be loaded, for the reason in `message`."""
 
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class EntriesReturned:
+class EntriesReturned(_Message, frozen=True):
     """Keys of the entries that the engine had not started when it received Drain."""
 
-    keys: Sequence[str]
+    keys: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class TurnRequested:
+class TurnRequested(_Message, frozen=True):
     """The engine has work and waits for its turn on the GPU."""
 
 
-@dataclass(frozen=True, slots=True)
-class TurnStarted:
+class TurnStarted(_Message, frozen=True):
     """The engine has its turn, and the lock of its host."""
 
 
-@dataclass(frozen=True, slots=True)
-class TurnEnded:
+class TurnEnded(_Message, frozen=True):
     """The engine has left the GPU."""
 
 
-@dataclass(frozen=True, slots=True)
-class SharedMessageRead:
+class SharedMessageRead(_Message, frozen=True):
     """The frame in shared memory at offset `at` has been read: its sender may use the memory again."""
 
     at: int
 
 
-@dataclass(frozen=True, slots=True)
-class BatchCompleted:
+class BatchCompleted(_Message, frozen=True):
     """The result of a batch. The payload has the outputs of each entry in `results`, in order.
 
     A long result takes several messages with the same number in `batch`. All but the last have `more`: their measures
@@ -200,11 +189,11 @@ class BatchCompleted:
     is_full: bool = False
     full_batch_s: float = 0.0
     max_batch_tokens: int = 0
-    results: Sequence[EntryResult] = ()
-    unfinished_keys: Sequence[str] = ()
-    failures: Sequence[EntryFailure] = ()
+    results: tuple[EntryResult, ...] = ()
+    unfinished_keys: tuple[str, ...] = ()
+    failures: tuple[EntryFailure, ...] = ()
     num_outputs: int = 0
-    errors: Sequence[str] = ()
+    errors: tuple[str, ...] = ()
     is_retry: bool = False
 
 
@@ -227,96 +216,22 @@ Message: TypeAlias = (
 )
 
 
-class _Format(NamedTuple):
-    """How the messages of one class are on the wire. `rows` has the positions of fields that hold many named tuples."""
-
-    message_class: Callable[..., Message]
-    values_of: Callable[[Message], Sequence[Any]]
-    names: tuple[str, ...]
-    types: tuple[tuple[type, ...], ...]
-    rows: tuple[tuple[int, Callable[[Any], tuple[Any, ...]]], ...]
+_ENCODER = Encoder()
+_DECODER: Decoder[Message] = Decoder(Message)
 
 
 def encode_message(message: Message) -> bytes:
     """Returns a message as bytes."""
-    kind = type(message).__name__
-    packed: bytes = msgpack.packb([kind, *_FORMATS[kind].values_of(message)])
-    return packed
+    return _ENCODER.encode(message)
 
 
 def decode_message(data: bytes | bytearray | memoryview) -> Message:
-    """Returns the message that was encoded.
-
-    The types of a message's fields are checked, and the number of fields of each row, but not the fields of the rows:
-    there are many, and the process at the other end is our own.
+    """Returns the message that was encoded; its sequences are tuples.
 
     Raises:
-        FrameError: the bytes are not msgpack within its limits, name no message, or a field is missing or malformed.
+        FrameError: the bytes are not msgpack, name no message, or a field is missing or has the wrong type.
     """
     try:
-        values = msgpack.unpackb(data, use_list=False, max_ext_len=0)
-    except (ValueError, msgpack.UnpackException, RecursionError) as error:
-        raise FrameError(f"a header is not msgpack: {type(error).__name__}") from None
-    if type(values) is not tuple or not values or type(values[0]) is not str:
-        raise FrameError("a header is not an array that begins with the kind of its message")
-    kind, *fields = values
-    if kind not in _FORMATS:
-        raise FrameError(f"a message of unknown kind {kind!r}")
-    message_class, _, names, types, rows = _FORMATS[kind]
-    if len(fields) != len(names):
-        raise FrameError(f"{kind} has {len(names)} fields, not {len(fields)}")
-    if not all(map(contains, types, map(type, fields))):
-        name = next(name for name, allowed, each in zip(names, types, fields, strict=True) if type(each) not in allowed)
-        raise FrameError(f"field {name!r} of {kind} is malformed")
-    for index, decode_rows in rows:
-        try:
-            fields[index] = decode_rows(fields[index])
-        except (TypeError, ValueError):
-            raise FrameError(f"field {names[index]!r} of {kind} is malformed") from None
-    return message_class(*fields)
-
-
-def _rows_of(row_class: type[tuple[Any, ...]]) -> Callable[[Any], tuple[Any, ...]]:
-    num_fields = len(get_type_hints(row_class))
-
-    def decode(rows: Any) -> tuple[Any, ...]:  # noqa: ANN401 - it is checked here
-        if rows and (set(map(type, rows)) != {tuple} or set(map(len, rows)) != {num_fields}):
-            raise TypeError
-        # Not `_make`, which counts the fields again and takes twice the time.
-        return tuple(map(tuple.__new__, repeat(row_class), rows))
-
-    return decode
-
-
-_entry_rows = _rows_of(EngineEntry)
-
-
-def _decode_entries(rows: object) -> tuple[EngineEntry, ...]:
-    entries = _entry_rows(rows)
-    return tuple([e if e.options is None else e._replace(options=Options._make(e.options)) for e in entries])
-
-
-_TYPES: dict[Any, tuple[type, ...]] = {str: (str,), int: (int,), float: (float, int), bool: (bool,)}
-"""Types on the wire, by type of the field; all others are tuples. A float may be an int; a bool is no int."""
-
-_ROWS: dict[Any, Callable[[Any], tuple[Any, ...]]] = {
-    Sequence[EngineEntry]: _decode_entries,
-    Sequence[EntryResult]: _rows_of(EntryResult),
-    Sequence[EntryFailure]: _rows_of(EntryFailure),
-}
-
-
-def _format_of(message_class: type[Any]) -> _Format:
-    hints = get_type_hints(message_class)
-    rows = tuple((index, _ROWS[each]) for index, each in enumerate(hints.values()) if each in _ROWS)
-    names, types = tuple(hints), tuple(_TYPES.get(each, (tuple,)) for each in hints.values())
-    return _Format(message_class, _getter_of(names), names, types, rows)
-
-
-def _getter_of(names: tuple[str, ...]) -> Callable[[Message], Sequence[Any]]:
-    if len(names) > 1:
-        return attrgetter(*names)
-    return lambda message: [getattr(message, name) for name in names]  # for one name, an attrgetter returns no tuple
-
-
-_FORMATS = {each.__name__: _format_of(each) for each in get_args(Message)}
+        return _DECODER.decode(data)
+    except (MsgspecError, ValueError, RecursionError) as error:
+        raise FrameError(f"a header is no message: {error}") from None

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, cast
 
+from msgspec.structs import replace
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -66,7 +66,7 @@ class FakeWorker:
             padded_tokens=4,
             run_s=0.5,
             ended_at=self.now + 2,
-            results=done,
+            results=tuple(done),
         )
         self.spans.record_batch(replace(completed, **fields))
 
@@ -215,7 +215,7 @@ def test_an_entry_that_fails_marks_its_batch() -> None:
     worker = FakeWorker()
     entries = worker.take([1, 2])
     failed = [EntryFailure(key_of(entries[1]), "input_failed", "a secret message")]
-    worker.ran(worker.done(entries[:1]), failures=failed)
+    worker.ran(worker.done(entries[:1]), failures=tuple(failed))
     worker.spans.record_failure(key_of(entries[1]), "input_failed")  # as the committer reports each
     worker.commit(entries)
     [batch] = worker.named(BATCH)
@@ -276,7 +276,7 @@ def test_a_part_of_an_entry_is_linked_to_its_batch() -> None:
     """An entry that continues in another batch has nothing to commit yet."""
     worker = FakeWorker()
     entries = worker.take([1])
-    worker.ran([], size=1, unfinished_keys=[key_of(entries[0])])
+    worker.ran([], size=1, unfinished_keys=(key_of(entries[0]),))
     assert [each.name for each in worker.exporter.get_finished_spans()] == ["run", BATCH]
 
 
@@ -287,7 +287,7 @@ def test_untraced_requests_have_no_spans() -> None:
     gone = Entry(Ref(0, b"9-0", 1, 1), 1, "r9", 0, 10**12, "", traceparent(9), b"")
     worker.ran(worker.done([*entries, gone]))
     worker.commit([*entries, gone])
-    worker.ran([], size=0, unfinished_keys=["0/1-0"])
+    worker.ran([], size=0, unfinished_keys=("0/1-0",))
     assert worker.exporter.get_finished_spans() == ()
     assert worker.spans._by_entry == {}
 

@@ -273,7 +273,11 @@ def test_a_cut_or_flipped_message_raises_nothing_else(whole: dict[str, Any], dat
 
 WRONG: list[dict[str, Any]] = [
     *({**REPLY, name: value} for name in ("v", "pos", "n", "dim", "batch") for value in (True, "1", 1.0, None, -1)),
-    *({**REPLY, name: value} for name in ("queue_ms", "inference_ms") for value in (True, "1", 1, math.nan, math.inf)),
+    *(
+        {**REPLY, name: value}
+        for name in ("queue_ms", "inference_ms")
+        for value in (True, "1", math.nan, math.inf, -math.inf)
+    ),
     *({**REPLY, "data": value} for value in (b"", b"\0" * 23, b"\0" * 25, "\0" * 24, [0] * 24)),
     *({**REPLY, "id": value} for value in (b"abc", 1, None)),
     *({**REPLY, name: value} for name, value in (("v", 2), ("n", 0), ("n", 1_025), ("dim", 0), ("dim", 65_537))),
@@ -294,6 +298,13 @@ def test_a_reply_with_a_wrong_field_is_refused(value: dict[str, Any]) -> None:
     """Wrong types (a bool is no number), wrong ranges, missing fields, and vectors of another length are rejected."""
     with pytest.raises(CodecError):
         decode_reply(msgpack.packb(value))
+
+
+def test_a_duration_may_be_an_integer() -> None:
+    """It is decoded as a float."""
+    decoded = decode_reply(msgpack.packb({**REPLY, "queue_ms": 1, "inference_ms": 2**64 - 1, "tokenize_ms": 0}))
+    assert isinstance(decoded, Vectors)
+    assert repr(decoded.timing) == repr(Timing(1.0, 2.0**64, 2, 0.0))
 
 
 NO_OPTIONS: list[Any] = [
@@ -352,6 +363,14 @@ def test_crafted_bytes_are_refused(name: str) -> None:
     for decode in (decode_body, decode_reply):
         with pytest.raises(CodecError):
             decode(CRAFTED[name])
+
+
+@pytest.mark.parametrize("options", [{"secret": 1}, {"truncate": "secret"}, {"prompt_name": "secret" * 50}])
+def test_an_error_does_not_quote_the_data(options: dict[str, Any]) -> None:
+    """Gateways and workers log it; inputs, and names that clients choose, do not belong there."""
+    with pytest.raises(CodecError) as error:
+        decode_body(msgpack.packb({**BODY, "options": options}))
+    assert "secret" not in str(error.value)
 
 
 def test_the_size_is_bounded_before_parsing(monkeypatch: pytest.MonkeyPatch) -> None:

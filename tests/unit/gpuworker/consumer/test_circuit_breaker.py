@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
 from gpuworker.consumer.circuit_breaker import CircuitBreaker
 from gpuworker.consumer.heartbeat import HeartbeatSender

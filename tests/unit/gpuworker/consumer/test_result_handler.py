@@ -76,7 +76,7 @@ class FakeEngine:
             ended_at=ended,
             has_backlog=behind,
             is_full=self.full,
-            results=done,
+            results=tuple(done),
         )
         self.result_handler.handle(completed, bytes(4 * entries))
         return self.worker_state.tokens_per_s

@@ -143,7 +143,7 @@ def test_a_message_has_been_sent_when_send_returns() -> None:
     ours, theirs = socket.socketpair()
     with theirs:
         with ours:
-            Outbox(ours).send(EntriesReturned(["a"]))
+            Outbox(ours).send(EntriesReturned(("a",)))
         assert list(framing.receive(theirs)) == [(EntriesReturned(("a",)), b"")]
 
 
@@ -152,7 +152,7 @@ def test_an_engine_without_a_worker_ends() -> None:
     ours, theirs = socket.socketpair()
     theirs.close()
     with ours, pytest.raises(SystemExit) as ended:
-        Outbox(ours).send(EntriesReturned(["a"]))
+        Outbox(ours).send(EntriesReturned(("a",)))
     assert ended.value.code == 0
 
 

@@ -28,7 +28,7 @@ def test_a_message_to_an_engine_that_has_just_died_is_dropped() -> None:
         engine.ready = True
         theirs.close()
         for _ in range(20):
-            engine.send(DropEntries([]))
+            engine.send(DropEntries(()))
             await asyncio.sleep(0.001)
         assert transport.is_closing()
         assert protocol.ended.done()

@@ -51,7 +51,7 @@ def test_frames_are_received_until_the_socket_ends() -> None:
     """Half a frame at the end is ignored: its writer is dead."""
     writer, reader = socket.socketpair()
     with reader:
-        writer.sendall(framing.encode(DropEntries(["a"]), b"12") + framing.encode(Drain()) + b"\0\0")
+        writer.sendall(framing.encode(DropEntries(("a",)), b"12") + framing.encode(Drain()) + b"\0\0")
         writer.close()
         assert list(framing.receive(reader)) == [(DropEntries(("a",)), b"12"), (Drain(), b"")]
 
