@@ -14,9 +14,9 @@ import sys
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, TypeVar
 
-from msgspec import UNSET, Meta, MsgspecError, Struct, UnsetType
+from msgspec import UNSET, Meta, MsgspecError, Raw, Struct, UnsetType
 from msgspec.msgpack import Decoder, Encoder
-from msgspec.structs import astuple
+from msgspec.structs import asdict
 
 from shared.messages import (
     BINARY_KINDS,
@@ -83,10 +83,22 @@ class _Options(Struct, forbid_unknown_fields=True):
 _DEFAULT_OPTIONS = _Options()
 
 
+_NUM_INPUTS = Meta(min_length=1, max_length=MAX_INPUTS)
+
+
 class _Body(Struct):
     op: str
-    inputs: Annotated[tuple[Any, ...], Meta(min_length=1, max_length=MAX_INPUTS)]
     options: _Options
+
+
+class _TextBody(_Body):
+    inputs: Annotated[tuple[str, ...], _NUM_INPUTS]
+
+
+class _MixedBody(_Body):
+    """Texts and bytes. They are decoded one by one: what is neither could take a multiple of its size in memory."""
+
+    inputs: Annotated[tuple[Raw, ...], _NUM_INPUTS]
 
 
 class _Reply(Struct, omit_defaults=True):
@@ -120,22 +132,25 @@ class _Values(_Result):
     tokens: _Numbers = ()
 
 
+_encode = Encoder().encode
+_NO_NAME = Raw(_encode(""))
+
+
 class _Failure(_Reply):
+    """Of its origin, any value is accepted, and what is no name is left out: the answer does not depend on it."""
+
     code: str
     message: str
     input: _Index | UnsetType = UNSET
-    worker: Any = ""
-    exception: Any = ""
-    is_dead: Any = False
+    worker: Raw = _NO_NAME
+    exception: Raw = _NO_NAME
+    is_dead: bool = False
 
 
-_encode = Encoder().encode
-_BODIES = (Decoder(_Body),)
-_REPLIES: tuple[Decoder[_Vectors | _Values | _Failure], ...] = (
-    Decoder(_Vectors),  # first: nearly all replies are vectors
-    Decoder(_Values),
-    Decoder(_Failure),
-)
+_BODIES: tuple[Decoder[_TextBody | _MixedBody], ...] = (Decoder(_TextBody), Decoder(_MixedBody))
+_TEXT = Decoder(str)
+_INPUTS: tuple[Decoder[Any], ...] = (_TEXT, Decoder(bytes))
+_REPLIES: tuple[Decoder[Any], ...] = (Decoder(_Vectors), Decoder(_Values), Decoder(_Failure))  # the usual one first
 
 
 def _decode(data: bytes, max_bytes: int, decoders: Sequence[Decoder[T]]) -> T:
@@ -207,19 +222,26 @@ def decode_body(data: bytes) -> Body:
     """
     body = _decode(data, MAX_BODY_BYTES, _BODIES)
     op = body.op
-    binary = [each for each in body.inputs if type(each) is not str]
-    if binary and (op == PREDICT or not all(map(_is_binary if op == PREDICT_BINARY else _is_token_ids, binary))):
-        raise CodecError("an input is no text, no token ids, and no binary input of predict")
-    options = DEFAULT_OPTIONS if body.options == _DEFAULT_OPTIONS else Options(*astuple(body.options))
-    return Body(PREDICT if op == PREDICT_BINARY else op, body.inputs, options)
+    inputs: tuple[Input, ...] = (
+        body.inputs if isinstance(body, _TextBody) else tuple([_decode_input(each, op) for each in body.inputs])
+    )
+    options = DEFAULT_OPTIONS if body.options == _DEFAULT_OPTIONS else Options(**asdict(body.options))
+    return Body(PREDICT if op == PREDICT_BINARY else op, inputs, options)
 
 
-def _is_token_ids(value: object) -> bool:
-    return isinstance(value, bytes) and len(value) > 0 and len(value) % 4 == 0
+def _decode_input(data: Raw, op: str) -> Input:
+    value: Input = _decode(data, MAX_BODY_BYTES, _INPUTS)
+    if isinstance(value, str) or (op != PREDICT and (_is_binary if op == PREDICT_BINARY else _is_token_ids)(value)):
+        return value
+    raise CodecError("an input is no text, no token ids, and no binary input of predict")
 
 
-def _is_binary(value: object) -> bool:
-    if not isinstance(value, bytes) or len(value) < _BINARY_HEAD_BYTES:
+def _is_token_ids(value: bytes) -> bool:
+    return len(value) > 0 and len(value) % 4 == 0
+
+
+def _is_binary(value: bytes) -> bool:
+    if len(value) < _BINARY_HEAD_BYTES:
         return False
     kind, padding = value[0], value[1]
     return kind < len(BINARY_KINDS) and padding < min(4, len(value) - 1)
@@ -237,7 +259,9 @@ def encode_reply(reply: Reply) -> bytes:
                 reply.code,
                 reply.message,
                 UNSET if reply.input_index is None else reply.input_index,
-                *reply.origin,
+                _encode_name(reply.origin.worker),
+                _encode_name(reply.origin.exception),
+                reply.origin.is_dead,
             )
         )
     timing = reply.timing
@@ -256,13 +280,14 @@ def decode_reply(data: bytes) -> Reply:
     Raises:
         CodecError: the bytes are not a reply of this version, or its vectors do not have the length it states.
     """
-    reply = _decode(data, MAX_REPLY_BYTES, _REPLIES)
+    reply: _Vectors | _Values | _Failure = _decode(data, MAX_REPLY_BYTES, _REPLIES)
     request_id, position, n = reply.id, reply.pos, reply.n
     if isinstance(reply, _Failure):
         index = None if reply.input is UNSET else reply.input
         if index is not None and index >= n:
             raise CodecError(f"field 'input' is no index below {n}")
-        return Failure(request_id, position, n, reply.code, reply.message, index, _origin(reply))
+        origin = FailureOrigin(_decode_name(reply.worker), _decode_name(reply.exception), reply.is_dead)
+        return Failure(request_id, position, n, reply.code, reply.message, index, origin)
     timing, tokens = Timing(reply.queue_ms, reply.inference_ms, reply.batch, reply.tokenize_ms), reply.tokens
     if tokens and len(tokens) != n:
         raise CodecError(f"field 'tokens' is not a list of {n} numbers")
@@ -281,12 +306,17 @@ def decode_reply(data: bytes) -> Reply:
     return Vectors(request_id, position, n, dim, data, timing, tokens, counts, reply.revision, truncated)
 
 
-def _origin(reply: _Failure) -> FailureOrigin:
-    """Returns where a failure comes from. What is no name is left out: it could put any text into a log."""
-    worker, exception = (
-        name if type(name) is str and _ORIGIN_NAME.fullmatch(name) else "" for name in (reply.worker, reply.exception)
-    )
-    return FailureOrigin(worker, exception, reply.is_dead is True)
+def _encode_name(name: str) -> Raw:
+    return Raw(_encode(name)) if name else _NO_NAME
+
+
+def _decode_name(data: Raw) -> str:
+    """Returns the name of a worker or a class; "" for anything else, which could put any text into a log."""
+    try:
+        name = _TEXT.decode(data)
+    except (MsgspecError, ValueError, RecursionError):
+        return ""
+    return name if _ORIGIN_NAME.fullmatch(name) else ""
 
 
 def parse_entry(lane: int, raw: tuple[bytes, list[bytes]], attempts: int = 0) -> Entry | Ref:

@@ -342,7 +342,8 @@ async def announce(connection: RedisConnection, keys: Keys) -> bool:
 
 async def leave(connection: RedisConnection, keys: Keys, worker: str, *, withdraws: bool = False) -> int:
     """Ends a worker's membership, and the queue's announcement if it `withdraws`; returns how many entries it owes."""
+    names = [keys.worker(worker), keys.begun(worker), *keys.lanes]
+    owed = int(await connection.run(scripts.LEAVE, names, [GROUP, worker]))
     if withdraws:
         await connection.call("ZREM", QUEUES, keys.queue)
-    names = [keys.worker(worker), keys.begun(worker), *keys.lanes]
-    return int(await connection.run(scripts.LEAVE, names, [GROUP, worker]))
+    return owed

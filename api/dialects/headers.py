@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from api.dialects.request import InferenceResult
     from api.settings_groups import RequestLimits
 
+JSON = "application/json"
 MAX_DIGITS = 10
 _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*+"?')
 """A quoted string, also an unclosed one: without backtracking, time grows linearly with a header's length."""
@@ -21,7 +22,7 @@ _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*+"?')
 
 def media_type_of(headers: Mapping[str, str]) -> str:
     """Returns the media type of a body, in lower case and without parameters; JSON's if the headers name none."""
-    return headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+    return headers.get("content-type", JSON).partition(";")[0].strip().lower()
 
 
 def parse_lane(priority: str | None, default: int = INTERACTIVE) -> int:

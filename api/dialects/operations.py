@@ -19,6 +19,7 @@ from api.dialects.example_errors import (
     TEI_ERRORS,
     UNHEALTHY,
 )
+from api.dialects.headers import JSON
 from api.dialects.native import BatchBody, EmbedBody, Native
 from api.dialects.openai import EmbeddingsBody, OpenAI
 from api.dialects.predict import BINARY_TYPES, PredictBody
@@ -46,8 +47,6 @@ from api.dialects.response_models import (
 from api.dialects.tei import DecodeBody, Embed, EmbedAllBody, SimilarityBody, TeiBody, TokenizeBody
 from shared.errors import RedbatchError
 from shared.keys import LANES
-
-JSON = "application/json"
 
 Schema = dict[str, Any]
 Answers = dict[int | str, dict[str, Any]]

@@ -23,7 +23,7 @@ It has the fields `status`, `headers` (texts by names in lower case, without tho
 EXTENSIONS: dict[str, dict[object, object]] = {WHOLE_ANSWER: {}}
 """Of the scope of a request with a method other than HEAD, whose answer has no body."""
 
-_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_FORBIDDEN = re.compile(r"[^\x09\x20-\x7e\x80-\xff]")
 
 
 def begins_answer(message: Message) -> bool:
@@ -75,12 +75,6 @@ class AnswerCycle(RequestResponseCycle):
     transport: CoalescingTransport  # type: ignore[assignment]  # uvicorn declares one of asyncio's
     held_bytes = 0
 
-    def take_body(self) -> bytes:
-        """Returns the body, which has arrived. It is for the caller alone: `receive` has none any more."""
-        body = bytes(self.body)
-        self.body = bytearray()
-        return body
-
     async def send(self, message: Any) -> None:  # noqa: ANN401 - uvicorn's types lack the extension
         """Takes a message, as ASGI. Raises RuntimeError: an answer is malformed, or is none to this request."""
         if message["type"] != WHOLE_ANSWER:
@@ -103,9 +97,9 @@ class AnswerCycle(RequestResponseCycle):
         self.on_response()
 
     def _head(self, status: int, fields: Mapping[str, str], num_bytes: int) -> bytes:
-        """Returns the head; names are our own. Raises RuntimeError: a value has a control character."""
-        if _CONTROL.search("".join(fields.values())):
-            raise RuntimeError("A header of the answer has a control character.")
+        """Returns the head; names are our own. Raises RuntimeError: a value has a character that no header may have."""
+        if _FORBIDDEN.search("".join(fields.values())):
+            raise RuntimeError("A header of the answer has a control character, or one beyond latin-1.")
         lines = "".join([f"{name}: {value}\r\n" for name, value in fields.items()]).encode("latin-1")
         close = b""
         if fields.get("connection") == "close":

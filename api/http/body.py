@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from starlette.requests import ClientDisconnect
 
-from api.dialects.headers import media_type_of
+from api.dialects.headers import JSON, media_type_of
+from api.http.client_connection import CLIENT
 from api.http.protocol import COMPLETE_BODY
 from api.memory_budget import SMALL_BYTES, HeldMemory, MemoryBudget
 from api.tenants import ShareHolder
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 
 BUDGET_RETRY_S = 1.0
-JSON = "application/json"
 
 
 class BodyUnreadError(Exception):
@@ -68,9 +68,11 @@ async def read_body(
     content_length = headers.get("content-length", "0")
     if content_length.isdigit() and int(content_length) > limits.max_bytes:
         raise _too_large(limits)
-    take_body = request.scope["state"].pop(COMPLETE_BODY, None)
-    if take_body is not None:  # the usual case: a timer would cost more than all the rest here
-        piece = take_body()
+    body = request.scope["state"].pop(COMPLETE_BODY, None)
+    if body is not None:  # the usual case: a timer would cost more than all the rest here
+        request.scope["state"][CLIENT].check()
+        piece = bytes(body)
+        body.clear()  # `receive` has nothing of it any more
         _check_size(len(piece), limits)
         if len(piece) <= SMALL_BYTES:
             return [piece], None

@@ -51,7 +51,7 @@ class CoalescingTransport:
         self._pending.append(data)
 
     def add(self, *parts: bytes) -> None:
-        """Writes these parts at the next flush, for which the caller cares: to schedule one costs an iteration."""
+        """Writes these parts at the next flush, which the caller must call: to schedule one costs an iteration."""
         self._pending += parts
 
     def flush(self) -> None:

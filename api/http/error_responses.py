@@ -7,7 +7,7 @@ from starlette.requests import ClientDisconnect
 
 from api import metrics
 from api.dialects.base import BaseDialect
-from api.dialects.operations import JSON
+from api.dialects.headers import JSON
 from api.errors import headers_of
 from api.http.body import BodyUnreadError
 from api.http.lingering_close import LingeringCloseResponse

@@ -219,6 +219,8 @@ class ParsingProtocol(HttpToolsProtocol):
             if len(cycle.body) > HIGH_WATER_LIMIT:
                 self.flow.pause_reading()
             cycle.message_event.set()
+        else:  # the answer came before the end of the body, and the connection is not idle
+            self._unset_keepalive_if_required()
 
     def on_message_complete(self) -> None:
         """A request has arrived with its body. Does what uvicorn's does."""

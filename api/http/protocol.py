@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from api.http.answer_cycle import AnswerCycle
 
 COMPLETE_BODY, QUEUE = "complete_body", "queue"
-"""Keys in the `state` of a request's scope: what returns its body, set once it has arrived; the name of its queue, set
+"""Keys in the `state` of a request's scope: its body (a bytearray), set once it has arrived; the name of its queue, set
 once that is known.
 """
 
@@ -119,7 +119,7 @@ class GatewayProtocol(RefusingProtocol):
             self._limiter.table.drop_deadline(self._place)
             self._idle.start(self._place.owner, self.loop)
         else:
-            self.scope["state"][COMPLETE_BODY] = self.cycle.take_body
+            self.scope["state"][COMPLETE_BODY] = self.cycle.body
         if len(self.pipeline) <= 1:
             self.flow.resume_reading()
 

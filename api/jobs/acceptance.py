@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import orjson
 from fastapi import Response
 
-from api.dialects.operations import JSON
+from api.dialects.headers import JSON
 from api.dispatch.size_limits import check_input_sizes, check_output_size
 from api.jobs.creation import CHUNK_INPUTS, find_queue, new_upload, parse_idempotency_key, upload_and_create
 from api.jobs.inputs import JobInput, check_input

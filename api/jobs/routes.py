@@ -12,8 +12,9 @@ import orjson
 from fastapi import APIRouter, Request, Response
 
 from api import metrics
+from api.dialects.headers import JSON
 from api.dialects.native import Native
-from api.dialects.operations import JSON, TAG_JOBS
+from api.dialects.operations import TAG_JOBS
 from api.dialects.request import TRUNCATED_HEADER
 from api.dialects.strict_body import unknown_parameter_error
 from api.dialects.vectors import npy_header

@@ -12,7 +12,8 @@ from fastapi import APIRouter, Request, Response
 from fastapi.staticfiles import StaticFiles
 from pydantic import BaseModel
 
-from api.dialects.operations import JSON, TAG_OPERATIONS, UNHEALTHY_ANSWERS, Answers
+from api.dialects.headers import JSON
+from api.dialects.operations import TAG_OPERATIONS, UNHEALTHY_ANSWERS, Answers
 from api.dialects.response_models import examples
 from api.dialects.tei import Embed
 from api.http.error_responses import error_response

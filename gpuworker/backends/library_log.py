@@ -26,7 +26,11 @@ class LibraryHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Logs one record."""
-        text = _STYLE.sub("", record.getMessage())
+        try:
+            message = record.getMessage()
+        except (TypeError, ValueError):
+            message = "a record whose arguments do not fit its format"
+        text = _STYLE.sub("", message)
         lines = [line.strip(" \t|") for line in text.splitlines() if not _RULE.fullmatch(line)]
         is_harmless = record.levelno == logging.WARNING and not any(word in text for word in _SERIOUS)
         level = logging.INFO if is_harmless else record.levelno

@@ -53,7 +53,7 @@ def engine_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """
     return {
         # One pool of threads for the cores, the model's: others would compete with it (and no thread survives a fork).
-        # For those of tokenizers the backend, which knows the device, does the same.
+        # The backend sets that of tokenizers, which depends on the device.
         "OPENBLAS_NUM_THREADS": "1",
         # The driver, which names GPUs, and CUDA, which uses them, then number them in the same way.
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",

@@ -16,6 +16,7 @@ from msgspec import msgpack
 from gpuworker.ipc.messages import FrameError, Message, decode_message, encode_message
 
 _HEAD = struct.Struct("!II")
+_VALUES: msgpack.Decoder[tuple[bytes, ...]] = msgpack.Decoder(tuple[bytes, ...])
 _RECEIVE_BYTES = 256 * 2**10
 MAX_FRAME_BYTES = 1 << 30
 
@@ -32,7 +33,7 @@ def pack_values(values: Sequence[bytes]) -> bytes:
 
 def unpack_values(data: bytes) -> tuple[bytes, ...]:
     """Returns the values that `pack_values` packed."""
-    return msgpack.decode(data, type=tuple[bytes, ...])
+    return _VALUES.decode(data)
 
 
 def encode(message: Message, payload: bytes = b"") -> bytes:

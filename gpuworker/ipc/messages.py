@@ -234,4 +234,5 @@ def decode_message(data: bytes | bytearray | memoryview) -> Message:
     try:
         return _DECODER.decode(data)
     except (MsgspecError, ValueError, RecursionError) as error:
-        raise FrameError(f"a header is no message: {error}") from None
+        reason = "an unknown kind" if "$[0]" in str(error) else str(error)  # that of a kind quotes what was received
+        raise FrameError(f"a header is no message: {reason}") from None

@@ -46,7 +46,7 @@ async def test_nothing_of_a_request_waits_for_the_garbage_collector(
     if of_model is not None:
         state.queues.of_model = of_model  # type: ignore[method-assign, assignment]
     scope = {"type": "http", "method": "POST", "path": "/embed", "headers": [], "client": ("127.0.0.1", 1)}
-    arrived = {COMPLETE_BODY: lambda: body} if complete else {}
+    arrived = {COMPLETE_BODY: bytearray(body)} if complete else {}
     request = Request(scope | {"state": {CLIENT: ClientConnection(), **arrived}})
     request._receive = receive
     left = weakref.ref(request)

@@ -146,7 +146,7 @@ def test_a_reply_comes_back_as_it_went_in(reply: Vectors | Values | Failure) -> 
 @pytest.mark.parametrize("name", ["a text of a client", "x" * 129, "a\n", 7, None])
 def test_what_is_no_name_of_a_worker_or_class_is_left_out(name: object) -> None:
     """It would get into the log of a gateway."""
-    origin = {"worker": name, "exception": name, "is_dead": name}
+    origin = {"worker": name, "exception": name}
     decoded = decode_reply(msgpack.packb(FAILURE | origin))
     assert decoded == decode_reply(msgpack.packb(FAILURE))
 
@@ -352,6 +352,8 @@ CRAFTED = {
     "number keys": msgpack.packb({1: 2}),
     "array keys": b"\x81\x91\x01\x01",
     "map keys": b"\x81\x80\x01",
+    "map keys in an input": b"\x83\xa2op\xa5embed\xa6inputs\x91\x81\x81\x80\x01\x01\xa7options\x80",
+    "many objects in an input": msgpack.packb({**BODY, "inputs": [[[]] * 100_000]}),
     "never used byte": b"\xc1",
     "65 options": msgpack.packb({**BODY, "options": {str(i): i for i in range(65)}}),
 }

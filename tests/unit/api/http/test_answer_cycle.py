@@ -104,7 +104,7 @@ async def test_whatever_happens_the_writes_are_the_same(
     assert calls[0] == calls[1]
 
 
-@pytest.mark.parametrize("value", ["a\r\nSet-Cookie: b", "a\nb", "a\rb", "a\0b", "\x7f"])
+@pytest.mark.parametrize("value", ["a\r\nSet-Cookie: b", "a\nb", "a\rb", "a\0b", "\x7f", "\u0100"])
 async def test_a_header_cannot_end_the_head(value: str, caplog: pytest.LogCaptureFixture) -> None:
     """The answer is an error, with nothing of the header."""
     with caplog.at_level(logging.CRITICAL):

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any, cast
 
 import pytest
+from starlette.requests import ClientDisconnect
 
 from api.http.body import BodyLimits, BodyUnreadError, read_body
+from api.http.client_connection import CLIENT, ClientConnection
 from api.http.protocol import COMPLETE_BODY
 from api.memory_budget import SMALL_BYTES, HeldMemory, MemoryBudget
 from api.tenants import ShareHolder
@@ -21,7 +23,9 @@ class ArrivingRequest:
 
     def __init__(self, *pieces: bytes) -> None:
         self._pieces = list(pieces)
-        self.scope = {"state": {COMPLETE_BODY: lambda: pieces[0]} if len(pieces) == 1 else {}}
+        self.client = ClientConnection()
+        arrived = {COMPLETE_BODY: bytearray(pieces[0])} if len(pieces) == 1 else {}
+        self.scope = {"state": {CLIENT: self.client, **arrived}}
 
     async def receive(self) -> dict[str, object]:
         """Returns the next piece."""
@@ -53,6 +57,15 @@ async def test_other_bodies_hold_their_bytes_until_they_are_released(pieces: tup
     assert budget.num_bytes == sum(map(len, pieces))
     memory.release()
     assert budget.num_bytes == 0
+
+
+async def test_a_body_whose_client_has_left_is_not_read() -> None:
+    """It would become a job, or an error in the log, although nobody is there."""
+    request = ArrivingRequest(b"x")
+    request.client.leave()
+    limits = BodyLimits(MAX_BYTES, 10.0, MemoryBudget(1), ShareHolder(""), "max_body_bytes")
+    with pytest.raises(ClientDisconnect):
+        await read_body(cast("Any", request), HEADERS, limits)
 
 
 @pytest.mark.parametrize("pieces", [(b"x" * 7 * SMALL_BYTES,), (b"x" * SMALL_BYTES,) * 7])

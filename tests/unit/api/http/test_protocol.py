@@ -192,20 +192,23 @@ def test_an_answered_request_is_not_kept() -> None:
     assert asyncio.run(num_bytes_kept()) < 20_000
 
 
-def test_requests_that_never_began_are_freed_at_once() -> None:
+@pytest.mark.parametrize("request_bytes", [GET, HEAD + b"body"], ids=["GET", "POST"])
+def test_requests_that_never_began_are_freed_at_once(request_bytes: bytes) -> None:
     """A client that leaves behind pipelined requests leaves no reference cycle, which would stay in memory for long."""
 
-    async def left() -> object:
+    async def left() -> list[object]:
         connection = ConnectionUnderTest()
-        await connection.receive(GET * 3)
+        await connection.receive(request_bytes * 3)
+        waiting: list[weakref.ref[object]] = [weakref.ref(cycle) for cycle, _ in connection.protocol.pipeline]
+        assert len(waiting) == 2
         await connection.lose()
         protocol = weakref.ref(connection.protocol)
         del connection.protocol  # whose application is a method of the connection under test
-        return protocol()
+        return [protocol(), *(each() for each in waiting)]
 
     gc.disable()
     try:
-        assert asyncio.run(left()) is None
+        assert asyncio.run(left()) == [None] * 3
     finally:
         gc.enable()
 
