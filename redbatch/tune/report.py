@@ -37,7 +37,7 @@ class TuneReport:
     worker_settings: Mapping[str, str]
     search: Search
     warnings: Collection[str]
-    ended_by: str = "Interrupted"
+    ended_by: str = ""
 
     @property
     def confirmation(self) -> Confirmation | None:
