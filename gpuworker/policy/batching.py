@@ -184,7 +184,7 @@ def _batch_seconds(waiting: Sequence[WaitingInput], batch: tuple[int, ...], limi
     if limits.costs is None:
         return 0.0
     lengths = [waiting[i].tokens for i in batch]
-    return limits.costs.seconds(sum(lengths) if limits.packed else max(lengths) * len(lengths))
+    return limits.costs.least_seconds(sum(lengths) if limits.packed else max(lengths) * len(lengths))
 
 
 def _wake_at(shared: Sequence[WaitingInput], limits: Limits, now: float) -> float:

@@ -21,14 +21,26 @@ MIN_S = 1e-6
 
 
 class Costs(NamedTuple):
-    """The time of a batch: `fixed_s`, and `token_s` for each of its tokens, padding included."""
+    """The time of a batch: `fixed_s`, and `token_s` for each of its tokens, padding included.
+
+    Batches of more than `max_tokens` have not run of late: their time is extrapolated.
+    """
 
     fixed_s: float
     token_s: float
+    max_tokens: float = math.inf
 
     def seconds(self, padded_tokens: float) -> float:
         """Returns how long a batch of this many tokens takes."""
         return self.fixed_s + self.token_s * padded_tokens
+
+    def least_seconds(self, padded_tokens: float) -> float:
+        """Returns how long a batch of this many tokens takes at least, as far as that is known.
+
+        Beyond `max_tokens` it is not more than there: small batches alone do not reveal the fixed part, and a larger
+        one may be hardly slower. Who refuses a batch by its time would never learn that.
+        """
+        return self.seconds(min(padded_tokens, self.max_tokens))
 
     @property
     def overhead_tokens(self) -> float:
@@ -44,7 +56,7 @@ class CostFit:
 
     def __init__(self) -> None:
         self.costs: Costs | None = None
-        self._number = self._w = self._wt = self._wtt = self._ws = self._wts = 0.0
+        self._number = self._w = self._wt = self._wtt = self._ws = self._wts = self._max_tokens = 0.0
 
     def observe(self, padded_tokens: int, seconds: float) -> None:
         """Adds a batch: its tokens, padding included, and how long it took. Without tokens it is ignored."""
@@ -52,6 +64,7 @@ class CostFit:
             return
         seconds = max(seconds, MIN_S)
         keep, w = 1 - FORGET, 1 / seconds**2
+        self._max_tokens = max(padded_tokens, keep * self._max_tokens)
         self._number = keep * self._number + 1
         self._w = keep * self._w + w
         self._wt = keep * self._wt + w * padded_tokens
@@ -66,7 +79,7 @@ class CostFit:
         fixed_s = (self._wtt * self._ws - self._wt * self._wts) / spread
         token_s = (w * self._wts - self._wt * self._ws) / spread
         if fixed_s < 0:
-            return Costs(0.0, self._wts / self._wtt)
+            return Costs(0.0, self._wts / self._wtt, self._max_tokens)
         if token_s < 0:
-            return Costs(self._ws / self._w, 0.0)
-        return Costs(fixed_s, token_s)
+            return Costs(self._ws / self._w, 0.0, self._max_tokens)
+        return Costs(fixed_s, token_s, self._max_tokens)

@@ -60,7 +60,7 @@ async def test_other_bodies_hold_their_bytes_until_they_are_released(pieces: tup
 
 
 async def test_a_body_whose_client_has_left_is_not_read() -> None:
-    """It would become a job, or an error in the log, although nobody is there."""
+    """It would become a job, or an error in the log, for a client that has left."""
     request = ArrivingRequest(b"x")
     request.client.leave()
     limits = BodyLimits(MAX_BYTES, 10.0, MemoryBudget(1), ShareHolder(""), "max_body_bytes")

@@ -87,3 +87,20 @@ def test_no_part_is_ever_negative(batches: list[tuple[int, float]]) -> None:
             assert 0 <= fit.costs.fixed_s < math.inf
             assert 0 <= fit.costs.token_s < math.inf
     assert (fit.costs is not None) == any(tokens >= 1 for tokens, _ in batches)
+
+
+@pytest.mark.parametrize("later", [0, 500])
+def test_a_larger_batch_than_the_latest_takes_at_least_as_long_as_these(later: int) -> None:
+    """Not more, since the fixed part is unknown; a larger batch of long ago tells nothing of the device of today."""
+    fit = CostFit()
+    for _ in range(10):
+        fit.observe(3, 0.4)
+    if later:
+        fit.observe(300, 30.0)
+    for _ in range(later):
+        fit.observe(3, 0.4)
+    assert fit.costs is not None
+    assert fit.costs.seconds(300) > 30
+    assert fit.costs.least_seconds(300) == pytest.approx(0.4, rel=0.1)
+    fit.observe(300, 0.5)
+    assert fit.costs.least_seconds(300) < 30
