@@ -1,23 +1,47 @@
-"""How long other clients wait during an attack on a gateway, and its memory."""
+"""Attacks on a gateway: the keys and requests of attackers, how long other clients wait, and what grows meanwhile."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import sys
-import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import psutil
+import redis.asyncio
 
+from shared import api_keys
+from shared.connection import QueueConnections
+from shared.settings import QueueSettings
+from shared.tenants import NO_QUOTA, Quota
 from tests.integration.gateway.gateway_cluster import GatewayProcess
 from tests.integration.gateway.http_ways import DIRECTLY
 
 ROOT = Path(__file__).parents[2]
 MIN_PROBES = 100
 """Minimum number of probes: with fewer, the p99 would be the maximum."""
+
+SAMPLE_S = 0.05
+
+MemoryReader = Callable[[], Awaitable[float]]
+"""Returns the memory that something uses now, in MB."""
+
+
+async def new_tenant(redis_url: str, quota: Quota = NO_QUOTA) -> str:
+    """Adds an API key with all scopes, of a new tenant, and returns it."""
+    queue = QueueConnections(QueueSettings(redis_url=redis_url), "any", "test")
+    key, secret = api_keys.new_key(api_keys.SCOPES, quota=quota)
+    await api_keys.add(queue.connection("keys"), key)
+    await queue.close()
+    return secret
+
+
+def request(path: str, api_key: str, body: bytes, content_type: str = "application/json") -> bytes:
+    """Returns a POST request."""
+    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nX-Api-Key: {api_key}\r\nContent-Type: {content_type}\r\n"
+    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
 @asynccontextmanager
@@ -37,13 +61,44 @@ async def probe_livez(gateway: GatewayProcess) -> AsyncIterator[list[float]]:
     latencies_s += json.loads(output)
 
 
-async def peak_mb(process: psutil.Process, seconds: float) -> float:
-    """Returns the largest memory (RSS, MB) that a process has during a number of seconds."""
-    until, peak = time.monotonic() + seconds, 0
-    while time.monotonic() < until:
-        peak = max(peak, process.memory_info().rss)
-        await asyncio.sleep(0.05)
-    return peak / 1e6
+def memory_of(process: psutil.Process) -> MemoryReader:
+    """Returns the reader of the memory (RSS) of a process."""
+
+    async def read() -> float:
+        return float(process.memory_info().rss) / 1e6
+
+    return read
+
+
+def memory_of_redis(raw: redis.asyncio.Redis) -> MemoryReader:
+    """Returns the reader of the memory that a Redis uses, with the buffers of its clients."""
+
+    async def read() -> float:
+        return int((await raw.info("memory"))["used_memory"]) / 1e6
+
+    return read
+
+
+@asynccontextmanager
+async def measure_growth(*readers: MemoryReader) -> AsyncIterator[list[float]]:
+    """Reads memory during the block; fills the list after it: by how much (MB) each reader's peak exceeds its start."""
+    growths_mb: list[float] = []
+    starts = [await read() for read in readers]
+    peaks = list(starts)
+
+    async def sample() -> None:
+        while True:
+            await asyncio.sleep(SAMPLE_S)
+            peaks[:] = [max(peak, await read()) for peak, read in zip(peaks, readers, strict=True)]
+
+    sampling = asyncio.create_task(sample())
+    try:
+        yield growths_mb
+    finally:
+        sampling.cancel()
+        with suppress(asyncio.CancelledError):
+            await sampling
+    growths_mb += [peak - start for peak, start in zip(peaks, starts, strict=True)]
 
 
 def p99_of(latencies_s: list[float]) -> float:

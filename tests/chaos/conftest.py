@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
 import pytest
 import pytest_asyncio
@@ -10,12 +10,15 @@ import redis.asyncio
 
 from shared import api_keys
 from shared.connection import QueueConnections
+from tests.chaos.attack import new_tenant
 from tests.chaos.report import FAULT
 from tests.chaos.scenario import Figures, Scenario
 from tests.integration.gateway.gateway_cluster import GatewayCluster
 from tests.processes import Processes
 from tests.proxy import FaultProxy
 from tests.servers import Server
+
+NewKey = Callable[[], Awaitable[str]]
 
 
 @pytest.fixture
@@ -43,13 +46,23 @@ async def cluster(
 
 
 @pytest_asyncio.fixture
-async def api_key(queue: QueueConnections) -> AsyncIterator[str]:
-    """Yields an API key for gateways on the session's Redis."""
-    key, secret = api_keys.new_key(("embed", "jobs"))
-    connection = queue.connection("keys")
-    await api_keys.add(connection, key)
-    yield secret
-    await api_keys.remove(connection, key.key_id)
+async def new_key(queue: QueueConnections, redis_url: str) -> AsyncIterator[NewKey]:
+    """Yields a function that adds an API key of a new tenant, for gateways on the session's Redis."""
+    secrets: list[str] = []
+
+    async def create() -> str:
+        secrets.append(await new_tenant(redis_url))
+        return secrets[-1]
+
+    yield create
+    for secret in secrets:
+        await api_keys.remove(queue.connection("keys"), secret.partition(".")[0])
+
+
+@pytest_asyncio.fixture
+async def api_key(new_key: NewKey) -> str:
+    """Returns an API key for gateways on the session's Redis."""
+    return await new_key()
 
 
 def may_leave_keys(request: pytest.FixtureRequest) -> bool:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
 from rich.table import Table
+
+from tools.blocks import find_block
 
 FAULT = "fault"
 """Name of the property of a test report that holds a row."""
@@ -20,6 +22,8 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "reliability.md"
 BLOCK = "chaos"
 RUN = pytest.StashKey[Mapping[str, str]]()
 UNITS = {"s", "ms", "mb"}
+WHOLE = ["tests/chaos"]
+"""The arguments of a run of all tests."""
 
 Rows = list[tuple[str, dict[str, Any]]]
 """Rows of figures, each with the name of its test."""
@@ -27,7 +31,8 @@ Rows = list[tuple[str, dict[str, Any]]]
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Adds the option that writes the table into the documentation."""
-    parser.addoption("--document", action="store_true", help="write the table of the faults into docs/reliability.md")
+    what = "write the table of the faults into docs/reliability.md; of a part of the tests, the rows that they have"
+    parser.addoption("--document", action="store_true", help=what)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -51,7 +56,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatu
     Console(width=160).print(table)
     if RUN in config.stash:
         if exitstatus == pytest.ExitCode.OK:
-            _write(rows, config.stash[RUN])
+            _write(rows, config.stash[RUN], is_whole=config.args == WHOLE and not config.getoption("keyword"))
         else:
             terminalreporter.write_line("The table was not written: a test failed.")
 
@@ -69,12 +74,12 @@ def _rows(terminalreporter: pytest.TerminalReporter) -> Rows:
         for name, row in report.user_properties
         if name == FAULT and isinstance(row, dict)
     ]
-    return sorted(rows, key=lambda row: [int(part) if part.isdigit() else part for part in _parts(row[1]["fault"])])
+    return sorted(rows, key=lambda row: _rank(row[1]["fault"]))
 
 
-def _parts(fault: str) -> list[str]:
+def _rank(fault: str) -> list[str | int]:
     """Splits "F10 Redis" into F, 10 and Redis, so that F10 is sorted after F2."""
-    return re.split(r"(\d+)", fault)
+    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", fault)]
 
 
 def _cells(row: dict[str, Any]) -> list[str]:
@@ -94,12 +99,34 @@ def _format(name: str, value: object) -> str:
     return f"{' '.join(words if unit else [*words, last])} {value}{unit}"
 
 
-def _write(rows: Rows, run: Mapping[str, str]) -> None:
+def _write(rows: Rows, run: Mapping[str, str], *, is_whole: bool) -> None:
     from bench.document import replace_block  # noqa: PLC0415 - takes a second
-    from bench.tables import markdown  # noqa: PLC0415 - as above
+
+    text = DOCUMENT.read_text(encoding="utf-8")
+    stamp = f"{run['started']} UTC, commit {run['commit']}."
+    cells = [[*_cells(row), f"`{test}`"] for test, row in rows]
+    block = make_block(cells, stamp) if is_whole else merge_rows(find_block(text, f"bench:{BLOCK}"), cells, stamp)
+    DOCUMENT.write_text(replace_block(text, BLOCK, block), encoding="utf-8")
+
+
+def make_block(rows: Sequence[Sequence[str]], stamp: str) -> str:
+    """Returns the time and the commit of a run, and the table with the cells of its rows."""
+    from bench.tables import markdown  # noqa: PLC0415 - takes a second
 
     titles = [name.removesuffix("_s").replace("_", " ") for name in COMMON]
     titles[-1] = "slowest, s"
-    table = markdown([*titles, OTHER, "test"], [[*_cells(row), f"`{test}`"] for test, row in rows])
-    block = f"{run['started']} UTC, commit {run['commit']}.\n\n{table}"
-    DOCUMENT.write_text(replace_block(DOCUMENT.read_text(encoding="utf-8"), BLOCK, block), encoding="utf-8")
+    return f"{stamp}\n\n{markdown([*titles, OTHER, 'test'], rows)}"
+
+
+def merge_rows(block: str, rows: Sequence[Sequence[str]], stamp: str) -> str:
+    """Returns a block in which the rows of a later run replace those of the same faults, and others are added.
+
+    The block says which tests ran later, and when.
+    """
+    tests = ", ".join(dict.fromkeys(row[-1] for row in rows))
+    lines = block.strip().splitlines()
+    stamps = [line for line in lines if line and not line.startswith(("|", f"{tests}: "))]
+    earlier = [line[2:-2].split(" | ") for line in lines if line.startswith("|")][2:]
+    by_fault = {row[0]: row for row in [*earlier, *rows]}
+    merged = [by_fault[fault] for fault in sorted(by_fault, key=_rank)]
+    return make_block(merged, "\n".join([*stamps, f"{tests}: {stamp}"]))

@@ -7,6 +7,7 @@ import contextlib
 import json
 import socket
 import time
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from functools import partial
 
@@ -14,14 +15,11 @@ import pytest
 
 from api.memory_bounds import max_memory_bytes
 from api.settings import GatewaySettings
-from shared import api_keys
-from shared.connection import QueueConnections
-from shared.settings import QueueSettings
-from tests.chaos.attack import p99_of, probe_livez
+from tests.chaos.attack import new_tenant, p99_of, probe_livez, request
 from tests.chaos.scenario import Scenario, all_correct
 from tests.chaos.test_slow_readers import TEXTS, connect_unread, wait_until_cached
 from tests.integration.gateway.gateway_cluster import GatewayProcess
-from tests.integration.gateway.http_ways import Way
+from tests.integration.gateway.http_ways import SETTINGS, Way
 from tests.unit.api.parse_peak import peak_bytes
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.long, pytest.mark.exclusive, pytest.mark.leaves_anything]
@@ -39,7 +37,11 @@ BOUNDS = {
     "max_connection_unsent_bytes": 32 * MIB,
     "cache_bytes": 50_000_000,
 }
-"""Of the gateway: an eighth of the defaults and less, so that each attack alone exceeds the maximum without them."""
+"""Bounds of the gateway, below the defaults, so that these clients reach them.
+
+Without `max_unsent_bytes`, or without `max_bodies_bytes`, the attack exceeds the maximum: docs/reliability.md has the
+figures. The other bounds were not lifted one by one.
+"""
 
 ATTACK_S = 25.0
 BODY = 8 * MIB - 64
@@ -51,13 +53,10 @@ STRANGER, SILENT = "127.0.0.2", "127.0.0.3"
 MAX_P99_MS = 1_000.0
 """Generous: the attackers take most of the machine. A gateway that a single attack blocks would take longer."""
 
-Attack = Callable[[], Awaitable[object]]
+ACCEPTED, CLOSED, UNANSWERED = "200", "closed", "unanswered"
+"""Outcomes of an attack; the others are the statuses of refusals."""
 
-
-def request(path: bytes, key: str, body: bytes, content_type: bytes = b"application/json") -> bytes:
-    """Returns a request with an API key."""
-    head = b"POST %b HTTP/1.1\r\nHost: x\r\nX-Api-Key: %b\r\nContent-Type: %b" % (path, key.encode(), content_type)
-    return b"%b\r\nContent-Length: %d\r\n\r\n%b" % (head, len(body), body)
+Attack = Callable[[], Awaitable[bytes]]
 
 
 async def pieces(data: bytes, *, pause_s: float = 0.0, hold: int = 0) -> AsyncIterator[bytes]:
@@ -70,7 +69,7 @@ async def pieces(data: bytes, *, pause_s: float = 0.0, hold: int = 0) -> AsyncIt
         await asyncio.sleep(1)
 
 
-async def endless_head(way: Way) -> None:
+async def endless_head(way: Way) -> bytes:
     """A value without an end."""
 
     async def parts() -> AsyncIterator[bytes]:
@@ -79,38 +78,42 @@ async def endless_head(way: Way) -> None:
             yield b"x" * 16_384
             await asyncio.sleep(0)
 
-    await way.exchange(parts(), STRANGER)
+    return await way.exchange(parts(), STRANGER)
 
 
-async def send(way: Way, sent: bytes, hold: int = 0) -> None:
+async def send(way: Way, sent: bytes, hold: int = 0) -> bytes:
     """Sends a request, whose last bytes come one by one."""
-    await way.exchange(pieces(sent, hold=hold))
+    return await way.exchange(pieces(sent, hold=hold))
 
 
-def attacks(way: Way, key: str) -> Iterator[Attack]:
-    """Yields the clients; each repeats its attack."""
+def attacks(way: Way, key: str) -> Iterator[tuple[str, Attack]]:
+    """Yields the name of the attack of each client, and the attack, which the client repeats."""
     wide = b'{"model": "minilm", "input": ["' + "\N{GRINNING FACE}".encode() + b"a" * (BODY - 100) + b'"]}'
     numbers = b'{"model": "minilm", "input": [[1' + b",12345678901234" * (BODY // 15 - 10) + b"]]}"
     inputs = json.dumps({"model": "slow", "inputs": ["x" * 3_900_000] * 2}).encode()
     lines = b'"%b"\n' % (b"x" * 100_000) * 80
-    yield from [partial(send, way, request(b"/v1/embeddings", key, wide))] * 4
-    yield from [partial(send, way, request(b"/v1/embeddings", key, numbers))] * 4
-    yield from [partial(send, way, request(b"/v1/embeddings", key, wide), HELD_BYTES)] * 200
-    yield from [partial(send, way, request(b"/predict", key, inputs))] * 30
-    yield from [partial(send, way, request(b"/jobs", key, lines, b"application/x-ndjson"), HELD_BYTES)] * 20
-    yield from [partial(endless_head, way)] * 100
+    v1 = partial(request, "/v1/embeddings", key)
+    yield from [("wide text", partial(send, way, v1(wide)))] * 4
+    yield from [("numbers", partial(send, way, v1(numbers)))] * 4
+    yield from [("slow body", partial(send, way, v1(wide), HELD_BYTES))] * 200
+    yield from [("inputs", partial(send, way, request("/predict", key, inputs)))] * 30
+    job = request("/jobs", key, lines, "application/x-ndjson")
+    yield from [("lines", partial(send, way, job, HELD_BYTES))] * 20
+    yield from [("head", partial(endless_head, way))] * 100
 
 
-async def repeat(attack: Attack, until: float) -> int:
-    """Attacks until then; returns how often. A connection that the gateway closes is no end of it."""
-    times = 0
-    while time.monotonic() < until:
-        with contextlib.suppress(OSError, TimeoutError):
-            async with asyncio.timeout(max(0.0, until - time.monotonic())):
-                await attack()
-        times += 1
+async def repeat(attack: Attack, until: float, outcomes: Counter[str]) -> None:
+    """Attacks until then, and counts the outcomes."""
+    while (left_s := until - time.monotonic()) > 0:
+        try:
+            async with asyncio.timeout(left_s):
+                answer = await attack()
+            outcomes[answer[9:12].decode() or CLOSED] += 1
+        except TimeoutError:
+            outcomes[UNANSWERED] += 1
+        except OSError:
+            outcomes[CLOSED] += 1
         await asyncio.sleep(0.01)
-    return times
 
 
 def connect_silently(gateway: GatewayProcess, stack: contextlib.ExitStack, number: int) -> None:
@@ -124,13 +127,8 @@ def connect_silently(gateway: GatewayProcess, stack: contextlib.ExitStack, numbe
 
 async def start_gateway(scenario: Scenario, secrets: list[str]) -> GatewayProcess:
     """Starts the gateway, its workers, and two tenants, and adds their keys to a list. Texts are cached."""
-    queue = QueueConnections(QueueSettings(redis_url=scenario.cluster.redis_url), "any", "test")
-    for _ in range(2):
-        key, secret = api_keys.new_key(("embed", "jobs"))
-        await api_keys.add(queue.connection("keys"), key)
-        secrets.append(secret)
-    await queue.close()
-    gateway = await scenario.cluster.start_gateway(auth="on", all_queues=True, root_path="/redbatch", **BOUNDS)
+    secrets += [await new_tenant(scenario.cluster.redis_url) for _ in range(2)]
+    gateway = await scenario.cluster.start_gateway(**SETTINGS, all_queues=True, **BOUNDS)
     scenario.gateways.append(gateway)
     await scenario.start_worker("null", max_batch_size=256, claim_window=1_024)
     await scenario.start_worker("tests.chaos.slow_function:Slow", queue="slow")
@@ -139,28 +137,48 @@ async def start_gateway(scenario: Scenario, secrets: list[str]) -> GatewayProces
     return gateway
 
 
+def closed_connections(gateway: GatewayProcess, reason: str) -> int:
+    """Returns how many connections the gateway has closed for a reason."""
+    return round(gateway.metric(f'redbatch_closed_connections_total{{reason="{reason}"}}'))
+
+
+def num_refused(outcomes: Counter[str]) -> int:
+    """Returns how many attacks were refused or closed."""
+    return outcomes.total() - outcomes[ACCEPTED] - outcomes[UNANSWERED]
+
+
 @pytest.mark.timeout(180)
 async def test_all_attacks(own_scenario: Scenario) -> None:
-    """F21: heads, silence, bodies, numbers, inputs, lines and unread answers, all at once; others lose nothing."""
+    """F21: heads, silence, bodies, numbers, inputs, lines and unread answers, all at once; others lose nothing.
+
+    Each attack is refused or closed at least once, so all of them reach a bound.
+    """
     scenario, secrets = own_scenario, list[str]()
     gateway = await start_gateway(scenario, secrets)
     base = peak_bytes(gateway.program.pid)
-    cached = request(b"/embed", secrets[0], json.dumps({"texts": TEXTS}).encode())
+    cached = request("/embed", secrets[0], json.dumps({"texts": TEXTS}).encode())
+    outcomes: defaultdict[str, Counter[str]] = defaultdict(Counter)
     attacker, other = (Way(gateway.port, api_key=each) for each in secrets)
     async with scenario.load(clients=4, way=other) as calls, probe_livez(gateway) as latencies_s:
         until = time.monotonic() + ATTACK_S
         with contextlib.ExitStack() as stack:
-            running = asyncio.gather(*(repeat(each, until) for each in attacks(attacker, secrets[0])))
+            clients = attacks(attacker, secrets[0])
+            running = asyncio.gather(*(repeat(attack, until, outcomes[name]) for name, attack in clients))
             await asyncio.to_thread(connect_silently, gateway, stack, NUM_SILENT)
             for _ in range(NUM_UNREAD):
                 stack.enter_context(connect_unread(gateway, cached))
                 await asyncio.sleep(ATTACK_S / 2 / NUM_UNREAD)
-            times = sum(await running)
+            await running
+            closed = {name: closed_connections(gateway, name) for name in ("head_timeout", "unsent_bytes")}
     peak, maximum = peak_bytes(gateway.program.pid), max_memory_bytes(GatewaySettings.model_validate(BOUNDS))
     sizes = {name: round(size / 1e6) for name, size in (("base", base), ("peak", peak), ("maximum", maximum))}
     p99_ms = p99_of(latencies_s)
-    found = {"attacks": times, "livez_p99_ms": round(p99_ms)} | {f"{name}_mb": size for name, size in sizes.items()}
+    total = sum(outcomes.values(), Counter[str]())
+    found = {"attacks": total.total(), "refused": num_refused(total), **closed, "livez_p99_ms": round(p99_ms)}
+    found |= {f"{name}_mb": size for name, size in sizes.items()}
     verdict = scenario.judge("F21 all attacks at once", calls, **found)
     assert all_correct(verdict)
+    assert all(map(num_refused, outcomes.values())), outcomes
+    assert all(closed.values()), closed
     assert peak <= maximum
     assert p99_ms <= MAX_P99_MS

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ import msgpack
 import psutil
 import pytest
 
-from tests.chaos.attack import fault_name, p99_of, probe_livez
+from tests.chaos.attack import fault_name, measure_growth, memory_of, p99_of, probe_livez
+from tests.chaos.conftest import NewKey
 from tests.chaos.scenario import Scenario, all_correct
 from tests.integration.gateway.http_ways import BY_NGINX, DIRECTLY, SETTINGS, THROUGH_NGINX, WAYS, Way, open_way
 
@@ -107,29 +109,29 @@ ATTACKS: dict[str, tuple[Attack, int]] = {
 
 @pytest.mark.parametrize("way_name", WAYS)
 @pytest.mark.parametrize("name", ATTACKS)
-async def test_hostile_clients(scenario: Scenario, api_key: str, tmp_path: Path, name: str, way_name: str) -> None:
+async def test_hostile_clients(scenario: Scenario, new_key: NewKey, tmp_path: Path, name: str, way_name: str) -> None:
     """F21: 20 or 200 attacks at once are answered with a 4xx; memory is bounded, and other requests are not delayed.
 
-    The attackers have an API key, and go directly or through nginx.
+    The attackers have an API key, the other clients have that of another tenant, and both go directly or through nginx.
     """
     attack, status = ATTACKS[name]
     gateway = await scenario.cluster.start_gateway(**SETTINGS, body_timeout_s=3)
     scenario.gateways.append(gateway)
     await scenario.start_worker()
     await scenario.wait_until_worker_seen()
-    process = psutil.Process(gateway.program.pid)
+    process, other = psutil.Process(gateway.program.pid), await new_key()
     number, answers = SLOW_CLIENTS if name == "slow bodies" else 20, list[bytes]()
     max_growth_mb = MAX_V1_GROWTH_MB if "/v1" in name else MAX_GROWTH_MB
     async with (
-        open_way(way_name, gateway, tmp_path, api_key) as way,
-        scenario.load(clients=8, way=way) as calls,
+        open_way(way_name, gateway, tmp_path, await new_key()) as way,
+        scenario.load(clients=8, way=replace(way, api_key=other)) as calls,
         probe_livez(gateway) as latencies_s,
+        measure_growth(memory_of(process)) as growths_mb,
     ):
-        before_mb = process.memory_info().rss / 1e6
         until = time.monotonic() + ATTACK_S
         while time.monotonic() < until:
             answers += await asyncio.gather(*(attack(way) for _ in range(number)))
-        growth_mb = process.memory_info().rss / 1e6 - before_mb
+    (growth_mb,) = growths_mb
     expected = [status, BY_NGINX[name]] if way_name == THROUGH_NGINX and name in BY_NGINX else [status]
     rejected = sum(answer.startswith(tuple(b"HTTP/1.1 %d " % each for each in expected)) for answer in answers)
     p99_ms = p99_of(latencies_s)

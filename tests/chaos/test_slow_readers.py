@@ -10,9 +10,11 @@ import socket
 import psutil
 import pytest
 
-from tests.chaos.attack import p99_of, peak_mb, probe_livez
+from tests.chaos.attack import measure_growth, memory_of, p99_of, probe_livez, request
+from tests.chaos.conftest import NewKey
 from tests.chaos.scenario import Scenario, all_correct
 from tests.integration.gateway.gateway_cluster import GatewayProcess
+from tests.integration.gateway.http_ways import SETTINGS, Way
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.long, pytest.mark.exclusive]
@@ -51,25 +53,27 @@ async def wait_until_cached(gateway: GatewayProcess, **headers: str) -> None:
 
 
 @pytest.mark.leaves_anything
-async def test_answers_that_are_not_read(scenario: Scenario) -> None:
-    """F21: 80 clients read nothing of cached answers of 8 MB: memory is bounded, and others are answered."""
-    gateway = await scenario.cluster.start_gateway(cache_bytes=50_000_000)
+async def test_answers_that_are_not_read(scenario: Scenario, new_key: NewKey) -> None:
+    """F21: 80 clients read nothing of cached answers of 8 MB: memory is bounded, and another tenant is answered."""
+    attacker, other = await new_key(), await new_key()
+    gateway = await scenario.cluster.start_gateway(**SETTINGS, cache_bytes=50_000_000)
     scenario.gateways.append(gateway)
     await scenario.start_worker("null", max_batch_size=256, claim_window=1_024)
     await scenario.wait_until_worker_seen()
-    await wait_until_cached(gateway)
-    body = json.dumps({"texts": TEXTS}).encode()
-    head = b"POST /embed HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
-    process = psutil.Process(gateway.program.pid)
-    async with scenario.load(clients=8) as calls, probe_livez(gateway) as latencies_s:
+    await wait_until_cached(gateway, x_api_key=attacker)
+    sent = request("/embed", attacker, json.dumps({"texts": TEXTS}).encode())
+    async with (
+        scenario.load(clients=8, way=Way(gateway.port, api_key=other)) as calls,
+        probe_livez(gateway) as latencies_s,
+    ):
         await asyncio.sleep(1)  # until the memory of the load itself grows no more
-        before_mb = process.memory_info().rss / 1e6
         with contextlib.ExitStack() as stack:
-            for _ in range(CLIENTS):
-                stack.enter_context(connect_unread(gateway, head % len(body) + body))
-            growth_mb = await peak_mb(process, ATTACK_S) - before_mb
+            async with measure_growth(memory_of(psutil.Process(gateway.program.pid))) as growths_mb:
+                for _ in range(CLIENTS):
+                    stack.enter_context(connect_unread(gateway, sent))
+                await asyncio.sleep(ATTACK_S)
             closed = gateway.metric('redbatch_closed_connections_total{reason="unsent_bytes"}')
-    p99_ms = p99_of(latencies_s)
+    (growth_mb,), p99_ms = growths_mb, p99_of(latencies_s)
     found = {"clients": CLIENTS, "closed": round(closed), "livez_p99_ms": round(p99_ms), "growth_mb": round(growth_mb)}
     verdict = scenario.judge("F21 answers that are not read", calls, **found)
     assert all_correct(verdict)

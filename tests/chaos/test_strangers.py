@@ -13,24 +13,21 @@ import psutil
 import pytest
 
 from api.http.connection_table import MAX_SPARES, max_connections_of
-from shared.connection import QueueConnections
-from shared.settings import QueueSettings
 from tests import plain_http
-from tests.chaos.attack import fault_name, p99_of, peak_mb, probe_livez
+from tests.chaos.attack import fault_name, measure_growth, memory_of, new_tenant, p99_of, probe_livez
 from tests.chaos.load import load
 from tests.chaos.scenario import Scenario, all_correct
 from tests.integration.gateway import few_files
 from tests.integration.gateway.gateway_cluster import GatewayProcess, gateway_of, is_listening
 from tests.integration.gateway.http_ways import BY_NGINX, SETTINGS, THROUGH_NGINX, WAYS, open_way
-from tests.integration.gateway.test_keys import create_key
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.long, pytest.mark.exclusive]
 
 STRANGERS, STRANGER = 100, "127.0.0.2"
 ATTACK_S = 3.0
-MAX_P99_MS = 250.0
-"""Generous: the attackers take one of the machine's cores, too. On a quiet one 50 ms are required: `make chaos` writes
-the figures into docs/reliability.md.
+MAX_P99_MS = 50.0
+"""Twice the worst figure in docs/reliability.md, of two cores, one of which the attackers take. No other test runs at
+the time, because these are exclusive; on a machine that is busy with other work they may fail.
 """
 
 MAX_GROWTH_MB = 5.0
@@ -93,11 +90,11 @@ async def test_endless_heads(scenario: Scenario, api_key: str, tmp_path: Path, n
         probe_livez(gateway) as latencies_s,
     ):
         await asyncio.sleep(1)  # until the memory of the load itself grows no more
-        before_mb, until = process.memory_info().rss / 1e6, time.monotonic() + ATTACK_S
-        peak = asyncio.create_task(peak_mb(process, ATTACK_S))
-        while time.monotonic() < until:
-            answers += await asyncio.gather(*(way.exchange(parts(), STRANGER) for _ in range(STRANGERS)))
-        growth_mb = await peak - before_mb
+        until = time.monotonic() + ATTACK_S
+        async with measure_growth(memory_of(process)) as growths_mb:
+            while time.monotonic() < until:
+                answers += await asyncio.gather(*(way.exchange(parts(), STRANGER) for _ in range(STRANGERS)))
+    (growth_mb,) = growths_mb
     statuses = [answer[9:12] for answer in answers]
     refused, p99_ms = sum(map(statuses.count, expected)), p99_of(latencies_s)
     figures = {"livez_p99_ms": round(p99_ms), "growth_mb": round(growth_mb, 1)}
@@ -169,9 +166,7 @@ async def trickle_body(gateway: GatewayProcess, delay_s: float, source: str, unt
 async def test_refused_requests_whose_bodies_trickle(own_scenario: Scenario) -> None:
     """F21: 450 refused requests, whose bodies go on, at a gateway for 300 connections: other clients lose none."""
     scenario = own_scenario
-    queue = QueueConnections(QueueSettings(redis_url=scenario.cluster.redis_url), "any", "test")
-    key = {"authorization": f"Bearer {await create_key(queue.connection('keys'))}"}
-    await queue.close()
+    key = {"x-api-key": await new_tenant(scenario.cluster.redis_url)}
     env = scenario.cluster.env(auth="on") | few_files.env(MAX_FILES)
     gateway = gateway_of(await scenario.cluster.processes.start("gateway", few_files.MODULE, env, is_listening))
     scenario.gateways.append(gateway)

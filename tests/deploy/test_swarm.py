@@ -236,3 +236,12 @@ def test_compose_keeps_accepted_jobs() -> None:
     volume, _, folder = mount.partition(":")
     assert folder == "/data"
     assert volume in stack["volumes"]
+
+
+def test_compose_bounds_the_memory_of_redis() -> None:
+    """The Redis of compose.yaml evicts nothing, and has a maxmemory, which leaves memory for the copy of a fork."""
+    service = yaml.safe_load((ROOT / "compose.yaml").read_text(encoding="utf-8"))["services"]["redis"]
+    command = service["command"]
+    assert command[command.index("--maxmemory-policy") + 1] == "noeviction"
+    megabytes = int(service["deploy"]["resources"]["limits"]["memory"].removesuffix("M"))
+    assert 0 < maxmemory_bytes(service) <= 0.7 * megabytes * 2**20
