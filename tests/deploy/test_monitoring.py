@@ -21,6 +21,7 @@ from api.errors import status_of
 from shared.errors import JobsFullError, TooManyConnectionsError, TooManyHeadsError, error_tree
 from shared.keys import LANES, RELEASED
 from shared.messages import STATES
+from shared.process.histogram import Histogram
 from tests import plain_http
 from tests.deploy.custom_resources import violations
 from tests.deploy.dockerfile import ROOT
@@ -98,9 +99,9 @@ def declared() -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for module in (api.metrics, gpuworker.metrics):
         for metric in vars(module).values():
-            if isinstance(metric, MetricWrapperBase):
+            if isinstance(metric, MetricWrapperBase | Histogram):
                 (family,) = metric.describe()
-                labels = set(metric._labelnames)
+                labels = set(getattr(metric, "_labelnames", ()))
                 ends = {"histogram": ("_bucket", "_sum", "_count"), "counter": ("_total",)}.get(family.type, ("",))
                 found |= {family.name + end: labels | ({"le"} if end == "_bucket" else set()) for end in ends}
     return found
