@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
 import pytest
@@ -32,7 +33,11 @@ def rows(request: pytest.FixtureRequest) -> Iterator[list[Figures]]:
     """Yields the list for the figures of the test's scenarios, which the table at the end of the run shows."""
     rows: list[Figures] = []
     yield rows
-    request.node.user_properties.extend((FAULT, row) for row in rows)
+    # of plain types: the processes of a parallel run send them to each other
+    plain = [
+        {name: dict(value) if isinstance(value, Counter) else value for name, value in row.items()} for row in rows
+    ]
+    request.node.user_properties.extend((FAULT, row) for row in plain)
 
 
 @pytest_asyncio.fixture
