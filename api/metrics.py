@@ -30,6 +30,7 @@ CLOSED_CONNECTIONS = Counter(
 )
 UNSENT_BYTES = Gauge("redbatch_unsent_bytes", "Bytes of answers in memory that clients have not read")
 REQUEST_INPUTS = Counter("redbatch_request_inputs", "Inputs in accepted requests")
+COALESCED_REQUESTS = Counter("redbatch_coalesced_requests", "Requests that shared a stream entry with others")
 CANCELLED_ENTRIES = Counter("redbatch_cancelled_entries", "Entries cancelled because no client waits for them")
 RECONCILIATIONS = Counter("redbatch_settles", "Reconciliations of outstanding requests, by cause", ["cause"])
 RESUBMITTED_ENTRIES = Counter("redbatch_resubmitted_entries", "Entries that were lost in Redis and added again")

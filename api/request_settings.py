@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from api.connection_settings import ConnectionSettings
-from api.settings_groups import CacheSettings, QueueLimits, RequestLimits, TenantSettings
+from api.settings_groups import CacheSettings, EntryLimits, QueueLimits, RequestLimits, TenantSettings
 from shared.codec import MAX_INPUT_BYTES
 from shared.option_words import ValueForm
 from shared.settings import DEFAULT_MODEL, Host, QueueName, queue_slug
@@ -130,6 +130,21 @@ class RequestSettings(ConnectionSettings):
         title="Maximum inputs in one stream entry",
         description="Maximum number of inputs in one stream entry; a larger request is split into several.",
     )
+    requests_per_entry: int = Field(
+        default=16,
+        ge=1,
+        le=1_024,
+        title="Maximum requests in one stream entry",
+        description="Maximum number of small requests in one stream entry: under load, those that arrive together "
+        "share entries, which costs Redis and workers less. 1: requests share none.",
+    )
+    min_entries_per_worker: int = Field(
+        default=4,
+        ge=1,
+        title="Minimum entries for each worker before requests share them",
+        description="Requests share stream entries only as far as each worker still has this number of entries of the "
+        "gateway. Where the number of workers follows the number of entries, it must be a multiple of the target.",
+    )
     max_queue_inputs: int = Field(
         default=20_000,
         ge=1,
@@ -221,6 +236,11 @@ class RequestSettings(ConnectionSettings):
     def queue_limits(self) -> QueueLimits:
         """Bounds of the whole queue."""
         return QueueLimits(self.max_queue_inputs, self.max_queue_tokens, self.max_queue_bytes)
+
+    @cached_property
+    def entry_limits(self) -> EntryLimits:
+        """What a stream entry may contain."""
+        return EntryLimits(self.inputs_per_entry, self.requests_per_entry, self.min_entries_per_worker)
 
     @cached_property
     def tenants(self) -> TenantSettings:

@@ -76,6 +76,18 @@ class QueueLimits:
 
 
 @dataclass(frozen=True, slots=True)
+class EntryLimits:
+    """Maximum `inputs` and `requests` of a stream entry, and how many entries a worker has at least before these share.
+
+    See api.dispatch.coalescer.
+    """
+
+    inputs: int
+    requests: int
+    min_per_worker: int
+
+
+@dataclass(frozen=True, slots=True)
 class TenantSettings:
     """Default rate limit of a tenant. `tokens_per_s` 0: no limit; `burst_tokens` 0: derived from the rate."""
 

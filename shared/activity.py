@@ -24,7 +24,7 @@ class Activity:
         errors: entries that it answered with an error which is not the client's fault.
         batches: that its model ran; `inputs` are the sum of their sizes.
         latencies: of the entries of these requests, from the submission to the answer: pairs of a bucket (see
-            `bucket_of`) and a number of entries.
+            `bucket_of`) and a number of entries; one of coalesced requests counts for each of them.
     """
 
     window_s: float = 0.0

@@ -344,6 +344,7 @@ def parse_entry(lane: int, raw: tuple[bytes, list[bytes]], attempts: int = 0) ->
             body=fields[b"body"],
             attempts=attempts,
             job=b"job" in fields,
+            num_coalesced=min(ref.n, max(1, int(fields.get(b"coalesced", 1)))),
         )
     except (KeyError, ValueError):
         return Ref(lane, entry_id, 0, 0)

@@ -97,7 +97,8 @@ class Entry(NamedTuple):
     """An entry as a worker claimed it. `attempts` counts its runs that began and did not end.
 
     An entry with a `revision` is for workers whose model has it: the rest of its request was run by these. The answer
-    to an entry of a `job` goes into the job, whose id is the request id.
+    to an entry of a `job` goes into the job, whose id is the request id. If its request is `num_coalesced` requests of
+    clients, its gateway sends each of them alone should it fail.
     """
 
     ref: Ref
@@ -111,6 +112,7 @@ class Entry(NamedTuple):
     attempts: int = 0
     revision: str = ""
     job: bool = False
+    num_coalesced: int = 1
 
 
 class Timing(NamedTuple):

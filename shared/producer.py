@@ -62,7 +62,7 @@ class Submission(NamedTuple):
     `budget_ms` is the time left until its deadline. `max_tokens` is the maximum of its lane, including this request:
     with more tokens in the lane the answer would come too late. `exempt` entries were accepted before and pass both
     bounds; a request with nothing queued ahead passes the second. Entries with a `revision` are only for workers of
-    that revision. `limits` apply to its `tenant`.
+    that revision. `limits` apply to its `tenant`. `num_coalesced` requests of clients share it.
     """
 
     request_id: str
@@ -76,6 +76,7 @@ class Submission(NamedTuple):
     traceparent: str = ""
     max_tokens: int = MAX_TOKENS
     revision: str = ""
+    num_coalesced: int = 1
 
 
 class SubmitOutcome(NamedTuple):
@@ -213,6 +214,7 @@ async def submit(
             limits,
             each.traceparent,
             each.revision,
+            each.num_coalesced,
             len(each.new_entries),
         )
         for new_entry in each.new_entries:

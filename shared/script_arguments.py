@@ -36,6 +36,7 @@ class SubmitRequestRow(NamedTuple):
     limits: str
     traceparent: str
     revision: str
+    num_coalesced: int
     num_entries: int
 
 

@@ -6,7 +6,8 @@
 - admission: whether to accept a request, and when a refused client may retry.
 - monitor: the state of Redis and of the fleet, polled.
 - size_limits: the size limits of a request that depend on its workers.
-- splitting: the entries of a request.
+- splitting: the entries of a request, and its result from the replies to them.
+- coalescer: sends small requests that arrive together in one entry.
 - deadlines: one timer for the deadlines of all requests.
 - inflight: one request in flight: its entries, their refs, and their replies.
 - submitter: adds entries to the stream and cancels them.

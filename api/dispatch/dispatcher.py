@@ -22,20 +22,21 @@ from api.dispatch.admission import (
     model_failing_error,
     redis_unreachable_error,
 )
+from api.dispatch.coalescer import CoalescedRequest, Coalescer, Fleet
 from api.dispatch.deadlines import Deadlines
 from api.dispatch.inflight import MAX_VALUES_BYTES, InFlight
 from api.dispatch.monitor import Monitor, MonitorCallbacks
 from api.dispatch.reconciler import Reconciler
 from api.dispatch.replies import Replies
 from api.dispatch.size_limits import BYTES_PER_NUMBER, UNKNOWN_DIM, check_input_sizes, check_output_size
-from api.dispatch.splitting import merge_failures, split
+from api.dispatch.splitting import build_result, split
 from api.dispatch.submitter import PendingSubmit, SubmitCallbacks, Submitter
 from api.memory_budget import HeldMemory
 from api.settings import GatewaySettings
 from shared.connection import QueueConnections
 from shared.errors import DeadlineExceededError, TooLargeError
 from shared.keys import INTERACTIVE
-from shared.messages import EMBED, LOADING, READY, Failure, NewEntry, Reply, Vectors
+from shared.messages import EMBED, LOADING, READY, NewEntry
 from shared.process.tasks import cancel_and_wait
 from shared.producer import MAX_BULK_SHARE, QueueBound
 
@@ -81,7 +82,7 @@ class Dispatcher:
 
     def __init__(self, settings: GatewaySettings, queue: str, spans: ProducerSpans | None = None) -> None:
         self._limits = settings.queue_limits
-        self._inputs_per_entry = settings.inputs_per_entry
+        self._entry_limits = settings.entry_limits
         self.spans = spans
         self.gateway = secrets.token_hex(8)
         self.queue = QueueConnections(settings, queue, f"gateway:{self.gateway}")
@@ -103,7 +104,11 @@ class Dispatcher:
                 slow=self.monitor.slow,
                 max_tokens=self.monitor.max_tokens,
                 limits=self.monitor.limits,
+                before_submit=lambda: self._coalescer.flush(),  # noqa: PLW0108 - set below
             ),
+        )
+        self._coalescer = Coalescer(
+            self._entry_limits, self._fleet, self._start_coalesced, self._end, self._submitter.wake
         )
         self._replies = Replies(
             [self.queue.connection(f"reply:{i}", identified=True) for i in range(1, settings.reply_connections)],
@@ -135,7 +140,7 @@ class Dispatcher:
     @property
     def in_flight(self) -> int:
         """Number of requests that wait for an answer."""
-        return len(self._requests)
+        return len(self._requests) + self._coalescer.num_surplus
 
     async def answer(
         self, request: InferenceRequest, request_id: str = "", memory: HeldMemory | None = None
@@ -152,28 +157,55 @@ class Dispatcher:
         """
         timeout_s, lane = request.timeout_ms / 1000, request.lane
         self._check_admitted(timeout_s, lane)
-        loop = asyncio.get_running_loop()
+        now = asyncio.get_running_loop().time()
+        deadline = now + timeout_s
+        if self._may_coalesce and self._coalescer.takes(request, now):
+            self._reserve_vectors(request, memory)
+            result = await self._coalescer.answer(request, deadline)
+            if result is not None:
+                return result
+            memory = None  # it has what the vectors take
         if request.op != EMBED:
             request = check_input_sizes(request, self.monitor.workers())
             check_output_size(request, self.monitor.workers())
-        new_entries, failures = split(request, self._inputs_per_entry, self.monitor.max_input_tokens)
+        new_entries, failures = split(request, self._entry_limits.inputs, self.monitor.max_input_tokens)
         if not new_entries:
             return InferenceResult(failures)
         self._check_fits(new_entries, lane)
         max_result_bytes = self._reserve_vectors(request, memory)
-        request_id, deadline = request_id or secrets.token_hex(16), loop.time() + timeout_s
+        request_id = request_id or secrets.token_hex(16)
         in_flight = InFlight(request_id, new_entries, deadline, request, memory, self._unify_revision)
-        self._requests[request_id] = in_flight
-        self._replies.reserve(in_flight, max_result_bytes)
-        if self.spans is not None:
-            self.spans.begin(in_flight)
-        self._submitter.add(PendingSubmit(in_flight, tuple(new_entries)))
-        self._deadlines.add(in_flight, deadline, loop)
+        self._begin(in_flight, max_result_bytes)
         try:
-            return _build_result(await in_flight.answer, failures)
+            return build_result(await in_flight.answer, failures)
         finally:
-            self._deadlines.remove(in_flight, deadline)
-            self._release(in_flight)
+            self._end(in_flight)
+
+    @property
+    def _may_coalesce(self) -> bool:
+        """Whether requests may share entries: not while Redis does not answer, and not if each has a span."""
+        return self.spans is None and self._submitter.retrying_since is None
+
+    def _fleet(self) -> Fleet:
+        return Fleet(self.monitor.num_ready, self.monitor.vector_bytes, self.in_flight)
+
+    def _start_coalesced(self, coalesced: CoalescedRequest) -> InFlight:
+        """Sends several requests as one, whose memory they hold. Raises RequestError."""
+        request, deadline, num_coalesced = coalesced
+        new_entries, _ = split(request, self._entry_limits.inputs, self.monitor.max_input_tokens)
+        in_flight = InFlight(secrets.token_hex(16), new_entries, deadline, request, None, self._unify_revision)
+        in_flight.num_coalesced = num_coalesced
+        self._begin(in_flight, len(request.inputs) * self.monitor.vector_bytes)
+        return in_flight
+
+    def _begin(self, request: InFlight, max_result_bytes: int) -> None:
+        """Submits a request; `_end` has to follow."""
+        self._requests[request.request_id] = request
+        self._replies.reserve(request, max_result_bytes)
+        if self.spans is not None:
+            self.spans.begin(request)
+        self._submitter.add(PendingSubmit(request, tuple(request.new_entries.values())))
+        self._deadlines.add(request, request.deadline, asyncio.get_running_loop())
 
     def _check_admitted(self, timeout_s: float, lane: int) -> None:
         """Raises the error that refuses a request in the present state of Redis, the fleet and this gateway."""
@@ -260,8 +292,9 @@ class Dispatcher:
                 )
             )
 
-    def _release(self, request: InFlight) -> None:
+    def _end(self, request: InFlight) -> None:
         """Removes a request, and cancels its entries that are still in the stream: no client waits for them."""
+        self._deadlines.remove(request, request.deadline)
         del self._requests[request.request_id]
         request.close()
         self._submitter.drop(request)
@@ -303,25 +336,3 @@ async def _run_forever(part: Callable[[], Awaitable[None]]) -> None:
         except Exception:
             log.exception("a part of the gateway failed")
             await asyncio.sleep(RESTART_PAUSE_S)
-
-
-def _build_result(replies: Sequence[Reply], failures: Sequence[Failure]) -> InferenceResult:
-    replies = merge_failures(replies, failures)
-    results = [each for each in replies if not isinstance(each, Failure)]
-    if not results:
-        return InferenceResult(replies)
-    number = len(results)
-    queue_ms = inference_ms = tokenize_ms = 0.0
-    batch_size = tokens = 0
-    truncated: list[int] = []
-    for each in results:
-        timing = each.timing
-        queue_ms += timing.queue_ms
-        inference_ms += timing.inference_ms
-        tokenize_ms += timing.tokenize_ms
-        batch_size = max(batch_size, timing.batch_size)
-        tokens += sum(each.tokens)
-        if isinstance(each, Vectors):
-            truncated += [each.position + index for index in each.truncated]
-    means = queue_ms / number, inference_ms / number
-    return InferenceResult(replies, *means, batch_size, tokens, tokenize_ms / number, sorted(truncated))

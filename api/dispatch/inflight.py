@@ -29,6 +29,7 @@ class InFlight:
         traceparent: of the span that its entries name, "" without one.
         uses_bell: whether its replies are announced on the bell; otherwise a waiter pops its reply key.
         submitted: whether any of its entries has been added to the stream.
+        num_coalesced: how many requests of clients it is (api.dispatch.coalescer).
         reconcile_on_submit: whether it is to be reconciled once its entries are in the stream: a connection broke
             while some of them were on their way there.
         revision: the model revision that all its vectors must have; "" while any is accepted.
@@ -62,6 +63,7 @@ class InFlight:
         self.uses_bell = True
         self.submitted = False
         self.reconcile_on_submit = False
+        self.num_coalesced = 1
         self.answer: asyncio.Future[list[Reply]] = asyncio.get_running_loop().create_future()
         self._refs: dict[int, Ref] = {}
         self._replies: dict[int, Reply] = {}

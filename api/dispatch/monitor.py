@@ -60,6 +60,7 @@ class Monitor:
 
     Attributes:
         vector_bytes: of a vector of the queue's model; 0 while unknown.
+        num_ready: ready workers, as of the last poll.
         max_input_tokens: that the queue's model reads of a text; 0 without a maximum, and while it is unknown.
     """
 
@@ -77,7 +78,7 @@ class Monitor:
         self._worker_grace_s = worker_grace_s
         self._tokens_per_s = [0.0 for _ in LANES]
         self._long_backlog = LongBacklog()
-        self.vector_bytes = self.max_input_tokens = 0
+        self.vector_bytes = self.max_input_tokens = self.num_ready = 0
         self._epoch = b""
         self._models: set[str] = set()
         self._mixed_models: list[str] = []
@@ -119,6 +120,7 @@ class Monitor:
             metrics.REDIS_ROUND_TRIP.observe(time.monotonic() - started_at)
             self._observe_workers(self._stats)
             ready = [each for each in self._stats.workers if each.state == READY]
+            self.num_ready = len(ready)
             self._long_backlog = long_backlog(ready)
             self.vector_bytes = max((4 * each.dim for each in ready), default=self.vector_bytes)
             if ready:  # otherwise the last values are better estimates than none: an engine may be restarting

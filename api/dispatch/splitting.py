@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from api.dialects.request import InferenceRequest
+from api.dialects.request import InferenceRequest, InferenceResult
 from shared.codec import encode_body
 from shared.errors import InvalidRequestError, RequestError
-from shared.messages import EMBED, EMBED_ALL, PREDICT, Body, Failure, Input, NewEntry, Reply
+from shared.messages import EMBED, EMBED_ALL, PREDICT, Body, Failure, Input, NewEntry, Reply, Vectors
 
 CHARS_PER_TOKEN = 4
 BYTES_PER_ID = 4
@@ -98,6 +98,29 @@ def merge_failures(replies: Sequence[Reply], failures: Sequence[Failure]) -> Seq
     positions = [index for index in range(len(replies) + len(failures)) if index not in failed]
     moved = (each._replace(position=positions[each.position]) for each in replies)
     return sorted([*moved, *failures], key=lambda reply: reply.position)
+
+
+def build_result(replies: Sequence[Reply], failures: Sequence[Failure]) -> InferenceResult:
+    """Returns the result of a request that `split` has divided, with its failures."""
+    replies = merge_failures(replies, failures)
+    results = [each for each in replies if not isinstance(each, Failure)]
+    if not results:
+        return InferenceResult(replies)
+    number = len(results)
+    queue_ms = inference_ms = tokenize_ms = 0.0
+    batch_size = tokens = 0
+    truncated: list[int] = []
+    for each in results:
+        timing = each.timing
+        queue_ms += timing.queue_ms
+        inference_ms += timing.inference_ms
+        tokenize_ms += timing.tokenize_ms
+        batch_size = max(batch_size, timing.batch_size)
+        tokens += sum(each.tokens)
+        if isinstance(each, Vectors):
+            truncated += [each.position + index for index in each.truncated]
+    means = queue_ms / number, inference_ms / number
+    return InferenceResult(replies, *means, batch_size, tokens, tokenize_ms / number, sorted(truncated))
 
 
 def split_inputs(

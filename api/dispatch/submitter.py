@@ -72,7 +72,7 @@ class SubmitCallbacks:
 
     `full` and `slow` build the error for a request that its lane rejected: `full` takes the lane, `slow` the lane and
     the tokens above the limit. `max_tokens` returns the token limit of a lane for a request with a time budget (s),
-    tokens and inputs, and `limits` the limits of a tenant for a time budget (s).
+    tokens and inputs, and `limits` the limits of a tenant for a time budget (s). `before_submit` may add entries.
     """
 
     on_submitted: Callable[[InFlight], None]
@@ -81,6 +81,7 @@ class SubmitCallbacks:
     slow: Callable[[int, int], RedbatchError]
     max_tokens: Callable[[int, float, int, int], int]
     limits: Callable[[Tenant, float], Limits | None]
+    before_submit: Callable[[], None]
 
 
 class Submitter:
@@ -120,6 +121,10 @@ class Submitter:
         self._count(pending, 1)
         self._wake.set()
 
+    def wake(self) -> None:
+        """Submits soon what `before_submit` adds."""
+        self._wake.set()
+
     def drop(self, request: InFlight) -> None:
         """Drops entries that no client waits for, while Redis does not answer: otherwise they go out in a moment."""
         if self.retrying_since is not None and not request.submitted:
@@ -138,6 +143,8 @@ class Submitter:
         """Submits and cancels until cancelled."""
         while True:
             backoff = Backoff(RETRY_MIN_S, RETRY_MAX_S)
+            self._wake.clear()
+            self._callbacks.before_submit()
             # Submits and cancels alternate: under load there are always new requests, and cancels would never run.
             while self._pending or self._refs_to_cancel or self._waiters_to_wake:
                 await self._submit(self._next_batch())
@@ -145,7 +152,7 @@ class Submitter:
                     backoff.reset()
                 else:
                     await backoff.wait()
-            self._wake.clear()
+                self._callbacks.before_submit()
             await self._wake.wait()
 
     def _count(self, pending: PendingSubmit, sign: int) -> None:
@@ -218,6 +225,7 @@ class Submitter:
             tenant=request.tenant.name,
             traceparent=request.traceparent,
             limits=self._callbacks.limits(request.tenant, budget_s),
+            num_coalesced=request.num_coalesced,
         )
 
     def _apply_outcome(self, pending: PendingSubmit, outcome: SubmitOutcome) -> None:

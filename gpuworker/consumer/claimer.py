@@ -313,7 +313,7 @@ class Claimer:
                 message = _hung_message(in_flight_entry) or DEADLINE_MESSAGE
                 self._committer.fail(in_flight_entry, DeadlineExceededError.code, message)
                 continue
-            decision = decide_retry(entry.attempts, max_attempts)
+            decision = decide_retry(entry.attempts, max_attempts if entry.num_coalesced == 1 else 1)
             if decision is RetryDecision.GIVE_UP:
                 message = _hung_message(in_flight_entry) or GIVEN_UP_MESSAGE
                 self._committer.fail(in_flight_entry, InputFailedError.code, message, dead_after=entry.attempts)

@@ -67,11 +67,13 @@ class Committer:
 
     def _record(self, in_flight_entry: InFlightEntry, *, failed: bool) -> None:
         now, state, entry = time.monotonic(), self._worker_state, in_flight_entry.entry
+        if failed and entry.num_coalesced > 1:  # each of its requests will be counted
+            return
         if failed:
             state.activity.record_error(now)
         if not entry.job:  # which waits for capacity, not for its turn
             waited_ms = 1000 * (now - in_flight_entry.submitted)
-            state.activity.record_answer(now, waited_ms, is_first=entry.position == 0)
+            state.activity.record_answer(now, waited_ms, num_requests=0 if entry.position else entry.num_coalesced)
 
     def fail(
         self,
@@ -89,7 +91,8 @@ class Committer:
         is the type of what the model raised, if it did.
 
         For a job, only those inputs are to fail that cannot run: an entry of several inputs is split into entries of
-        one input each instead, unless its deadline has passed.
+        one input each instead, unless its deadline has passed. An entry of coalesced requests becomes no dead letter,
+        and is not counted, since its gateway sends each of them again.
         """
         entry = in_flight_entry.entry
         if self._worker_state.spans is not None:
@@ -99,7 +102,10 @@ class Committer:
             self._to_split.append(in_flight_entry)
             self._wake.set()
             return
-        metrics.FAILURES.labels(code).inc()
+        if entry.num_coalesced > 1:
+            dead_after = None
+        else:
+            metrics.FAILURES.labels(code).inc()
         origin = UNKNOWN_ORIGIN
         if not entry.job:  # whose failures no gateway logs, and Redis keeps
             is_dead = dead_after is not None and self._options.max_dead_letters > 0

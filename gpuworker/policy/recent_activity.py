@@ -31,11 +31,11 @@ class RecentActivity:
         self._started_at = started_at
         self._seconds: deque[_Second] = deque(maxlen=WINDOW_S)
 
-    def record_answer(self, now: float, latency_ms: float, *, is_first: bool) -> None:
-        """Counts an entry of a request, answered `latency_ms` after its submission; `is_first` of its request."""
+    def record_answer(self, now: float, latency_ms: float, *, num_requests: int) -> None:
+        """Counts an entry, answered `latency_ms` after its submission, and the requests of which it is the first."""
         second = self._second(now)
-        second.requests += is_first
-        second.latencies[bucket_of(latency_ms)] += 1
+        second.requests += num_requests
+        second.latencies[bucket_of(latency_ms)] += max(1, num_requests)
 
     def record_error(self, now: float) -> None:
         """Counts an entry that is answered with an error which is not the client's fault."""

@@ -21,6 +21,7 @@
 --   limits            limits of the tenant (see tenant_limits.lua), or "" for none
 --   traceparent       traceparent, or ""
 --   revision          revision of the model, or ""
+--   num_coalesced       number of requests of clients that it consists of
 --   num_entries       number of its entries
 -- and, after each of them, num_entries times, NewEntry
 --   position          position of the entry's first input
@@ -38,7 +39,7 @@
 -- A submit that is repeated (its reply was lost) returns the first result again, and adds nothing.
 local sequence_number, max_queue_inputs, max_queue_tokens, max_queue_bytes, bulk_share, record_ttl_ms,
       num_requests = unpack(ARGV, 1, 7)
-local REQUEST_SIZE, ENTRY_SIZE = 11, 5
+local REQUEST_SIZE, ENTRY_SIZE = 12, 5
 local record = redis.call('GET', KEYS[3])
 if record then
   local saved = cmsgpack.unpack(record)
@@ -73,7 +74,7 @@ local at = 8
 
 for r = 1, tonumber(num_requests) do
   local lane, request_id, budget_ms, exempt, max_lane_tokens, bell, tenant, limits, traceparent, revision,
-        num_entries = unpack(ARGV, at, at + 10)
+        num_coalesced, num_entries = unpack(ARGV, at, at + 11)
   local first_entry = at + REQUEST_SIZE
   at = first_entry + ENTRY_SIZE * num_entries
   local index, budget, max_tokens = tonumber(lane), tonumber(budget_ms), tonumber(max_lane_tokens)
@@ -125,6 +126,10 @@ for r = 1, tonumber(num_requests) do
       if revision ~= '' then
         fields[#fields + 1] = 'revision'
         fields[#fields + 1] = revision
+      end
+      if num_coalesced ~= '1' then
+        fields[#fields + 1] = 'coalesced'
+        fields[#fields + 1] = num_coalesced
       end
       if bell ~= '' then
         fields[#fields + 1] = 'bell'

@@ -30,6 +30,20 @@ def test_the_simulator_reads_the_applied_manifests(component: str, tmp_path: Pat
     assert scaled_object({"spec": found}) == expected.workers
 
 
+@pytest.mark.parametrize("component", ["keda", "keda-cpu"])
+def test_requests_that_share_entries_hide_no_need_for_workers(component: str, tmp_path: Path) -> None:
+    """Up to the length at which the lane asks for as many workers as one step adds, each request has an entry."""
+    manifests = objects(compose("gpu", [component], tmp_path))
+    [container] = named(manifests, "Deployment", "gateway")["spec"]["template"]["spec"]["containers"]
+    [minimum] = [each["value"] for each in container["env"] if each["name"] == "REDBATCH_MIN_ENTRIES_PER_WORKER"]
+    scaled = named(manifests, "ScaledObject", "worker")["spec"]
+    target = int(scaled["triggers"][0]["metadata"]["streamLength"])
+    policies = scaled["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]["scaleUp"]["policies"]
+    steps = {each["type"]: each["value"] for each in policies}
+    largest_step = max(1 + steps["Percent"] / 100, 1 + steps["Pods"])
+    assert int(minimum) == target * largest_step
+
+
 def test_it_reads_the_lanes_of_the_default_queue(tmp_path: Path) -> None:
     """The triggers read both lanes under their Redis keys."""
     keys = Keys(queue_slug(DEFAULT_MODEL))

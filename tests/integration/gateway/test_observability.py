@@ -81,7 +81,7 @@ async def test_ids_in_redis_are_random(
     cluster: GatewayCluster, client: httpx.AsyncClient, fake_heartbeat: None, raw: redis.asyncio.Redis
 ) -> None:
     """Entries have random ids of 128 bits, so that clients with the same X-Request-Id never share a reply key."""
-    gateway = await cluster.start_gateway()
+    gateway = await cluster.start_gateway(requests_per_entry=1)
     request_id = "0123456789abcdef" * 2
     sent = [gateway.send(client, "a", x_request_id=request_id, x_timeout_ms="2000") for _ in range(20)]
     requests = asyncio.gather(*sent)

@@ -67,6 +67,7 @@ def make_callbacks(submitted: Callable[[InFlight], None] = lambda _: None) -> Su
         slow=lambda _lane, _tokens: InternalError(""),
         max_tokens=lambda *_request: MAX_TOKENS,
         limits=lambda _tenant, _budget_s: None,
+        before_submit=lambda: None,
     )
 
 

@@ -12,9 +12,9 @@ from shared.activity import Activity, bucket_of
 def test_answers_errors_and_batches_are_counted() -> None:
     """A request of several entries counts once, its entries each have a latency."""
     activity = RecentActivity(100.0)
-    activity.record_answer(101.0, 12.0, is_first=True)
-    activity.record_answer(101.5, 12.0, is_first=False)
-    activity.record_answer(102.5, 300.0, is_first=True)
+    activity.record_answer(101.0, 12.0, num_requests=1)
+    activity.record_answer(101.5, 12.0, num_requests=0)
+    activity.record_answer(102.5, 300.0, num_requests=1)
     activity.record_error(102.5)
     activity.record_batch(102.0, 3)
     activity.record_batch(103.0, 5)
