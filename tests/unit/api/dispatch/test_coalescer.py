@@ -82,8 +82,9 @@ def vectors_of(request_id: str, inputs: Any) -> Reply:  # noqa: ANN401 - texts
     )
 
 
-def check(result: InferenceResult, texts: tuple[str, ...]) -> None:
+def check(result: InferenceResult | None, texts: tuple[str, ...]) -> None:
     """Checks that a result is that of texts."""
+    assert result is not None
     [part] = result.parts
     assert isinstance(part, Vectors)
     assert np.frombuffer(part.data, "<f4").reshape(-1, DIM).tolist() == [vector_of(each) for each in texts]
