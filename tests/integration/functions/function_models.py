@@ -201,6 +201,14 @@ class Incomplete:
         return value
 
 
+class Coroutine:
+    """Its `transform` returns a coroutine."""
+
+    async def transform(self, values: list[Any]) -> list[Any]:
+        """Returns the values."""
+        return values
+
+
 class FailingConstructor(Outer):
     """Its constructor raises an error with a message of two lines."""
 

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from tests import plain_http
-from tests.integration.gateway.gateway_cluster import GatewayCluster, GatewayProcess
+from tests.integration.gateway.gateway_cluster import GatewayCluster, GatewayProcess, log_lines
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(120)]
@@ -36,3 +36,19 @@ async def test_small_slow_batches_refuse_no_larger_ones(cluster: GatewayCluster)
     answers += [await send(gateway, LONG, LONG - number) for number in range(1, 5)]
     assert [(each.status_code, each.text[:120]) for each in answers if each.status_code != 200] == []
     assert all(each.headers["x-batch-size"] == "1" for each in answers), "a request of two ran as two batches"
+
+
+async def test_the_log_has_the_estimate_for_which_requests_are_refused(cluster: GatewayCluster) -> None:
+    """One line with the estimate and the time that was left, however many requests there are; the rest is counted."""
+    gateway, worker = await asyncio.gather(
+        cluster.start_gateway(), cluster.start_worker(MODEL, model_args='{"batch_s": 1.0}', max_batch_tokens=LONG)
+    )
+    await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
+    assert (await send(gateway, LONG)).status_code == 200
+    refused = {"inputs": [LONG, LONG - 1], "timeout_ms": 500}
+    for _ in range(3):
+        answer = await asyncio.to_thread(plain_http.post, f"{gateway.url}/predict", json=refused, timeout=60)
+        assert answer.status_code == 504
+    [line] = [each for each in log_lines(worker) if each["msg"].startswith("inputs were refused")]
+    assert line["level"] == "warning"
+    assert 0 < line["left_s"] <= 0.5 < 0.9 <= line["batch_s"]
