@@ -158,11 +158,13 @@ class FailureOrigin(NamedTuple):
     """Where a failure comes from, for the log of the gateway, without any text of a client.
 
     `worker` has answered; `exception` is the type of what its model raised, if it did. The entry may be a dead letter.
+    Of an `unrun` entry no input has run, so that it costs its tenant nothing.
     """
 
     worker: str = ""
     exception: str = ""
     is_dead: bool = False
+    unrun: bool = False
 
 
 UNKNOWN_ORIGIN = FailureOrigin()

@@ -36,8 +36,8 @@ class ClusterState(NamedTuple):
 
     `redis_down_s` is how long Redis has not answered (0 while it answers). `worker_unseen_s` is the time since the last
     sign of life of any worker, or None if there was none. `memory_ratio` is the share of its memory that Redis uses. If
-    the model fails on all live workers, `failing` has the type of its last exception, or DOES_NOT_LOAD, and the first of
-    these tries again in `retry_s`.
+    the model fails on all live workers, `failing` has the type of its last exception, or DOES_NOT_LOAD, and the first
+    of these tries again in `retry_s`.
     """
 
     redis_down_s: float = 0.0

@@ -265,6 +265,7 @@ class Dispatcher:
         del self._requests[request.request_id]
         request.close()
         self._submitter.drop(request)
+        self._submitter.give_back(request)
         if refs := request.outstanding():
             self._submitter.cancel(refs.values(), None if request.uses_bell else request.request_id)
         self._replies.release(request)

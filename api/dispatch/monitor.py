@@ -284,9 +284,7 @@ def _failure(workers: Sequence[Heartbeat]) -> tuple[str, float]:
     serving = [each for each in workers if each.state not in (STANDBY, DRAINING)]
     failing = [each for each in serving if each.state == FAILING]
     failed_at = {each.host: each.started_ms for each in failing if each.failing == DOES_NOT_LOAD}
-    again = [
-        each for each in serving if each.state == LOADING and each.started_ms > failed_at.get(each.host, inf)
-    ]
+    again = [each for each in serving if each.state == LOADING and each.started_ms > failed_at.get(each.host, inf)]
     if not failing or len(failing) + len(again) < len(serving):
         return "", 0.0
     first = min(failing, key=lambda each: (each.failing == DOES_NOT_LOAD, each.retry_s))

@@ -130,7 +130,7 @@ class HeartbeatSender:
 
     @property
     def _name_of_error(self) -> str:
-        """Who seems to send the load error of this host; one name for all attempts, which have names of their own."""
+        """Who seems to send the load error of this host; one name for all attempts, which have separate ones."""
         return f"{socket.gethostname()}-failed"
 
     async def leave_load_error(self, reason: str) -> None:

@@ -61,7 +61,7 @@ def main(arguments: list[str]) -> None:
 
 
 def _import_modules(names: Iterable[str]) -> None:
-    """Imports modules, and removes the empty folder that torch makes for compiled code in the folder of temporary files.
+    """Imports modules, and removes the empty folder that torch makes for compiled code among the temporary files.
 
     If torch compiles anything later, it makes the folder again.
     """

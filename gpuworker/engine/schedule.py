@@ -131,7 +131,7 @@ class Schedule:
         return rows, failures
 
     def _log_early_refusal(self, left_s: float, batch_s: float) -> None:
-        """Logs why entries are refused before their deadline: the estimate may be wrong, and nobody else knows it."""
+        """Logs why entries are refused before their deadline: the estimate may be wrong, and is known only here."""
         if left_s > 0:
             self._log.write(
                 logging.WARNING,

@@ -8,6 +8,7 @@ import os
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -59,6 +60,13 @@ def post(gateway: GatewayProcess, path: str, body: object) -> httpx.Response:
     return plain_http.post(f"{gateway.url}{path}", json=body, timeout=60)
 
 
+def workers_of(output: str) -> list[dict[str, Any]]:
+    """Returns the workers in the JSON that `redbatch queue` has printed; other tests may log late."""
+    [line] = [each for each in output.splitlines() if each.startswith("{")]
+    workers: list[dict[str, Any]] = json.loads(line)["workers"]
+    return workers
+
+
 async def test_a_class_that_no_longer_loads_is_an_error_at_once(
     cluster: GatewayCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -68,9 +76,7 @@ async def test_a_class_that_no_longer_loads_is_an_error_at_once(
     await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
     pid = post(gateway, "/predict", {"input": 1}).json()["output"]
     fixture.file.write_text(BROKEN)
-    waiting = asyncio.create_task(
-        asyncio.to_thread(post, gateway, "/predict", {"input": 60.0, "timeout_ms": 60_000})
-    )
+    waiting = asyncio.create_task(asyncio.to_thread(post, gateway, "/predict", {"input": 60.0, "timeout_ms": 60_000}))
     await asyncio.sleep(0.1)
     began = time.monotonic()
     os.kill(pid, signal.SIGKILL)
@@ -91,10 +97,10 @@ async def test_a_class_that_no_longer_loads_is_an_error_at_once(
     shown = " ".join(capsys.readouterr().out.split())
     assert "-failed: its model does not load: model changing:Model: there is no module nowhere_at_all" in shown
     await fixture.show_queue(in_json=True)
-    [row] = json.loads(capsys.readouterr().out)["workers"]
+    [row] = workers_of(capsys.readouterr().out)
     assert "nowhere_at_all" in row["failing"], "one row for all attempts"
     fixture.file.write_text(CLASS)
     await fixture.start_worker()
     await wait_until(lambda: post(gateway, "/predict", {"input": 1}).status_code == 200, "the mended class serves")
     await fixture.show_queue(in_json=True)
-    assert [row["state"] for row in json.loads(capsys.readouterr().out)["workers"]] == ["ready"]
+    assert [row["state"] for row in workers_of(capsys.readouterr().out)] == ["ready"]

@@ -207,7 +207,7 @@ async def test_the_access_log_has_one_line_for_each_request(cluster: GatewayClus
 
 
 async def test_the_access_log_counts_probes_and_hides_none(cluster: GatewayCluster) -> None:
-    """While the model loads, `redbatch up` polls /readyz: no error. Whoever probes, and as whom, is counted alike."""
+    """While the model loads, `redbatch up` polls /readyz: no error. All are counted, whatever agent they name."""
     gateway = await cluster.start_gateway(access_log=True)
     assert "worker" in (await fetch_missing_parts("127.0.0.1", gateway.port) or ())
     for agent in ("redbatch-up", "anyone"):
