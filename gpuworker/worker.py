@@ -110,8 +110,7 @@ class Worker:
         self._result_handler = ResultHandler(worker_state, self._committer)
         self._circuit_breaker = CircuitBreaker(worker_state, self._committer, self._heartbeat, self._drop)
         self._returned_keys: asyncio.Future[list[str]] | None = None
-        self._standby_rule = StandbyRule()
-        self._load_error = ""
+        self._standby_rule, self._load_error = StandbyRule(), ""
 
     def _lease_callbacks(self) -> LeaseCallbacks:
         return LeaseCallbacks(

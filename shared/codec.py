@@ -262,8 +262,7 @@ def encode_reply(reply: Reply) -> bytes:
                 UNSET if reply.input_index is None else reply.input_index,
                 _encode_name(reply.origin.worker),
                 _encode_name(reply.origin.exception),
-                reply.origin.is_dead,
-                reply.origin.unrun,
+                *reply.origin[2:],  # is_dead and unrun
             )
         )
     timing = reply.timing
