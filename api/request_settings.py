@@ -13,9 +13,6 @@ from shared.codec import MAX_INPUT_BYTES
 from shared.option_words import ValueForm
 from shared.settings import DEFAULT_MODEL, Host, QueueName, queue_slug
 
-OWN_USER_AGENT = b"redbatch-up"
-"""The user agent of the probes with which `redbatch up` waits for its model: several a second, refused until then."""
-
 
 class RequestSettings(ConnectionSettings):
     """Which requests a gateway accepts, and from whom."""

@@ -19,6 +19,7 @@ from shared.api_keys import Scope
 from shared.errors import ModelNotFoundError, NoWorkerError
 from shared.messages import LOADING, STANDBY
 from shared.process.version import __version__
+from shared.settings import public_model
 
 
 @dataclass(slots=True)
@@ -98,11 +99,11 @@ class State:
         """
         queue = self.queues.of_model(model)
         workers = queue.workers()
-        loaded = next((each for each in workers if each.state not in (STANDBY, LOADING)), None)
+        loaded = next((each for each in workers if each.state not in (STANDBY, LOADING) and not each.load_error), None)
         if loaded is None:
             raise NoWorkerError("No worker serves this model now.")
         return Info(
-            model_id=loaded.model,
+            model_id=public_model(loaded.model) or queue.name,
             model_sha=loaded.commit or None,
             model_dtype=loaded.dtype,
             served_model_name=queue.name,

@@ -110,7 +110,7 @@ class Worker:
         self._result_handler = ResultHandler(worker_state, self._committer)
         self._circuit_breaker = CircuitBreaker(worker_state, self._committer, self._heartbeat, self._drop)
         self._returned_keys: asyncio.Future[list[str]] | None = None
-        self._standby_rule = StandbyRule()
+        self._standby_rule, self._load_error = StandbyRule(), ""
 
     def _lease_callbacks(self) -> LeaseCallbacks:
         return LeaseCallbacks(
@@ -170,7 +170,8 @@ class Worker:
     def _exit_code(self, task: asyncio.Task[None]) -> int:
         error = task.exception()
         if isinstance(error, EngineFailedError):
-            log.error(MODEL_FAILS, reason=str(error))
+            self._load_error = str(error)
+            log.error(MODEL_FAILS, reason=self._load_error)
             return 2
         log.error("worker failed", part=task.get_name(), exc_info=error)
         return 1
@@ -221,6 +222,8 @@ class Worker:
                 await consumer.hand_back(connection, worker_state.keys, worker_state.worker, left)
             withdraws = self._heartbeat.is_queue_unproven
             owed = await consumer.leave(connection, worker_state.keys, worker_state.worker, withdraws=withdraws)
+            if self._load_error:
+                await self._heartbeat.leave_load_error(self._load_error)
         except RedisUnreachableError as error:
             log.warning("cannot leave the group", reason=error.message)
             return

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 
-from api.request_settings import OWN_USER_AGENT
 from shared.process.listener import WILDCARDS
 
 PROBE_TIMEOUT_S = 5.0
-_REQUEST = b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nUser-Agent: %b\r\nConnection: close\r\n\r\n" % OWN_USER_AGENT
+_REQUEST = b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 
 
 async def fetch_missing_parts(host: str, port: int) -> list[str] | None:

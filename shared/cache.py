@@ -45,7 +45,7 @@ class CachedVector(NamedTuple):
 
 
 class Charge(NamedTuple):
-    """Tokens of cached vectors that a tenant with these limits has to pay.
+    """Tokens of cached vectors that a tenant with these limits has to pay; negative ones, it gets back.
 
     Unless it `may_refuse`, its quota is overdrawn where necessary: then the tenant's next requests wait longer.
     """

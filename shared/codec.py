@@ -145,6 +145,7 @@ class _Failure(_Reply):
     worker: Raw = _NO_NAME
     exception: Raw = _NO_NAME
     is_dead: bool = False
+    unrun: bool = False
 
 
 _BODIES: tuple[Decoder[_TextBody | _MixedBody], ...] = (Decoder(_TextBody), Decoder(_MixedBody))
@@ -261,7 +262,7 @@ def encode_reply(reply: Reply) -> bytes:
                 UNSET if reply.input_index is None else reply.input_index,
                 _encode_name(reply.origin.worker),
                 _encode_name(reply.origin.exception),
-                reply.origin.is_dead,
+                *reply.origin[2:],  # is_dead and unrun
             )
         )
     timing = reply.timing
@@ -286,7 +287,7 @@ def decode_reply(data: bytes) -> Reply:
         index = None if reply.input is UNSET else reply.input
         if index is not None and index >= n:
             raise CodecError(f"field 'input' is no index below {n}")
-        origin = FailureOrigin(_decode_name(reply.worker), _decode_name(reply.exception), reply.is_dead)
+        origin = FailureOrigin(_decode_name(reply.worker), _decode_name(reply.exception), reply.is_dead, reply.unrun)
         return Failure(request_id, position, n, reply.code, reply.message, index, origin)
     timing, tokens = Timing(reply.queue_ms, reply.inference_ms, reply.batch, reply.tokenize_ms), reply.tokens
     if tokens and len(tokens) != n:

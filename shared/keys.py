@@ -209,7 +209,12 @@ KEY_DOCS = (
         "an hour after the last heartbeat of any of them",
         "the members of `workers` that take no work: they wait for a GPU, or their model fails",
     ),
-    KeyDoc((f"{_Q}:worker:<worker>",), "string, JSON", "workers", "`heartbeat_ttl_s` (5 s) after the last heartbeat"),
+    KeyDoc(
+        (f"{_Q}:worker:<worker>",),
+        "string, JSON",
+        "workers",
+        "`heartbeat_ttl_s` (5 s) after the last heartbeat; `<host>-failed`: a minute after a model did not load there",
+    ),
     KeyDoc((f"{_Q}:begun:<worker>",), "string", "workers", "an hour after its last batch, or until it leaves"),
     KeyDoc((f"{_Q}:dead",), "stream", "workers", "permanent; the last `max_dead_letters` (200)"),
     KeyDoc(

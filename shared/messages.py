@@ -160,11 +160,13 @@ class FailureOrigin(NamedTuple):
     """Where a failure comes from, for the log of the gateway, without any text of a client.
 
     `worker` has answered; `exception` is the type of what its model raised, if it did. The entry may be a dead letter.
+    Of an `unrun` entry no input has run, so that it costs its tenant nothing.
     """
 
     worker: str = ""
     exception: str = ""
     is_dead: bool = False
+    unrun: bool = False
 
 
 UNKNOWN_ORIGIN = FailureOrigin()
@@ -194,6 +196,10 @@ STANDBY, LOADING, READY, FAILING, DRAINING = STATES = ("standby", "loading", "re
 that fails on every batch, and claims nothing for a while."""
 
 
+DOES_NOT_LOAD = "its model does not load"
+"""What a failing worker names in place of an exception if its model could not be loaded, so that its process ended."""
+
+
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
     """What a worker reports once a second.
@@ -210,7 +216,8 @@ class Heartbeat:
     `retry_s`. `ops` are the operations that the model offers, also while it loads; empty if an older worker does not
     report them. `activity` is what the worker did in the last seconds. `prompts` are the names of the model's prompts;
     None while it loads, or if there are too many to report. `normalizes`: whether its vectors have length 1 by default;
-    None while it loads.
+    None while it loads. A worker that has ended because its model does not load leaves the reason in `load_error`, in a
+    heartbeat that is its host's; it is for the operator, since it may name paths.
     """
 
     worker: str
@@ -246,3 +253,4 @@ class Heartbeat:
     activity: Activity = NO_ACTIVITY
     prompts: tuple[str, ...] | None = None
     normalizes: bool | None = None
+    load_error: str = ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import parse_qs, urlsplit
 
@@ -32,6 +33,12 @@ BUNDLED_MODEL_NAMES = (DEFAULT_MODEL, "all-minilm-l6-v2", "sentence-transformers
 def canonical_model(name: str) -> str:
     """Returns DEFAULT_MODEL for each name of the bundled model, in any case; any other name unchanged."""
     return DEFAULT_MODEL if name.lower() in BUNDLED_MODEL_NAMES else name
+
+
+def public_model(name: str) -> str:
+    """Returns the name of a model without the folders of a path, which are no client's business."""
+    is_path = name.startswith(("/", ".", "~")) or name.count("/") > 1
+    return Path(name).name if is_path else name
 
 
 def queue_slug(model: str) -> str:

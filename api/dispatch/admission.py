@@ -16,7 +16,7 @@ from shared.errors import (
     TooLargeError,
 )
 from shared.long_entries import is_long, min_long_tokens
-from shared.messages import MAX_TOKENS, Heartbeat
+from shared.messages import DOES_NOT_LOAD, MAX_TOKENS, Heartbeat
 from shared.tenants import Quota, QuotaWait
 
 MIN_RETRY_AFTER_S = 1.0
@@ -36,8 +36,8 @@ class ClusterState(NamedTuple):
 
     `redis_down_s` is how long Redis has not answered (0 while it answers). `worker_unseen_s` is the time since the last
     sign of life of any worker, or None if there was none. `memory_ratio` is the share of its memory that Redis uses. If
-    the model fails on all live workers, `failing` has the type of its last exception, and the first of these tries
-    again in `retry_s`.
+    the model fails on all live workers, `failing` has the type of its last exception, or DOES_NOT_LOAD, and the first
+    of these tries again in `retry_s`.
     """
 
     redis_down_s: float = 0.0
@@ -102,6 +102,12 @@ def redis_unreachable_error(down_s: float, jitter: float) -> RedbatchError:
 
 def model_failing_error(cluster: ClusterState, jitter: float) -> RedbatchError:
     """Returns the error for a request that no worker takes, because the model fails on all of them."""
+    if cluster.failing == DOES_NOT_LOAD:
+        return ModelFailingError(
+            "The model does not run: its workers could not load it. `redbatch queue` and their logs say why; "
+            "try again when that is mended.",
+            retry_after_s=_retry_s(cluster.retry_s, jitter),
+        )
     return ModelFailingError(
         f"The model fails on every batch ({cluster.failing}): try again later; the workers' logs say more.",
         retry_after_s=_retry_s(cluster.retry_s, jitter),

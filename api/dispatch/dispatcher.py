@@ -298,6 +298,7 @@ class Dispatcher:
         del self._requests[request.request_id]
         request.close()
         self._submitter.drop(request)
+        self._submitter.give_back(request)
         if refs := request.outstanding():
             self._submitter.cancel(refs.values(), None if request.uses_bell else request.request_id)
         self._replies.release(request)
@@ -309,7 +310,11 @@ class Dispatcher:
         self._rerun_others(request, candidates[0])
 
     def _on_fleet(self) -> None:
-        """Changes the revision of requests that wait for one that no worker serves any more."""
+        """Ends what waits for a model that does not load, or for a revision that no worker serves any more."""
+        if self.monitor.does_not_load:
+            for request in list(self._requests.values()):
+                self._expire(request)
+            return
         live = self.monitor.revisions()
         for request in list(self._requests.values()):
             if request.revision and live and request.revision not in live and not request.done:

@@ -68,6 +68,7 @@ class InFlight:
         self._refs: dict[int, Ref] = {}
         self._replies: dict[int, Reply] = {}
         self._values_bytes = 0
+        self._unrun: set[int] = set()
 
     @property
     def done(self) -> bool:
@@ -111,6 +112,8 @@ class InFlight:
         fits = (
             entry is not None and entry.n == reply.n and reply.request_id == self.request_id and self._matches_op(reply)
         )
+        if entry is not None and fits and isinstance(reply, Failure) and reply.origin.unrun:
+            self._unrun.add(reply.position)  # also of a request that the first of its entries has failed
         if self.done or not fits or reply.position in self._replies:
             return False
         if isinstance(reply, Failure) and not self._partial:
@@ -184,6 +187,11 @@ class InFlight:
         failures = [Failure(self.request_id, each.position, each.n, error.code, error.message) for each in late]
         self._complete([*self._replies.values(), *failures])
 
+    @property
+    def unrun_tokens(self) -> int:
+        """The tokens of the entries that a worker has refused before any input of them ran."""
+        return sum(self.new_entries[position].cost for position in self._unrun)
+
     def close(self) -> None:
         """Ends the request, as no client waits for its answer any more.
 
@@ -219,7 +227,7 @@ def _log_fields(failure: Failure) -> dict[str, str]:
 
     The log of a worker has the traceback of each exception of its model, but not what a class refuses.
     """
-    worker, exception, is_dead = failure.origin
+    worker, exception, is_dead, _ = failure.origin
     see = "redbatch dead list" if is_dead else ""
     if exception and failure.code == InputFailedError.code:
         see = see or "the log of this worker"

@@ -23,7 +23,7 @@ from shared.connection import RedisConnection
 from shared.errors import OverloadedError, QueueFullError, RedbatchError, RedisUnreachableError
 from shared.heartbeats import MIXED_MODELS, mixed_models
 from shared.keys import BULK, INTERACTIVE, LANES, Keys
-from shared.messages import DRAINING, FAILING, READY, STANDBY, STATES, Heartbeat
+from shared.messages import DOES_NOT_LOAD, DRAINING, FAILING, LOADING, READY, STANDBY, STATES, Heartbeat
 from shared.process.tasks import wait_for_event
 from shared.producer import QueueStats
 from shared.tenants import NO_ACTIVE_TENANTS, Limits
@@ -257,7 +257,14 @@ class Monitor:
         """Returns the parts whose absence keeps the cluster from answering: redis, worker."""
         if self._stats is None or self._down_s(time.monotonic()) > 0:
             return ["redis"]
+        if self.does_not_load:
+            return ["worker"]
         return [] if self._stats.workers and self._ready_within_grace() else ["worker"]
+
+    @property
+    def does_not_load(self) -> bool:
+        """Whether the model could not be loaded on any worker: no request or job is worth a wait."""
+        return self._failure[0] == DOES_NOT_LOAD
 
     def _ready_within_grace(self) -> bool:
         """Whether a worker was ready within the grace period.
@@ -272,11 +279,17 @@ class Monitor:
 
 
 def _failure(workers: Sequence[Heartbeat]) -> tuple[str, float]:
-    """Returns the type of the exception and the time to the next attempt if the model fails on all; else "" and 0."""
+    """Returns the type of the exception and the time to the next attempt if the model fails on all; else "" and 0.
+
+    A worker that loads a model which did not load on its host before is not expected to succeed.
+    """
     serving = [each for each in workers if each.state not in (STANDBY, DRAINING)]
-    if not serving or any(each.state != FAILING for each in serving):
+    failing = [each for each in serving if each.state == FAILING]
+    failed_at = {each.host: each.started_ms for each in failing if each.failing == DOES_NOT_LOAD}
+    again = [each for each in serving if each.state == LOADING and each.started_ms > failed_at.get(each.host, inf)]
+    if not failing or len(failing) + len(again) < len(serving):
         return "", 0.0
-    first = min(serving, key=lambda each: each.retry_s)
+    first = min(failing, key=lambda each: (each.failing == DOES_NOT_LOAD, each.retry_s))
     return first.failing or "no reason", first.retry_s
 
 

@@ -16,7 +16,6 @@ import structlog
 from api.http.answer_cycle import answered_request_id, begins_answer
 from api.http.client_connection import client_address
 from api.http.protocol import QUEUE
-from api.request_settings import OWN_USER_AGENT
 from api.tenants import ANONYMOUS, Tenant
 from shared.process.limited_log import LimitedLog
 from shared.process.tracebacks import describe_briefly
@@ -33,6 +32,7 @@ ARRIVAL, TENANT, ERROR = "arrival", "tenant", "error"
 Tenant, once that is known; and, if AccessLogApp logs the request, the fields of its error.
 """
 
+PROBES = ("/readyz", "/livez")
 CLIENT_CLOSED_REQUEST = 499
 OVERLOADED = 429
 SERVER_ERROR = 500
@@ -86,7 +86,8 @@ def _log_error(scope: Scope, status: int, request_id: str, kind: Mapping[str, st
 class AccessLogApp:
     """An ASGI application that logs each request once it is answered; what answers it logs no line then.
 
-    It leaves out the probes of `redbatch up`.
+    Of the probes with one outcome it logs the first, and their number every ten seconds: `redbatch up` and load
+    balancers send several a second, and what they are refused for while a model loads is no error.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -94,7 +95,7 @@ class AccessLogApp:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one request, as ASGI."""
-        if scope["type"] != "http" or _is_own_probe(scope):
+        if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         errors: dict[str, str] = {}
@@ -111,12 +112,12 @@ class AccessLogApp:
         try:
             await self._app(scope, receive, send_noted)
         finally:
-            fields = {**_request_fields(scope, status), **_client_fields(scope), **errors}
-            log.log(_level(status), _event(status), **_known({"request_id": request_id} | _known(fields)))
-
-
-def _is_own_probe(scope: Scope) -> bool:
-    return scope["path"] == "/readyz" and (b"user-agent", OWN_USER_AGENT) in scope["headers"]
+            fields = _request_fields(scope, status)
+            if scope["path"] in PROBES:
+                limited_log.write(logging.INFO, "probe answered", **_known(fields))
+            else:
+                fields |= {**_client_fields(scope), **errors}
+                log.log(_level(status), _event(status), **_known({"request_id": request_id} | _known(fields)))
 
 
 def _level(status: int) -> int:

@@ -20,7 +20,7 @@ from api.dialects.headers import media_type_of, parse_lane
 from api.dialects.parsing import too_many_inputs_error
 from api.dialects.request import MODEL_HEADER, PRIORITY_HEADER
 from api.dialects.text_options import TextOptions, function_option_error
-from api.dispatch.admission import memory_full_error
+from api.dispatch.admission import memory_full_error, model_failing_error
 from api.dispatch.size_limits import UNKNOWN_DIM, input_limit
 from api.http.body import BodyLimits, BodyUnreadError, read_body, too_many_bodies_error
 from api.http.protocol import QUEUE
@@ -204,6 +204,7 @@ def find_queue(request: Request, state: State, model: str | None) -> ServedQueue
     """Returns the queue of a model. Redis must be reachable, but no worker need be alive.
 
     Raises:
+        ModelFailingError: the model could not be loaded.
         UnavailableError: Redis is out of reach, or no worker has been seen yet.
         ModelNotFoundError: no queue serves the model.
     """
@@ -211,6 +212,8 @@ def find_queue(request: Request, state: State, model: str | None) -> ServedQueue
     request.scope["state"][QUEUE] = queue.name
     if queue.dispatcher.monitor.cluster().redis_down_s > 0:
         raise RedisUnreachableError("Redis is out of reach: try again.", retry_after_s=1.0)
+    if queue.dispatcher.monitor.does_not_load:  # it may never run; a model that fails on batches may work again
+        raise model_failing_error(queue.dispatcher.monitor.cluster(), random.random())  # noqa: S311 - spreads clients
     return queue
 
 

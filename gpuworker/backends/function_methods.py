@@ -103,13 +103,16 @@ class FunctionMethods:
 
 
 def check_methods(function: object) -> None:
-    """Raises MethodsError if an object has no `transform`, a method with other arguments, or a wrong `retry_on`.
+    """Raises MethodsError if an object has no `transform`, a method with other arguments or one that is a coroutine.
+
+    The same for a wrong `retry_on`.
 
     The object and not its class, since that shows how a method is called: it may be static, or wrapped in a cache, or
     set by the constructor.
     """
     if _method(function, "transform") is None:
         raise MethodsError("has no transform: write transform(self, inputs), which returns one result per input")
+    _check_no_method_is_async(function)
     for name, arguments in _ARGUMENTS.items():
         method = _method(function, name)
         if method is None:
@@ -126,6 +129,16 @@ def check_methods(function: object) -> None:
         isinstance(each, type) and issubclass(each, Exception) for each in retry_on
     ):
         raise MethodsError(f"has a {RETRY_ON} that is no tuple of exception classes")
+
+
+def _check_no_method_is_async(function: object) -> None:
+    for name in (*_ARGUMENTS, "warmup"):
+        method = _method(function, name)
+        if inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method):
+            raise MethodsError(
+                f"has an async {name}, which nothing would await: write it without async, with asyncio.run(...) around "
+                "what it awaits"
+            )
 
 
 def find_misspelled_methods(function: object) -> Iterator[tuple[str, str]]:

@@ -26,7 +26,7 @@ from shared.connection import BLOCK_S, GroupMissingError, RedisConnection
 from shared.consumer import ClaimBudget, ClaimResult, ReclaimQuery
 from shared.errors import DeadlineExceededError, InputFailedError, InternalError, RedisUnreachableError
 from shared.keys import BULK, INTERACTIVE, LANES
-from shared.messages import DEFAULT_OPTIONS, OPS, VERSION, Entry, Ref
+from shared.messages import DEFAULT_OPTIONS, OPS, VERSION, Entry, FailureOrigin, Ref
 from shared.process.backoff import Backoff
 from shared.process.limited_log import LimitedLog
 from shared.process.tasks import wait_for_event
@@ -267,7 +267,8 @@ class Claimer:
         """Returns the in-flight entry if it is to run; otherwise has it answered, or hands it back to other workers."""
         in_flight_entry = self._worker_state.in_flight.add(entry, (), self._submitted(entry))
         if self._worker_state.clock.to_monotonic(entry.deadline_ms) <= time.monotonic():
-            self._committer.fail(in_flight_entry, DeadlineExceededError.code, DEADLINE_MESSAGE)
+            origin = FailureOrigin(unrun=not entry.attempts)
+            self._committer.fail(in_flight_entry, DeadlineExceededError.code, DEADLINE_MESSAGE, origin=origin)
         elif entry.revision not in ("", self._worker_state.revision) or self._worker_state.standby or self._is_open():
             self._committer.hand_back([entry])
         elif entry.version != VERSION:
@@ -311,7 +312,8 @@ class Claimer:
             entry = in_flight_entry.entry
             if clock.to_monotonic(entry.deadline_ms) <= time.monotonic():
                 message = _hung_message(in_flight_entry) or DEADLINE_MESSAGE
-                self._committer.fail(in_flight_entry, DeadlineExceededError.code, message)
+                origin = FailureOrigin(unrun=not entry.attempts)
+                self._committer.fail(in_flight_entry, DeadlineExceededError.code, message, origin=origin)
                 continue
             decision = decide_retry(entry.attempts, max_attempts if entry.num_coalesced == 1 else 1)
             if decision is RetryDecision.GIVE_UP:

@@ -83,12 +83,12 @@ class Committer:
         *,
         dead_after: int | None = None,
         input_index: int | None = None,
-        exception: str = "",
+        origin: FailureOrigin = UNKNOWN_ORIGIN,
     ) -> None:
         """Commits an error soon; with `dead_after`, the number of its runs, the entry is kept among the dead letters.
 
-        If one of its inputs is known to be at fault, `input_index` is the index of that input in the entry. `exception`
-        is the type of what the model raised, if it did.
+        If one of its inputs is known to be at fault, `input_index` is the index of that input in the entry. `origin`
+        has what is known of the cause: the type of what the model raised, or that nothing has run.
 
         For a job, only those inputs are to fail that cannot run: an entry of several inputs is split into entries of
         one input each instead, unless its deadline has passed. An entry of coalesced requests becomes no dead letter,
@@ -106,10 +106,11 @@ class Committer:
             dead_after = None
         else:
             metrics.FAILURES.labels(code).inc()
-        origin = UNKNOWN_ORIGIN
-        if not entry.job:  # whose failures no gateway logs, and Redis keeps
+        if entry.job:  # whose failures no gateway logs, and Redis keeps
+            origin = UNKNOWN_ORIGIN
+        else:
             is_dead = dead_after is not None and self._options.max_dead_letters > 0
-            origin = FailureOrigin(self._worker_state.worker, exception, is_dead)
+            origin = origin._replace(worker=self._worker_state.worker, is_dead=is_dead)
         reply = Failure(entry.request_id, entry.position, entry.ref.n, code, message, input_index, origin)
         self.answer(in_flight_entry, reply, "" if dead_after is None else f"{code}: {message}", dead_after)
 

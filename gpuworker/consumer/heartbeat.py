@@ -8,6 +8,7 @@ import os
 import socket
 import time
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 import structlog
 
@@ -21,11 +22,16 @@ from gpuworker.settings import WorkerSettings
 from shared import consumer
 from shared.errors import RedisUnreachableError
 from shared.heartbeats import MIXED_MODELS, mixed_models
-from shared.messages import DRAINING, FAILING, LOADING, READY, STANDBY, Heartbeat
+from shared.messages import DOES_NOT_LOAD, DRAINING, FAILING, LOADING, READY, STANDBY, Heartbeat
 from shared.process.limited_log import LimitedLog
 from shared.process.tasks import wait_for_event
 
 log, limited_log = structlog.get_logger(), LimitedLog()
+
+LOAD_ERROR_TTL_MS = 60_000
+"""How long the reason why a model did not load stays, unless the next attempt succeeds."""
+
+MAX_LOAD_ERROR_CHARS = 500
 
 TICK_S = 1.0
 STUCK_S = 10.0
@@ -57,7 +63,7 @@ class HeartbeatSender:
         self._started_ms = int(time.time() * 1000)
         self._redis_reachable = False
         self._can_announce = True
-        self._checked_models = False
+        self._checked_models = self._left_no_error = False
         self._last_tick = time.monotonic()
         self._send_now = asyncio.Event()
         self.state = LOADING
@@ -84,6 +90,7 @@ class HeartbeatSender:
                 self._redis_reachable = True
                 await self._announce()
                 await self._check_models()
+                await self._remove_load_error()
             except RedisUnreachableError as error:
                 self._redis_reachable = False
                 limited_log.write(logging.WARNING, "no heartbeat", reason=error.message)
@@ -120,6 +127,34 @@ class HeartbeatSender:
         self._checked_models = True
         if models := mixed_models(workers):
             log.warning(MIXED_MODELS, queue=self._worker_state.keys.queue, models=models)
+
+    @property
+    def _name_of_error(self) -> str:
+        """Who seems to send the load error of this host; one name for all attempts, which have separate ones."""
+        return f"{socket.gethostname()}-failed"
+
+    async def leave_load_error(self, reason: str) -> None:
+        """Leaves a heartbeat that says why the model did not load: who restarts this process may try again for ever.
+
+        Raises RedisUnreachableError.
+        """
+        beat = replace(
+            self._heartbeat(),
+            worker=self._name_of_error,
+            state=FAILING,
+            failing=DOES_NOT_LOAD,
+            load_error=reason[:MAX_LOAD_ERROR_CHARS],
+            started_ms=int(time.time() * 1000),
+            gpu_pool="",
+            gpu_slots=(),
+        )
+        await consumer.heartbeat(self._worker_state.control, self._worker_state.keys, beat, LOAD_ERROR_TTL_MS)
+
+    async def _remove_load_error(self) -> None:
+        """Removes, once the model is loaded, what an earlier attempt on this host has left."""
+        if self.state == READY and not self._left_no_error:
+            await consumer.leave(self._worker_state.control, self._worker_state.keys, self._name_of_error)
+            self._left_no_error = True
 
     def set_ready(self, engine: Ready) -> None:
         """Records that the engine is ready, with what its message reports of the model."""

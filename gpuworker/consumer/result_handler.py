@@ -10,7 +10,7 @@ from gpuworker.consumer.worker_state import WorkerState
 from gpuworker.ipc import framing
 from gpuworker.ipc.messages import BatchCompleted, EntryResult
 from shared.keys import INTERACTIVE
-from shared.messages import TOKENIZER_OPS, Entry, Result, Timing, Values, Vectors
+from shared.messages import TOKENIZER_OPS, Entry, FailureOrigin, Result, Timing, Values, Vectors
 
 DECAY = 0.9
 """Weight of the past in the measured rate, batch by batch."""
@@ -43,7 +43,7 @@ class ResultHandler:
                     failure.message,
                     dead_after=failure.dead_after,
                     input_index=failure.input_index,
-                    exception=failure.exception,
+                    origin=FailureOrigin(exception=failure.exception, unrun=failure.unrun),
                 )
         if not completed.more:
             self._count_errors(completed)

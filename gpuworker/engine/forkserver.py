@@ -22,6 +22,9 @@ import select
 import signal
 import socket
 import sys
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
 
 import structlog
 from setproctitle import setproctitle
@@ -37,6 +40,9 @@ from shared.process.parent_death import die_with_parent
 
 log = structlog.get_logger()
 
+COMPILED_CODE = "TORCHINDUCTOR_CACHE_DIR"
+"""The variable with the folder for code that torch compiles; torch sets it, if it is not set, as it is imported."""
+
 
 def main(arguments: list[str]) -> None:
     """Forks engines until the worker closes the socket."""
@@ -46,13 +52,25 @@ def main(arguments: list[str]) -> None:
     configure_logging("engine", options.log_level, options.log_format)
     log_uncaught_exceptions()
     setproctitle(f"redbatch forkserver {options.model}")
-    for module in parse_model(options.model).preload:
-        importlib.import_module(module)
+    _import_modules(parse_model(options.model).preload)
     wake_read, wake_write = socket.socketpair()
     wake_write.setblocking(False)
     signal.set_wakeup_fd(wake_write.fileno())
     signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
     _serve(control, wake_read, options)
+
+
+def _import_modules(names: Iterable[str]) -> None:
+    """Imports modules, and removes the empty folder that torch makes for compiled code among the temporary files.
+
+    If torch compiles anything later, it makes the folder again.
+    """
+    is_set_by_user = COMPILED_CODE in os.environ
+    for name in names:
+        importlib.import_module(name)
+    if COMPILED_CODE in os.environ and not is_set_by_user:
+        with suppress(OSError):  # it is not empty
+            Path(os.environ[COMPILED_CODE]).rmdir()
 
 
 def _serve(control: socket.socket, wake: socket.socket, options: EngineOptions) -> None:

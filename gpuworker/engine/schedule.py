@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Iterable, Sequence
@@ -14,6 +15,7 @@ from gpuworker.policy.adaptive_limits import AdaptiveLimits
 from gpuworker.policy.batching import Plan
 from gpuworker.policy.limits import Limits
 from gpuworker.policy.suspects import SuspectTurns
+from shared.process.limited_log import LimitedLog
 
 
 class Schedule:
@@ -49,6 +51,7 @@ class Schedule:
         self.leader_runs = self.suspect_runs = False
         self._tasks: dict[str, EntryTask] = {}
         self._running_tokens, self._suspect_turns = 0, SuspectTurns()
+        self._log = LimitedLog()
 
     # -- entries and inputs -------------------------------------------------------------------------------------------
 
@@ -119,11 +122,22 @@ class Schedule:
 
     def take(self, plan: Plan) -> tuple[tuple[BatchRow, ...], list[EntryFailure]]:
         """Takes what a plan names from the waiting inputs: the rows of its batch, and the entries that are late."""
-        rows, late = self.waiting.take(plan, time.monotonic())
+        now = time.monotonic()
+        rows, late = self.waiting.take(plan, now)
         failures = [late_failure_of(item.task) for item in late if self.close(item.task)]
         if late:
             self.waiting.remove_closed()
+            self._log_early_refusal(min(item.waiting.deadline for item in late) - now, plan.seconds)
         return rows, failures
+
+    def _log_early_refusal(self, left_s: float, batch_s: float) -> None:
+        """Logs why entries are refused before their deadline: the estimate may be wrong, and is known only here."""
+        if left_s > 0:
+            self._log.write(
+                logging.WARNING,
+                "inputs were refused: the next batch would end after their deadline",
+                lambda: {"batch_s": round(batch_s, 3), "left_s": round(left_s, 3)},
+            )
 
     def start_batch(self, rows: Sequence[BatchRow], *, leads: bool, suspect: bool) -> None:
         """Records that one runner more is at work: another may find a batch, and the preparer one to make ready.

@@ -69,7 +69,8 @@ class EntryFailure(NamedTuple):
     """An entry that gets an error: a code of shared.errors and a message for the client.
 
     If it becomes a dead letter, `dead_after` is the number of its runs. If one of its inputs is at fault, `input_index`
-    is the index of that input in the entry. `exception` is the type of what the model raised, if it did.
+    is the index of that input in the entry. `exception` is the type of what the model raised, if it did. Of an `unrun`
+    entry no input has run.
     """
 
     key: str
@@ -78,6 +79,7 @@ class EntryFailure(NamedTuple):
     dead_after: int | None = None
     input_index: int | None = None
     exception: str = ""
+    unrun: bool = False
 
 
 class _Message(Struct, frozen=True, array_like=True, tag=True, forbid_unknown_fields=True):

@@ -14,7 +14,7 @@ from redbatch.tables import PlainTable, labelled_line, plain_table
 from shared.activity import ActivitySummary, summarize
 from shared.heartbeats import MIXED_MODELS, mixed_models
 from shared.keys import LANES
-from shared.messages import FAILING, PREDICT
+from shared.messages import DOES_NOT_LOAD, FAILING, PREDICT, Heartbeat
 from shared.process.log_text import printable_line
 from shared.producer import QueueStats
 
@@ -57,6 +57,7 @@ def as_dict(queue: QueueView) -> dict[str, Any]:
                 "model": beat.model,
                 "dim": beat.dim,
                 "state": beat.state,
+                "failing": beat.load_error or beat.failing,
                 "tokens_per_s": beat.tokens_per_s,
                 "holds_entries": beat.holds,
                 "begun_entries": beat.begun,
@@ -131,7 +132,12 @@ def _details(queue: QueueView) -> Group:
     ]
     head = Text(f"Queue {printable_line(queue.name)}", style="bold")
     lines = [labelled_line(label, value, LABEL_WIDTH) for label, value in numbers]
-    return Group(head, *lines, _workers(stats), *filter(None, [_mixed_models(queue)]))
+    errors = [
+        Text(f"{printable_line(beat.worker)}: {DOES_NOT_LOAD}: {printable_line(beat.load_error)}", style="yellow")
+        for beat in stats.workers
+        if beat.load_error
+    ]
+    return Group(head, *lines, _workers(stats), *errors, *filter(None, [_mixed_models(queue)]))
 
 
 def _is_function(stats: QueueStats) -> bool:
@@ -157,7 +163,16 @@ def _workers(stats: QueueStats) -> PlainTable | Text:
     table.add_columns("holds", "running", rate, "up", justify="right", no_wrap=True)
     for beat in sorted(stats.workers, key=lambda beat: beat.worker):
         up_s = max(0, stats.now_ms - beat.started_ms) // 1000
-        state = f"{beat.state}: {beat.failing}" if beat.state == FAILING and beat.failing else beat.state
+        state = _format_state(beat)
         numbers = (str(beat.holds), str(beat.begun), f"{beat.tokens_per_s:,.0f}", f"{up_s} s")
         table.add_row(beat.worker, state, beat.model, beat.device, *numbers)
     return table
+
+
+def _format_state(beat: Heartbeat) -> str:
+    """Returns the state of a worker; of one whose model fails also how, if that is short, and when it tries again."""
+    if beat.state != FAILING or not beat.failing or beat.load_error:
+        return beat.state
+    return f"{beat.state}: {printable_line(beat.failing)}" + (
+        f", next try in {beat.retry_s:.0f} s" if beat.retry_s else ""
+    )

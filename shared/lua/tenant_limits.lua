@@ -70,12 +70,12 @@ local function is_over_share(account, limits, cost)
   return limits[5] > 0 and account.share < math.min(cost, limits[5] * SHARE_S)
 end
 
--- Charges a tenant for tokens in the first lane, or in a lane behind it.
+-- Charges a tenant for tokens in the first lane, or in a lane behind it. A negative cost gives tokens back.
 local function charge(account, limits, cost, in_first)
   account.is_charged = true
   account.bucket = account.bucket - cost
   if limits[3] > 0 then
-    account.used = account.used + cost
+    account.used = math.max(0, account.used + cost)
   end
   if in_first then
     account.share = account.share - cost

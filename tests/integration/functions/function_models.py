@@ -201,6 +201,14 @@ class Incomplete:
         return value
 
 
+class Coroutine:
+    """Its `transform` returns a coroutine."""
+
+    async def transform(self, values: list[Any]) -> list[Any]:
+        """Returns the values."""
+        return values
+
+
 class FailingConstructor(Outer):
     """Its constructor raises an error with a message of two lines."""
 
@@ -259,7 +267,14 @@ class Fill(VectorizedFunction):
 
 
 class Weighed(VectorizedFunction):
-    """Each value costs itself; the output is the sum of the costs in its batch."""
+    """Each value costs itself; the output is the sum of the costs in its batch.
+
+    Args:
+        batch_s: duration of a batch, whatever it costs.
+    """
+
+    def __init__(self, batch_s: float = 0.05) -> None:
+        self._batch_s = batch_s
 
     def cost(self, value: Any) -> Any:  # noqa: ANN401
         """Returns the value."""
@@ -267,7 +282,7 @@ class Weighed(VectorizedFunction):
 
     def transform(self, values: Sequence[Any]) -> list[Any]:
         """Returns the cost of the batch for each value."""
-        time.sleep(0.05)
+        time.sleep(self._batch_s)
         return [sum(values)] * len(values)
 
 

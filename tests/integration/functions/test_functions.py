@@ -280,6 +280,7 @@ COLD = """class Model:
         ("nowhere_at_all:Model", "", "there is no module nowhere_at_all: install it", ""),
         (f"{MODELS}:Missing", "", "has no attribute 'Missing'", ""),
         (f"{MODELS}:Incomplete", "", "has no transform: write transform(self, inputs), which", ""),
+        (f"{MODELS}:Coroutine", "", "has an async transform, which nothing would await: write it without async", ""),
         (f"{MODELS}:Outer", '{"size": 3}', "cannot be constructed: TypeError", "TypeError: Outer"),
         (f"{MODELS}:FailingConstructor", "", "constructed: OSError: there are no weights", "models.py.*, in __init__"),
         ("cold:Model", "", "its warmup() failed: ValueError: no warmth", "cold.py.*, line 2, in warmup"),

@@ -9,7 +9,6 @@ from typing import Any
 import httpx
 import pytest
 
-from api.request_settings import OWN_USER_AGENT
 from api.routes import route_hint
 from redbatch.readiness import fetch_missing_parts
 from shared import api_keys
@@ -207,18 +206,26 @@ async def test_the_access_log_has_one_line_for_each_request(cluster: GatewayClus
     assert MARK not in gateway.program.output
 
 
-async def test_the_access_log_leaves_out_the_probes_of_up_alone(cluster: GatewayCluster) -> None:
-    """While the model loads, `redbatch up` polls /readyz: no error. The probe of anyone else has its line."""
+async def test_the_access_log_counts_probes_and_hides_none(cluster: GatewayCluster) -> None:
+    """While the model loads, `redbatch up` polls /readyz: no error. All are counted, whatever agent they name."""
     gateway = await cluster.start_gateway(access_log=True)
     assert "worker" in (await fetch_missing_parts("127.0.0.1", gateway.port) or ())
-    assert plain_http.get(f"{gateway.url}/readyz?theirs").status_code == 503
-    assert plain_http.get(f"{gateway.url}/v1/models", headers={"user-agent": OWN_USER_AGENT.decode()}).is_success
+    for agent in ("redbatch-up", "anyone"):
+        assert plain_http.get(f"{gateway.url}/readyz", headers={"user-agent": agent}).status_code == 503
+    assert plain_http.get(f"{gateway.url}/v1/models", headers={"user-agent": "redbatch-up"}).is_success
 
-    def lines() -> list[tuple[str, int]]:
-        return [(line["route"], line["status"]) for line in log_lines(gateway.program) if line["msg"] in OUTCOMES]
+    def lines(*messages: str) -> list[tuple[str, int]]:
+        return [(line["route"], line["status"]) for line in log_lines(gateway.program) if line["msg"] in messages]
 
-    await wait_until(lambda: ("/v1/models", 200) in lines(), "the last request is logged")
-    assert [line for line in lines() if line != ("/livez", 200)] == [("/readyz", 503), ("/v1/models", 200)]
+    await wait_until(lambda: ("/v1/models", 200) in lines(*OUTCOMES), "the last request is logged")
+    assert lines(*OUTCOMES) == [("/v1/models", 200)]
+    await gateway.program.stop()
+    probes = [line for line in log_lines(gateway.program) if line["msg"] == "probe answered"]
+    refused = [line for line in probes if line["route"] == "/readyz"]
+    assert [(line["level"], line["status"], line.get("repeated")) for line in refused] == [
+        ("info", 503, None),
+        ("info", 503, 2),
+    ]
 
 
 async def test_without_it_served_requests_and_probes_write_nothing(served: GatewayProcess) -> None:

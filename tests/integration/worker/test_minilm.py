@@ -146,3 +146,17 @@ async def test_only_the_engine_and_its_fork_server_load_torch(cluster: WorkerClu
         await replace_engine(worker, engines(worker), 1)
     after = vectors_of(await cluster.wait_for_reply((await cluster.submit("a text")).request_id))
     assert np.abs(before - after).max() <= 1e-6, "engines may lay out their weights differently"
+
+
+async def test_a_worker_that_compiles_nothing_leaves_no_temporary_files(
+    cluster: WorkerCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Torch makes a folder for compiled code as it is imported."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    worker = await cluster.start_worker("minilm")
+    request = await cluster.submit("a text")
+    vectors_of(await cluster.wait_for_reply(request.request_id))
+    assert await worker.stop() == 0
+    assert list(folder.iterdir()) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import AsyncIterator
 from typing import Any
 
 import numpy as np
@@ -219,3 +220,21 @@ def test_results_that_are_none_are_an_error_in_words(returned: object, message: 
         outputs(class_with(transform=lambda _self, _values: returned)(), 1, 2)
     with pytest.raises(ModelOutputError, match=message.replace("transform", "postprocess")):
         outputs(class_with(postprocess=lambda _self, _pre, _outputs: returned)(), 1, 2)
+
+
+async def _coroutine(*_: object) -> None:
+    pass
+
+
+async def _generator(*_: object) -> AsyncIterator[None]:
+    yield
+
+
+@pytest.mark.parametrize("method", [_coroutine, _generator, functools.partial(_coroutine)])
+@pytest.mark.parametrize("name", ["preprocess", "postprocess", "preprocess_input", "postprocess_output", "warmup"])
+def test_a_method_that_nothing_would_await_is_refused(name: str, method: object) -> None:
+    """Its result would be an object that never runs, which only the first request would show."""
+    function = TransformAlone()
+    setattr(function, name, method)
+    with pytest.raises(MethodsError, match=f"has an async {name}, which nothing would await: write it without async"):
+        check_methods(function)
