@@ -178,7 +178,7 @@ def _finish(options: EmbedOptions, plan: Plan, checkpoint: Checkpoint, started: 
     warnings = list(_warnings(plan, checkpoint))
     checkpoint.remove()
     if not dim:
-        return report_failure(f"none of {plan.num_rows:,} texts has a vector. {_describe_faults(options, faults)}")
+        return report_failure(f"of {plan.num_rows:,} texts, {_describe_faults(options, faults)}")
     duration = format_duration(time.monotonic() - started)
     num_vectors = plan.num_rows - len(faults)
     _print(f"{options.files.out}: {num_vectors:,} of {plan.num_rows:,} texts have vectors, after {duration}.")
@@ -202,11 +202,10 @@ def _warnings(plan: Plan, checkpoint: Checkpoint) -> Iterator[str]:
 def _describe_faults(options: EmbedOptions, faults: Sequence[RowFault]) -> str:
     """Returns which row has no vector and why or, of several, how many and the first; and where the errors are."""
     first, path = faults[0], _errors_path(options.files.out)
+    reason = f"line {first.line:,}: {first.error.removesuffix('.')}"
     if len(faults) == 1:
-        return f"Line {first.line:,} has no vector ({first.error}): see {path}."
-    return (
-        f"{len(faults):,} lines have no vector, the first is line {first.line:,} ({first.error}): see {path} for all."
-    )
+        return f"1 has no vector: {reason}. The error is in {path}."
+    return f"{len(faults):,} have no vector, the first is {reason}. All errors are in {path}."
 
 
 def _write_errors(options: EmbedOptions, plan: Plan, checkpoint: Checkpoint) -> list[RowFault]:

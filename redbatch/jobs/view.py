@@ -85,14 +85,14 @@ def hints(num_listed: int, num_left_out: tuple[int, int]) -> list[str]:
 def _result_lines(result_bytes: Counter[str]) -> Iterator[Text]:
     """Yields what the results of all jobs take of Redis, and which tenants have the most of it."""
     if result_bytes:
-        line = f"  Results of jobs take {_format_size(result_bytes.total())} in Redis"
+        line = f"  Results of jobs, with those to come, take {_format_size(result_bytes.total())} in Redis"
         if set(result_bytes) != {""}:
             most = result_bytes.most_common(MAX_TENANTS)
             shares = [
                 f"{_format_size(size)} {f'of {tenant}' if tenant else 'without a tenant'}" for tenant, size in most
             ]
-            line += f": {', '.join(shares)}" + ", and others" * (len(result_bytes) > len(most))
-        yield Text(printable_line(f"{line}."), "dim")
+            line += f": {', '.join(shares)}"
+        yield Text(printable_line(line + (", …" if len(result_bytes) > MAX_TENANTS else ".")), "dim")
 
 
 def _format_size(num_bytes: int) -> str:

@@ -41,7 +41,7 @@ async def test_a_file_of_lines(cluster: GatewayCluster, tmp_path: Path) -> None:
     done = await embed(gateway, source, out, "--slice", "128")
     assert done.returncode == 1, done.stderr
     assert "994 of 1,000 texts have vectors" in done.stderr
-    first = f"6 lines have no vector, the first is line 1 (not valid JSON): see {out}.errors.jsonl for all."
+    first = f"6 have no vector, the first is line 1: not valid JSON. All errors are in {out}.errors.jsonl."
     assert first in done.stderr
     check_rows(np.load(out), texts)
     faults = [json.loads(line) for line in (tmp_path / "vectors.npy.errors.jsonl").read_text().splitlines()]
@@ -62,7 +62,7 @@ async def test_a_blank_line_is_named(cluster: GatewayCluster, tmp_path: Path) ->
     done = await embed(gateway, source, out)
     assert (done.returncode, done.stderr.splitlines()[-1]) == (
         1,
-        f"Line 2 has no vector (the text is empty): see {out}.errors.jsonl.",
+        f"1 has no vector: line 2: the text is empty. The error is in {out}.errors.jsonl.",
     )
 
 

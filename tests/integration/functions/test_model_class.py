@@ -21,7 +21,7 @@ from tests.integration.gateway.gateway_cluster import GatewayCluster
 from tests.unit.gpuworker.backends.options import OPTIONS
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.model, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.model, pytest.mark.timeout(240)]
 
 TEXTS = ["hello", "A longer text, of more words than the first one has.", "x " * 700]
 PAGE = (ROOT / "docs/functions.md").read_text(encoding="utf-8")
