@@ -278,10 +278,13 @@ def tune(
     clients with the most throughput within the budget; each client sends its
     next request after the previous answer. A candidate that beats the defaults
     runs again, in rounds that alternate with the defaults, and must win every
-    round: on a tie, the defaults stay.
+    round: on a tie, the defaults stay. If no candidate does, the defaults run
+    once more. If what runs twice differs by a fifth, the result says that the
+    measurement was disturbed.
 
-    It first prints how long it will take: some minutes. Ctrl-C ends it and
-    prints the results so far.
+    It first prints about how long it will take: 2 to 10 minutes with a worker
+    that starts in 10 s, more if it starts slowly. Ctrl-C ends it and prints the
+    results so far.
     """
     from redbatch.tune.command import tune as run_tune
 

@@ -8,6 +8,7 @@ call opens a new connection. Nothing is repeated here: only the caller knows whe
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import deque
 from collections.abc import Sequence
 from typing import Any, cast
@@ -188,7 +189,8 @@ class RedisConnection:
             and (problem := describe_tls_error(error)) is not None
         ):
             return f"There is no safe connection to Redis: {problem}."
-        return f"Redis did not answer ({type(error).__name__}): try again."
+        reason = _system_reason(error) if connecting else ""
+        return f"Redis did not answer ({type(error).__name__}{reason}): try again."
 
     async def _open(self) -> Wire:
         """Connects, sends the name and reads the id. After that redis-py is not involved."""
@@ -222,6 +224,15 @@ class RedisConnection:
             self._identity = {}
         self._wire = None
         await self._connection.disconnect(nowait=True)
+
+
+def _system_reason(error: BaseException | None) -> str:
+    """Returns why a connection was not made, as the system says it, after a colon; empty if it does not."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno is not None and error.strerror:
+            return f": {os.strerror(error.errno) if error.errno > 0 else error.strerror}"
+        error = error.__cause__ or error.__context__
+    return ""
 
 
 def _num_cancellations() -> int:

@@ -7,8 +7,9 @@ import json
 import shlex
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import httpx
 
@@ -29,6 +30,13 @@ from redbatch.terminal import print_line
 from redbatch.times import format_duration
 from redbatch.urls import mask_password
 from shared.process.settings import print_error
+
+
+class RowFault(NamedTuple):
+    """Why a row has no vector: its first line in the file, or the number of its record, and the error."""
+
+    line: int
+    error: str
 
 
 def run(options: EmbedOptions) -> int:
@@ -166,19 +174,19 @@ def _finish(options: EmbedOptions, plan: Plan, checkpoint: Checkpoint, started: 
         shape = Shape(plan.num_rows, dim)
         plan.writer(partial, checkpoint.read_all(plan.num_slices), plan.kept, shape)
         partial.replace(options.files.out)
-    num_faults = _write_errors(options, plan, checkpoint)
+    faults = _write_errors(options, plan, checkpoint)
     warnings = list(_warnings(plan, checkpoint))
     checkpoint.remove()
     if not dim:
-        return report_failure(f"none of {plan.num_rows:,} texts has a vector: see {_errors_path(options.files.out)}")
+        return report_failure(f"of {plan.num_rows:,} texts, {_describe_faults(options, faults)}")
     duration = format_duration(time.monotonic() - started)
-    num_vectors = plan.num_rows - num_faults
+    num_vectors = plan.num_rows - len(faults)
     _print(f"{options.files.out}: {num_vectors:,} of {plan.num_rows:,} texts have vectors, after {duration}.")
     for warning in warnings:
         _print(warning)
-    if num_faults:
-        _print(f"{num_faults:,} have none: see {_errors_path(options.files.out)} for the errors.")
-    return EXIT_FAILED if num_faults else 0
+    if faults:
+        _print(_describe_faults(options, faults))
+    return EXIT_FAILED if faults else 0
 
 
 def _warnings(plan: Plan, checkpoint: Checkpoint) -> Iterator[str]:
@@ -191,8 +199,17 @@ def _warnings(plan: Plan, checkpoint: Checkpoint) -> Iterator[str]:
         yield f"Truncated to the model's maximum length: {num_truncated:,} texts. --no-truncate makes that an error."
 
 
-def _write_errors(options: EmbedOptions, plan: Plan, checkpoint: Checkpoint) -> int:
-    """Writes the errors of rows without a vector beside the output; returns the number of these rows."""
+def _describe_faults(options: EmbedOptions, faults: Sequence[RowFault]) -> str:
+    """Returns which row has no vector and why or, of several, how many and the first; and where the errors are."""
+    first, path = faults[0], _errors_path(options.files.out)
+    reason = f"line {first.line:,}: {first.error.removesuffix('.')}"
+    if len(faults) == 1:
+        return f"1 has no vector: {reason}. The error is in {path}."
+    return f"{len(faults):,} have no vector, the first is {reason}. All errors are in {path}."
+
+
+def _write_errors(options: EmbedOptions, plan: Plan, checkpoint: Checkpoint) -> list[RowFault]:
+    """Writes the errors of rows without a vector beside the output, and returns them."""
     path = _errors_path(options.files.out)
     path.unlink(missing_ok=True)
     lines = (row.line for row in read_rows(plan.file))
@@ -200,10 +217,10 @@ def _write_errors(options: EmbedOptions, plan: Plan, checkpoint: Checkpoint) -> 
     for vectors, faults in checkpoint.read_all(plan.num_slices):
         for index, line in zip(range(len(vectors)), lines, strict=False):
             if index in faults:
-                errors.append({"line": line, "error": faults[index]})
+                errors.append(RowFault(line, faults[index]))
     if errors:
-        path.write_text("".join(json.dumps(each) + "\n" for each in errors), encoding="utf-8")
-    return len(errors)
+        path.write_text("".join(json.dumps(each._asdict()) + "\n" for each in errors), encoding="utf-8")
+    return errors
 
 
 def _errors_path(out: Path) -> Path:

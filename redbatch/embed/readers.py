@@ -124,16 +124,26 @@ def _json_rows(file: InputFile) -> Iterator[InputRow]:
 def _csv_rows(file: InputFile) -> Iterator[InputRow]:
     csv.field_size_limit(min(sys.maxsize, MAX_FIELD_CHARS))
     with file.path.open(encoding="utf-8-sig", errors="replace", newline="") as lines:
-        reader = csv.reader(lines)
-        names = next(reader, [])
-        _check_column(file, names)
-        line = reader.line_num + 1
-        for fields in reader:
-            if fields:  # else the line is blank
-                columns = dict(zip_longest(names, fields[: len(names)]))
-                text = columns[file.column]
-                yield InputRow(line, text, "" if text is not None else "the record has too few fields", columns)
+        reader = csv.reader(
+            lines, strict=True
+        )  # otherwise a quote that is not closed makes one text of all that follows
+        line = 1
+        try:
+            names = next(reader, [])
+            _check_column(file, names)
             line = reader.line_num + 1
+            for fields in reader:
+                if fields:  # else the line is blank
+                    columns = dict(zip_longest(names, fields[: len(names)]))
+                    text = columns[file.column]
+                    yield InputRow(line, text, "" if text is not None else "the record has too few fields", columns)
+                line = reader.line_num + 1
+        except csv.Error as error:
+            what = "a quote is not closed" if str(error) == "unexpected end of data" else str(error)
+            raise UnreadableFileError(
+                f"{file.name}: the record that begins in line {line:,} is not CSV: {what}. In a field with quotes "
+                'around it, a quote is written twice ("")'
+            ) from None
 
 
 def _parquet_rows(file: InputFile, names: Sequence[str]) -> Iterator[InputRow]:

@@ -54,7 +54,7 @@ def as_table(
 ) -> Group:
     """Returns a table of jobs and their queues, in this order, in a place that has more: older ones, and deleted ones.
 
-    Its results, kept and expected, have these bytes by tenant. Ids are complete in 80 columns.
+    Results of the place, kept and expected, have these bytes by tenant. Ids are complete in 80 columns.
     """
     total = len(jobs) + num_left_out[0]
     head = Text(f"{printable_line(place)}: {total:,} job{'s' if total != 1 else ''}", style="bold")
@@ -83,10 +83,21 @@ def hints(num_listed: int, num_left_out: tuple[int, int]) -> list[str]:
 
 
 def _result_lines(result_bytes: Counter[str]) -> Iterator[Text]:
-    """Yields what results take of Redis, and which tenants have the most of it."""
+    """Yields what the results of all jobs take of Redis, and which tenants have the most of it."""
     if result_bytes:
-        most = [f"{tenant or 'no tenant'} {size / 1e6:,.2f}" for tenant, size in result_bytes.most_common(MAX_TENANTS)]
-        yield Text(printable_line(f"  results: {result_bytes.total() / 1e6:,.2f} MB; most: {', '.join(most)}"), "dim")
+        line = f"  Results of jobs, with those to come, take {_format_size(result_bytes.total())} in Redis"
+        if set(result_bytes) != {""}:
+            most = result_bytes.most_common(MAX_TENANTS)
+            shares = [
+                f"{_format_size(size)} {f'of {tenant}' if tenant else 'without a tenant'}" for tenant, size in most
+            ]
+            line += f": {', '.join(shares)}"
+        yield Text(printable_line(line + (", …" if len(result_bytes) > MAX_TENANTS else ".")), "dim")
+
+
+def _format_size(num_bytes: int) -> str:
+    """Returns a number of bytes in kB or MB; never 0 for some."""
+    return f"{num_bytes / 1e6:,.1f} MB" if num_bytes >= 1e6 else f"{num_bytes / 1e3:,.1f} kB"  # noqa: PLR2004
 
 
 def as_text(queue: str, job: Job, failures: Sequence[Failure]) -> Group:

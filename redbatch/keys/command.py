@@ -160,8 +160,9 @@ def _as_dict(api_key: ApiKey) -> dict[str, Any]:
 def _as_table(records: Sequence[ApiKey]) -> Group:
     """Returns a table of API keys that fits into 80 columns, and one of their quotas if there are any."""
     now_ms = time.time() * 1000
-    table, quotas = plain_table("id", "name", "tenant", "scopes", "created", "expires"), plain_table("id", "quota")
-    limited = [api_key for api_key in records if _format_quota(api_key.quota)]
+    table, quotas = plain_table("id", "name", "tenant", "scopes", "created", "expires"), plain_table("id")
+    quotas.add_columns("tokens/s", "at once", "tokens/day", "weight", justify="right", no_wrap=True)
+    limited = [api_key for api_key in records if api_key.quota != NO_QUOTA]
     for api_key in records:
         expires_ms = api_key.expires_ms
         expires = "never" if expires_ms is None else _format_day(expires_ms, now_ms)
@@ -169,7 +170,10 @@ def _as_table(records: Sequence[ApiKey]) -> Group:
         row = (api_key.key_id, api_key.name, api_key.tenant, scopes, created, expires)
         table.add_row(*row, style="" if api_key.is_live(now_ms) else "dim strike")
     for api_key in limited:
-        quotas.add_row(api_key.key_id, _format_quota(api_key.quota))
+        quota = api_key.quota
+        tokens = (quota.tokens_per_s, quota.burst_tokens, quota.daily_tokens)
+        limits = [f"{limit:,.12g}" if limit else "-" for limit in tokens]
+        quotas.add_row(api_key.key_id, *limits, f"{quota.weight:g}")
     return Group(table, *(("", quotas) if limited else ()))
 
 
@@ -177,17 +181,3 @@ def _format_day(ms: float, now_ms: float) -> str:
     """Returns the day of a time in UTC; with the time of day if the day would not tell whether it is over."""
     timestamp = format_timestamp(ms)
     return timestamp.partition(" ")[0] if abs(ms - now_ms) > _SECONDS["d"] * 1000 else timestamp
-
-
-def _format_quota(quota: Quota) -> str:
-    """Returns the parts of a quota that differ from the default, as text."""
-    parts = []
-    if quota.tokens_per_s:
-        parts.append(
-            f"{quota.tokens_per_s:.12g} tokens/s" + (f" ({quota.burst_tokens} at once)" * bool(quota.burst_tokens))
-        )
-    if quota.daily_tokens:
-        parts.append(f"{quota.daily_tokens} tokens/day")
-    if quota.weight != NO_QUOTA.weight:
-        parts.append(f"weight {quota.weight:g}")
-    return ", ".join(parts)

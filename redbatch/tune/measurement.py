@@ -7,6 +7,9 @@ from dataclasses import dataclass
 MARGIN = 0.03
 """Relative difference below which two results count as equal: two runs of one candidate differ by up to this."""
 
+DISTURBED_FACTOR = 1.2
+"""Two loads of one candidate with the same clients whose rates differ by more than this factor were disturbed."""
+
 
 @dataclass(frozen=True, slots=True)
 class Measurement:

@@ -15,7 +15,7 @@ from redbatch.tables import PlainTable, plain_table
 from redbatch.terminal import make_console
 from redbatch.tune.confirmation import Confirmation, RoundMedians, medians_by_clients
 from redbatch.tune.load_runner import MIN_ANSWERS
-from redbatch.tune.measurement import MARGIN, Measurement, TrialResult
+from redbatch.tune.measurement import DISTURBED_FACTOR, MARGIN, Measurement, TrialResult
 from redbatch.tune.search import Search
 from redbatch.tune.search_space import DEFAULTS, Candidate, describe_candidate
 from redbatch.tune.settings import TuneSettings
@@ -72,9 +72,7 @@ def as_text(report: TuneReport) -> Group:
             _confirmation_table(report),
         ]
     parts += ["", *conclusion(report)]
-    parts += [
-        Text(f"warning: {text}", style="yellow") for text in [*sorted(report.warnings), *_few_answers_warnings(report)]
-    ]
+    parts += [Text(f"warning: {text}", style="yellow") for text in _all_warnings(report)]
     return Group(*parts)
 
 
@@ -165,7 +163,7 @@ def _nothing_within_budget(report: TuneReport) -> list[Text]:
     if lowest is None or math.isnan(lowest[1].p95_ms):
         return [Text(f"{budget} No request was answered.", style="bold red")]
     candidate, measurement = lowest
-    clients = f"{measurement.clients:,} client{'' if measurement.clients == 1 else 's'}"
+    clients = _count_clients(measurement.clients)
     p95_ms = _format_number(measurement.p95_ms)
     settings = f"with {describe_candidate(candidate)} and {clients}"
     if measurement.p95_ms <= report.settings.p95_ms:  # in the search, but not in the rounds that followed
@@ -191,6 +189,30 @@ def _interrupted(report: TuneReport) -> list[Text]:
         candidate = max(within, key=lambda each: within[each].per_s)
         text.append(Text(f"Best candidate so far: {describe_candidate(candidate)}.", style="bold"))
     return text
+
+
+def _all_warnings(report: TuneReport) -> list[str]:
+    return [*sorted(report.warnings), *_disturbance_warnings(report), *_few_answers_warnings(report)]
+
+
+def _disturbance_warnings(report: TuneReport) -> list[str]:
+    """Returns a warning if the rates of any candidate at the same load differ by more than DISTURBED_FACTOR."""
+    search = report.search
+    rates: dict[tuple[Candidate, int], list[float]] = {}
+    for candidate, result in search.results.items():
+        again = [search.recheck] if search.recheck is not None and candidate == DEFAULTS else []
+        for measurement in [*result.measurements, *search.rounds.get(candidate, []), *again]:
+            rates.setdefault((candidate, measurement.clients), []).append(measurement.per_s)
+    worst = max(rates, key=lambda load: max(rates[load]) / max(min(rates[load]), 1e-9), default=None)
+    if worst is None or max(rates[worst]) <= DISTURBED_FACTOR * min(rates[worst]):
+        return []
+    (candidate, clients), low, high = worst, min(rates[worst]), max(rates[worst])
+    text = (
+        f"the measurement was disturbed: {describe_candidate(candidate)} had {_format_number(low)} to "
+        f"{_format_number(high)} requests/s with {_count_clients(clients)}. Do not use this result: measure again with "
+        "nothing else running here"
+    )
+    return [text]
 
 
 def _few_answers_warnings(report: TuneReport) -> list[str]:
@@ -228,11 +250,12 @@ def as_dict(report: TuneReport) -> dict[str, Any]:
             {"setting": dict(candidate), "loads": [_measurement_dict(measurement) for measurement in measurements]}
             for candidate, measurements in search.rounds.items()
         ],
+        "recheck": _measurement_dict(search.recheck),
         "recommended": None
         if winner is None
         else {**_medians_dict(winner), "gain": confirmation.gain if confirmation else None},
         "defaults": _medians_dict(confirmation.defaults) if confirmation and confirmation.defaults else None,
-        "warnings": [*sorted(report.warnings), *_few_answers_warnings(report)],
+        "warnings": _all_warnings(report),
     }
 
 
@@ -262,6 +285,10 @@ def _table(*headings: str) -> PlainTable:
     table.add_columns(*headings[1:-1], justify="right")
     table.add_columns(headings[-1])
     return table
+
+
+def _count_clients(clients: int) -> str:
+    return f"{clients:,} client{'' if clients == 1 else 's'}"
 
 
 def _format_number(value: float) -> str:

@@ -49,6 +49,7 @@ def run(
     raise_open_file_limit()
     try:
         with listen(gateway.host, gateway.port) as listener, _open(data_path) as data_dir:
+            _check_admin_ports(gateway.admin_host, gateway.admin_port, size.gateways + size.workers)
             cluster = Cluster(size, settings, gateway, worker, data_dir, max_redis_bytes or default_redis_bytes())
             return asyncio.run(cluster.run(listener))
     except (ListenError, LocalRedisError, DataDirError) as error:
@@ -57,3 +58,16 @@ def run(
 
 def _open(data_path: Path | None) -> AbstractContextManager[DataDir | None]:
     return nullcontext() if data_path is None else DataDir(data_path)
+
+
+def _check_admin_ports(host: str, first: int, count: int) -> None:
+    """Raises ListenError: a process would not get its fixed admin port, and would start again and again."""
+    last = first + count - 1
+    for port in range(first, last + 1) if first else ():
+        try:
+            listen(host, port).close()
+        except (ListenError, OverflowError):  # the latter: there is no such port
+            raise ListenError(
+                f"admin port {port} is not free: {count} processes take the ports {first} to {last}; choose another "
+                "first one with --admin-port (0 picks free ones)"
+            ) from None

@@ -15,6 +15,7 @@ ELSEWHERE = {
     r"\bdocker |\bdocker-compose ": "a Docker engine; tests/deploy/test_images.py runs the steps of the images",
     r"^make ": "an environment to install, or the suite itself; tests/integration/test_make.py",
     r"--gpu-lease ": "a GPU; tests/integration/worker has the leases",
+    r"^\.venv/bin/pip install": "an environment to install; the suite has Pillow",
     r"^pip install '\.\[gateway\]'": "an environment to install; tests/deploy/test_images.py",
     r"--duration 45s": "two minutes; tests/integration/test_bench.py sends such loads",
     r"bench \S+ --path /predict": "a gateway of this function alone; tests/integration/functions runs the page's load",

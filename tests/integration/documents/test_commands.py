@@ -15,7 +15,6 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from gpuworker.model_spec import parse_model
 from redbatch.up.local_redis import free_port
 from tests import plain_http
 from tests.integration.documents.blocks import DOCUMENTS, ELSEWHERE, ROOT, Block, blocks, python_files, reason_elsewhere
@@ -73,10 +72,9 @@ def activated() -> dict[str, str]:
 
 
 def prepare(folder: Path) -> None:
-    """Makes the files that the documents assume: a checkout's, a model, an array, and the page's own Python files."""
+    """Makes the files that the documents assume: a checkout's, an array, and the page's own Python files."""
     shutil.copytree(ROOT / "docs" / "examples", folder / "docs" / "examples")
     shutil.copy(ROOT / "docs" / "examples" / "squares.py", folder)
-    (folder / "my-model").symlink_to(parse_model("minilm").path)
     np.save(folder / "array.npy", np.ones(3, np.float32))
     for name, code in python_files(ROOT / "docs" / f"{folder.name}.md"):
         (folder / name).write_text(code, encoding="utf-8")

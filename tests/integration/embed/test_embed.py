@@ -41,6 +41,8 @@ async def test_a_file_of_lines(cluster: GatewayCluster, tmp_path: Path) -> None:
     done = await embed(gateway, source, out, "--slice", "128")
     assert done.returncode == 1, done.stderr
     assert "994 of 1,000 texts have vectors" in done.stderr
+    first = f"6 have no vector, the first is line 1: not valid JSON. All errors are in {out}.errors.jsonl."
+    assert first in done.stderr
     check_rows(np.load(out), texts)
     faults = [json.loads(line) for line in (tmp_path / "vectors.npy.errors.jsonl").read_text().splitlines()]
     assert [each["line"] for each in faults] == [1, 501, 502, 701, 801, 1_000]
@@ -50,6 +52,18 @@ async def test_a_file_of_lines(cluster: GatewayCluster, tmp_path: Path) -> None:
         "vectors.npy",
         "vectors.npy.errors.jsonl",
     ]
+
+
+async def test_a_blank_line_is_named(cluster: GatewayCluster, tmp_path: Path) -> None:
+    """The command says which line has no vector, and why."""
+    gateway, _ = await asyncio.gather(cluster.start_gateway(), cluster.start_worker())
+    source, out = tmp_path / "texts.txt", tmp_path / "vectors.npy"
+    source.write_text("one\n\ntwo\n")
+    done = await embed(gateway, source, out)
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (
+        1,
+        f"1 has no vector: line 2: the text is empty. The error is in {out}.errors.jsonl.",
+    )
 
 
 async def test_every_format_is_read_and_written(cluster: GatewayCluster, tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ async def test_a_file_without_any_valid_row_is_a_failure(cluster: GatewayCluster
     (tmp_path / "a.jsonl").write_text("{\n17\n")
     done = await embed(gateway, tmp_path / "a.jsonl", tmp_path / "v.jsonl")
     assert done.returncode == 1
-    assert "none of 2 texts has a vector" in done.stderr
+    assert "of 2 texts, 2 have no vector, the first is line 1: " in done.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.jsonl", "v.jsonl.errors.jsonl"]
 
 

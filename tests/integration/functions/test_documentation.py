@@ -33,13 +33,35 @@ def blocks(language: str) -> list[str]:
 def test_the_classes_of_the_page_run() -> None:
     """As they stand, with their imports."""
     names: dict[str, Any] = {}
-    classes = "\n".join(each for each in blocks("python") if not each.startswith("# test_"))
+    classes = "\n".join(each for each in blocks("python") if not each.startswith(("# test_", "# make_")))
     exec(compile(classes, "docs/functions.md", "exec"), names)  # noqa: S102 - our own page
     assert names["Squares"]().transform([2, 3]) == [4, 9]
     photo = BytesIO()
     Image.new("RGB", (300, 200), (200, 200, 200)).save(photo, "PNG")
     images = names["Brightness"]()
     assert images.transform([images.preprocess_input(photo.getvalue())]) == [200]
+
+
+@pytest.mark.redis
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+async def test_what_is_no_image_is_refused(cluster: GatewayCluster, tmp_path: Path) -> None:
+    """The class of the page answers 400 and what to send, to a text, a part of an image, and JSON."""
+    [code] = [each for each in blocks("python") if each.startswith("# brightness.py\n")]
+    (tmp_path / "brightness.py").write_text(code)
+    cluster.environment["PYTHONPATH"] = f"{ROOT}:{tmp_path}"
+    gateway, _ = await asyncio.gather(cluster.start_gateway(), cluster.start_worker("brightness:Brightness"))
+    await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
+    png = BytesIO()
+    Image.effect_noise((300, 200), 50).save(png, "PNG")
+    binary = {"Content-Type": "application/octet-stream"}
+    for content in (b"no image", png.getvalue()[:60], png.getvalue()[:2_000], png.getvalue()[:20] + bytes(2_000)):
+        answer = plain_http.post(f"{gateway.url}/predict", content=content, headers=binary, timeout=60)
+        assert (answer.status_code, "send a complete PNG or JPEG" in answer.text) == (400, True), answer.text
+    answer = plain_http.post(f"{gateway.url}/predict", json={"input": "photo.png"}, timeout=60)
+    assert (answer.status_code, "Send an image as application/octet-stream" in answer.text) == (400, True), answer.text
+    answer = plain_http.post(f"{gateway.url}/predict", content=png.getvalue(), headers=binary, timeout=60)
+    assert answer.status_code == 200, answer.text
 
 
 def test_the_test_of_the_page_runs(tmp_path: Path) -> None:

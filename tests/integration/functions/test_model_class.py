@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
 from gpuworker.backends.sentence import SentenceBackend
 from gpuworker.model_spec import ModelLoadError, parse_model
@@ -20,35 +21,25 @@ from tests.integration.gateway.gateway_cluster import GatewayCluster
 from tests.unit.gpuworker.backends.options import OPTIONS
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.model, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.model, pytest.mark.timeout(240)]
 
 TEXTS = ["hello", "A longer text, of more words than the first one has.", "x " * 700]
-MODULE = """
-import torch
+PAGE = (ROOT / "docs/functions.md").read_text(encoding="utf-8")
 
-class Doubling(torch.nn.Module):
-    def forward(self, features, **kwargs):
-        features["sentence_embedding"] = 2 * features["sentence_embedding"]
-        return features
 
-    @classmethod
-    def load(cls, *args, **kwargs):
-        return cls()
-"""
+def write_file_of_page(folder: Path, name: str) -> None:
+    """Writes a Python file that the page shows."""
+    [code] = re.findall(rf"^```python\n(# {re.escape(name)}\n.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    (folder / name).write_text(code)
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A static model with seeded weights, whose last step is code in its files."""
-    torch.manual_seed(3)
-    path = tmp_path / "my-model"
-    words = SentenceTransformer(parse_model("minilm").path).tokenizer.backend_tokenizer
-    SentenceTransformer(modules=[StaticEmbedding(words, embedding_dim=32)]).save(str(path))
-    modules = json.loads((path / "modules.json").read_text())
-    modules.append({"idx": 1, "name": "1", "path": "", "type": "doubling.Doubling"})
-    (path / "modules.json").write_text(json.dumps(modules))
-    (path / "doubling.py").write_text(MODULE)
-    return path
+    """The model that the page makes, whose last step is code in its files."""
+    write_file_of_page(tmp_path, "make_model.py")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    subprocess.run([sys.executable, "make_model.py"], cwd=tmp_path, env=environment, check=True, timeout=60)
+    return tmp_path / "model-with-code"
 
 
 async def test_the_class_of_the_page_serves_a_model_with_code(
@@ -57,16 +48,17 @@ async def test_the_class_of_the_page_serves_a_model_with_code(
     """Its vectors are those of `encode`; as a folder it is refused, and routes of text models do not have the class."""
     with pytest.raises(ModelLoadError, match="third-party code"):
         SentenceBackend(parse_model(str(folder)), OPTIONS)
-    page = (ROOT / "docs/functions.md").read_text(encoding="utf-8")
-    [code] = re.findall(r"^```python\n(# custom_model\.py\n.*?)^```$", page, re.MULTILINE | re.DOTALL)
-    (tmp_path / "custom_model.py").write_text(code)
+    write_file_of_page(tmp_path, "custom_model.py")
     cluster.environment["PYTHONPATH"] = f"{ROOT}:{tmp_path}"
+    cluster.environment["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"  # a bar is no line of the log
     gateway = await cluster.start_gateway()
     await cluster.start_worker("custom_model:CustomModel", model_args=json.dumps({"path": str(folder)}))
     await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker", timeout_s=60)
     answer = plain_http.post(f"{gateway.url}/predict", json={"inputs": TEXTS}, timeout=60)
     model = SentenceTransformer(str(folder), trust_remote_code=True)
-    assert np.abs(np.asarray(answer.json()["outputs"]) - model.encode(TEXTS)).max() <= 1e-5
+    outputs = np.asarray(answer.json()["outputs"])
+    assert np.abs(outputs - model.encode(TEXTS)).max() <= 1e-5
+    assert np.linalg.norm(outputs, axis=1) == pytest.approx(2)  # the code ran
     for path, body in (("/embed", {"text": "a"}), ("/embed", {"inputs": "a"}), ("/v1/embeddings", {"input": "a"})):
         refused = plain_http.post(f"{gateway.url}{path}", json=body | {"model": cluster.keys.queue}, timeout=60)
         assert refused.status_code in (400, 422), path

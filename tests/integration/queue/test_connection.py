@@ -141,6 +141,22 @@ async def test_a_lost_reply_is_unreachable_in_time(proxied: QueueConnections, pr
     assert await connection.call("ECHO", "c") == b"c"
 
 
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("redis://127.0.0.1:1/0", "Connection refused"),
+        ("redis://redis.invalid:6379/0", "[Nn]ame"),
+        ("unix:///nowhere/redis.sock", "No such file or directory"),
+    ],
+)
+async def test_a_wrong_address_is_told_from_a_silent_redis(url: str, reason: str) -> None:
+    """The reason of the system is in the error: a wrong port, host or socket is something to correct."""
+    queue = QueueConnections(QueueSettings(redis_url=url, redis_timeout_s=5.0), "q", "test")
+    with pytest.raises(RedisUnreachableError, match=rf"^Redis did not answer \(\w+: .*{reason}"):
+        await queue.connection("calls").call("PING")
+    await queue.close()
+
+
 async def test_nothing_is_repeated_behind_the_callers_back(
     proxied: QueueConnections, proxy: FaultProxy, raw: redis.asyncio.Redis, keys: Keys
 ) -> None:

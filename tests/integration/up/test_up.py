@@ -16,6 +16,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 import redis
 
+from shared.process.listener import listen
 from tests import plain_http
 from tests.gpu_driver import FAKE_DRIVER
 from tests.integration.up.up_process import (
@@ -202,6 +203,16 @@ async def test_hidden_admin_ports_are_not_passed_over(start: Start) -> None:
     """Where the log level hides the admin ports, the fact says how to see them."""
     up = await start("--log-level", "error").wait_until_ready()
     assert "--log-level info" in up.fact("metrics")
+
+
+async def test_taken_admin_ports_are_refused(start: Start) -> None:
+    """Otherwise a gateway would start again and again, while `up` says that it is ready."""
+    with listen("127.0.0.1", 0) as listener:
+        port = listener.getsockname()[1]
+        for first in (port, port - 1, 65_535):  # of the last two the second process has none
+            up = start("--admin-port", str(first), "--workers", "2")
+            assert await up.wait_until_ended() == 1, up.output
+            assert f"is not free: 3 processes take the ports {first} to {first + 2}" in up.output
 
 
 @pytest.mark.parametrize("title", ["redbatch worker", "redbatch gateway", ""])

@@ -35,6 +35,18 @@ def test_unusable_files_are_refused(tmp_path: Path, name: str, out: str, message
     assert message in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [('2,"open\n', "a quote is not closed"), ('2,"an "odd" one"\n', "',' expected after '\"'")],
+)
+def test_a_wrong_quote_is_not_a_text(tmp_path: Path, record: str, message: str) -> None:
+    """A quote that is not closed would make one text of all rows that follow: the file is refused, with the line."""
+    (tmp_path / "a.csv").write_text(f"id,text\n1,x\n{record}3,y\n4,z\n")
+    done = run(tmp_path / "a.csv", "-o", "v.npy")
+    assert (done.exit_code, "a.csv: the record that begins in line 3 is not CSV: " in done.stderr) == (2, True)
+    assert message in done.stderr
+
+
 @pytest.mark.parametrize(("name", "content"), [("a.txt", ""), ("a.jsonl", ""), ("a.csv", "id,text\n")])
 def test_an_empty_input_is_a_failure(tmp_path: Path, name: str, content: str) -> None:
     """Without any row there is nothing to embed: the exit code is 1, and there is no output."""

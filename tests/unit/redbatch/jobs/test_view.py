@@ -61,3 +61,29 @@ def test_all_values_of_a_job_are_in_one_column() -> None:
         Console(file=output, width=120).print(as_text("q", job, failures))
         lines = [line.rstrip() for line in output.getvalue().splitlines() if "inputs failed in total" not in line]
         assert len({line.rindex("  ") for line in lines}) == 1, lines
+
+
+@pytest.mark.parametrize(
+    ("result_bytes", "expected"),
+    [
+        ({"": 3_210}, "Results of jobs, with those to come, take 3.2 kB in Redis."),
+        (
+            {"web": 5_250_000, "": 120},
+            "Results of jobs, with those to come, take 5.3 MB in Redis: 5.2 MB of web, 0.1 kB without a tenant.",
+        ),
+        (
+            {"a": 4e6, "b": 3e6, "c": 2e6, "d": 1e6},
+            "Results of jobs, with those to come, take 10.0 MB in Redis: 4.0 MB of a, 3.0 MB of b, 2.0 MB of c, …",
+        ),
+    ],
+)
+def test_the_memory_of_results_is_a_sentence(result_bytes: dict[str, float], expected: str) -> None:
+    """It names tenants only if requests name any, and no size is 0."""
+    output = io.StringIO()
+    jobs = [("q", Job("0" * 32, "done", "", BULK, 1, 1, 0, 1, 0, 0, 0))]
+    Console(file=output, width=150).print(
+        as_table(
+            "All queues", jobs, (0, 0), 0.0, Counter({tenant: round(size) for tenant, size in result_bytes.items()})
+        )
+    )
+    assert output.getvalue().splitlines()[-1].strip() == expected

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
 
 import pytest
 from rich.console import Console
@@ -110,12 +111,35 @@ def test_the_best_settings_are_reported_as_lines_to_paste() -> None:
     assert "256 clients" in text
 
 
+def disturbed_cluster(formula: Formula, workers: Collection[int]) -> Cluster:
+    """Returns a cluster on which other programs take half of the machine while these workers run, counted from 1."""
+
+    def disturbed(settings: Mapping[str, str], clients: int) -> Measurement:
+        normal = formula(settings, clients)
+        return replace(normal, per_s=normal.per_s / 2) if len(cluster.workers) in workers else normal
+
+    cluster = Cluster(disturbed)
+    return cluster
+
+
+@pytest.mark.parametrize(("formula", "workers"), [(no_effect, {4, 5}), (larger_is_better, {6})])
+def test_a_disturbed_search_says_so(formula: Formula, workers: set[int]) -> None:
+    """What runs twice, the defaults or a round, shows that other load took a part of the machine meanwhile."""
+    report, _ = run_search(Cluster(formula), p95_ms=90)
+    assert "disturbed" not in text_of(report)
+    report, _ = run_search(disturbed_cluster(formula, workers), p95_ms=90)
+    assert re.search(
+        r"warning: the measurement was disturbed: .+ had [\d,.]+ to [\d,.]+ requests/s with", text_of(report)
+    )
+    assert "measure again with nothing else running here" in json.loads(as_json(report))["warnings"][0]
+
+
 def test_if_nothing_helps_the_defaults_stay_without_confirmation_rounds() -> None:
-    """If nothing helps, each neighbour gets one worker, there are no confirmation rounds, and the defaults stay."""
+    """If nothing helps, each neighbour gets one worker, the defaults run once more, without rounds, and stay."""
     cluster = Cluster(no_effect)
     report, _ = run_search(cluster)
     assert "Keep the defaults" in text_of(report)
-    assert cluster.workers == [{}, {"max_batch_size": "128"}, {"max_batch_size": "32"}, {"max_batch_wait_ms": "5"}]
+    assert cluster.workers == [{}, {"max_batch_size": "128"}, {"max_batch_size": "32"}, {"max_batch_wait_ms": "5"}, {}]
     assert report.search.rounds == {}
 
 
