@@ -85,9 +85,14 @@ class Way:
     api_key: str = ""
 
     @property
+    def prefix(self) -> str:
+        """What paths begin with: nothing directly, as gateways of earlier versions have no `root_path`."""
+        return "" if self.tls is None else PREFIX
+
+    @property
     def url(self) -> str:
         """The URL of the prefix."""
-        return f"{'http' if self.tls is None else 'https'}://{HOST}:{self.port}{PREFIX}"
+        return f"{'http' if self.tls is None else 'https'}://{HOST}:{self.port}{self.prefix}"
 
     async def exchange(self, parts: AsyncIterator[bytes], source: str = HOST) -> bytes:
         """Sends parts from an address until an answer comes, and returns it; b"" if the connection is closed instead.
