@@ -123,7 +123,7 @@ async def test_names_in_logs(redis_url: str, rows: list[Figures]) -> None:
 def judge(fault: str, outputs: Mapping[str, str], rows: list[Figures]) -> None:
     """Records figures. Raises AssertionError: an output has control characters, or no hostile text at all."""
     reached = {name: len(found) for name, output in outputs.items() if (found := foreign_controls(output))}
-    escaped = [name for name, output in outputs.items() if "u001b" in output]
+    escaped = [name for name, output in outputs.items() if re.search(r"u001b|\\x1b", output)]  # the other: in a list
     rows.append(
         {"fault": fault, "outputs": len(outputs), "escaped": len(escaped), "with_control_characters": len(reached)}
     )

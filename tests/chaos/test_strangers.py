@@ -9,13 +9,11 @@ import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import httpx
 import psutil
 import pytest
 
 from api.http.connection_table import MAX_SPARES, max_connections_of
-from tests import plain_http
-from tests.chaos.attack import fault_name, measure_growth, memory_of, new_tenant, p99_of, probe_livez
+from tests.chaos.attack import fault_name, measure_growth, memory_of, new_tenant, p99_of, probe_livez, status_of
 from tests.chaos.load import load
 from tests.chaos.scenario import Scenario, all_correct
 from tests.integration.gateway import few_files
@@ -114,14 +112,6 @@ async def test_endless_heads(scenario: Scenario, api_key: str, tmp_path: Path, n
     assert all_correct(verdict)
     assert growth_mb <= MAX_GROWTH_MB
     assert p99_ms <= MAX_P99_MS
-
-
-def status_of(url: str) -> int | str:
-    """Returns the status of a page, or the error if there is no answer."""
-    try:
-        return plain_http.get(url).status_code
-    except httpx.TransportError as error:
-        return repr(error)
 
 
 @pytest.mark.parametrize("way_name", WAYS)

@@ -103,7 +103,7 @@ class Way:
         reader, writer = await asyncio.open_connection(
             HOST, self.port, local_addr=(source, 0), ssl=self.tls, server_hostname=name
         )
-        answer = asyncio.create_task(_read_answer(reader))
+        answer = asyncio.create_task(read_answer(reader))
         try:
             with contextlib.suppress(ConnectionError):
                 async for part in parts:
@@ -117,7 +117,7 @@ class Way:
             writer.transport.abort()
 
 
-async def _read_answer(reader: asyncio.StreamReader) -> bytes:
+async def read_answer(reader: asyncio.StreamReader) -> bytes:
     """Returns an answer with its body, or what there is of it when the connection is closed."""
     head = b""
     try:
