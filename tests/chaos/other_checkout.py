@@ -30,6 +30,11 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError("--document publishes figures of this checkout: leave out --checkout")
     folder = tempfile.TemporaryDirectory()
     config.add_cleanup(folder.cleanup)
+    os.environ["PYTHONPATH"] = child_path(checkout, Path(folder.name))
+
+
+def child_path(checkout: Path, folder: Path) -> str:
+    """Returns the PYTHONPATH of processes that have the packages of a checkout, linked in a folder, and these tests."""
     for package in PACKAGES:
-        (Path(folder.name) / package).symlink_to((checkout / package).resolve(strict=True))
-    os.environ["PYTHONPATH"] = os.pathsep.join([folder.name, str(ROOT)])
+        (folder / package).symlink_to((checkout / package).resolve(strict=True))
+    return os.pathsep.join([str(folder), str(ROOT)])

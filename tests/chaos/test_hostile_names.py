@@ -98,9 +98,9 @@ WIDTHS = ("200", "40")
 
 
 async def test_names_with_control_characters(redis_url: str, rows: list[Figures]) -> None:
-    """F21: every name, error and text of others is shown with its control characters escaped, in tables and in logs.
+    """F21: every name, error and text of others is shown with its control characters escaped in tables.
 
-    The tables also on a narrow terminal.
+    Also on a narrow terminal.
     """
     environment = {"REDBATCH_REDIS_URL": redis_url}
 
