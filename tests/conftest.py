@@ -20,7 +20,7 @@ from shared.settings import QueueSettings
 from tests.leaks import find_leaks, remove
 from tests.servers import Server, Version, parse_version, require
 
-pytest_plugins = ["tests.chaos.report"]
+pytest_plugins = ["tests.chaos.other_checkout", "tests.chaos.report"]
 
 RUNNING, ENTERING = Path(__file__), Path(__file__).with_name("__init__.py")
 """Two files to lock: every process that tests this checkout has them."""

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
+import httpx
 import psutil
 import redis.asyncio
 
@@ -16,6 +17,7 @@ from shared import api_keys
 from shared.connection import QueueConnections
 from shared.settings import QueueSettings
 from shared.tenants import NO_QUOTA, Quota
+from tests import plain_http
 from tests.integration.gateway.gateway_cluster import GatewayProcess
 from tests.integration.gateway.http_ways import DIRECTLY
 
@@ -59,6 +61,14 @@ async def probe_livez(gateway: GatewayProcess) -> AsyncIterator[list[float]]:
         output, _ = await process.communicate(b"")  # which ends its input
     assert process.returncode == 0
     latencies_s += json.loads(output)
+
+
+def status_of(url: str) -> int | str:
+    """Returns the status of a page, or the error if there is no answer."""
+    try:
+        return plain_http.get(url).status_code
+    except httpx.TransportError as error:
+        return repr(error)
 
 
 def memory_of(process: psutil.Process) -> MemoryReader:

@@ -21,8 +21,7 @@ from tests.integration.gateway.http_ways import BY_NGINX, DIRECTLY, SETTINGS, TH
 pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.long, pytest.mark.exclusive]
 
 SLOW_CLIENTS = 200
-HEAD = b"POST /redbatch/embed HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nX-Api-Key: %b\r\n"
-V1_HEAD = HEAD.replace(b"/embed", b"/v1/embeddings")
+EMBED, V1 = "/embed", "/v1/embeddings"
 MAX_BLOCKED_S = {DIRECTLY: 0.05, THROUGH_NGINX: 0.25}
 """Through nginx, the attackers' TLS takes the machine's cores, too."""
 
@@ -36,11 +35,17 @@ MAX_V1_GROWTH_MB = 350.0
 Attack = Callable[[Way], Awaitable[bytes]]
 
 
+def head(way: Way, path: str = EMBED) -> bytes:
+    """Returns the head of a POST request, without its last fields."""
+    fields = f"Host: x\r\nContent-Type: application/json\r\nX-Api-Key: {way.api_key}\r\n"
+    return f"POST {way.prefix}{path} HTTP/1.1\r\n{fields}".encode()
+
+
 async def slow_body(way: Way) -> bytes:
     """Sends a byte every 0.2 s."""
 
     async def parts() -> AsyncIterator[bytes]:
-        yield HEAD % way.api_key.encode() + b"Content-Length: 1000\r\n\r\n"
+        yield head(way) + b"Content-Length: 1000\r\n\r\n"
         for _ in range(1_000):
             yield b" "
             await asyncio.sleep(0.2)
@@ -52,7 +57,7 @@ async def endless_body(way: Way) -> bytes:
     """Sends chunks without an end."""
 
     async def parts() -> AsyncIterator[bytes]:
-        yield HEAD % way.api_key.encode() + b"Transfer-Encoding: chunked\r\n\r\n"
+        yield head(way) + b"Transfer-Encoding: chunked\r\n\r\n"
         while True:
             yield b"4000\r\n" + b" " * 0x4000 + b"\r\n"
             await asyncio.sleep(0)
@@ -62,12 +67,12 @@ async def endless_body(way: Way) -> bytes:
 
 async def deep_json(way: Way) -> bytes:
     """Sends 900,000 nested brackets."""
-    return await whole_body(way, b'{"text": ' + b"[" * 900_000, HEAD)
+    return await whole_body(way, b'{"text": ' + b"[" * 900_000, EMBED)
 
 
 async def wide_json(way: Way) -> bytes:
     """Sends 450,000 numbers instead of texts."""
-    return await whole_body(way, b'{"texts": [1' + b",1" * 450_000 + b"]}", HEAD)
+    return await whole_body(way, b'{"texts": [1' + b",1" * 450_000 + b"]}", EMBED)
 
 
 async def brackets(way: Way) -> bytes:
@@ -85,11 +90,11 @@ async def token_ids(way: Way) -> bytes:
     return await whole_body(way, b'{"model": "a", "input": [[1' + b",1234" * 1_500_000 + b"]]}")
 
 
-async def whole_body(way: Way, body: bytes, head: bytes = V1_HEAD) -> bytes:
+async def whole_body(way: Way, body: bytes, path: str = V1) -> bytes:
     """Sends a body, to /v1/embeddings by default."""
 
     async def parts() -> AsyncIterator[bytes]:
-        yield head % way.api_key.encode() + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(body)
+        yield head(way, path) + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(body)
         for start in range(0, len(body), 65_536):
             yield body[start : start + 65_536]
 

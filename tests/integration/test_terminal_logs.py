@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import httpx
 import pytest
 
 from tests import plain_http
+from tests.terminal import Terminal, running_in_terminal
 from tests.users import as_user
 from tests.waiting import wait_until
 
@@ -25,47 +22,6 @@ MESSAGES = {
     "gateway": ["gateway starts", "gateway drains", "gateway stopped"],
     "worker": ["worker starts", "engine ready", "worker drains", "worker drained"],
 }
-
-
-class Terminal:
-    """A terminal, and a command that runs in it."""
-
-    def __init__(self, *arguments: str, **variables: str) -> None:
-        self._master, terminal = os.openpty()
-        os.set_blocking(self._master, False)
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("REDBATCH_")}
-        self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "redbatch", *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=terminal,
-            stderr=terminal,
-            env=environment | variables,
-            start_new_session=True,
-        )
-        os.close(terminal)
-        self._output = b""
-
-    @property
-    def output(self) -> str:
-        """What the command has written so far."""
-        with contextlib.suppress(OSError):  # nothing at present, or the command has ended
-            while data := os.read(self._master, 65_536):
-                self._output += data
-        return self._output.decode().replace("\r\n", "\n")
-
-    async def stop(self) -> None:
-        """Ends the command as Ctrl-C does, and reads the rest of its output."""
-        self.process.terminate()
-        await wait_until(lambda: bool(self.output) and self.process.poll() is not None, "it has ended", timeout_s=20)
-        assert self.process.returncode == 0
-        assert self.output
-
-    def close(self) -> None:
-        """Ends what still runs."""
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait()
-        os.close(self._master)
 
 
 def answers(port: int) -> bool:
@@ -89,9 +45,8 @@ def terminal(
     """The command on a terminal, and whether its lines are to be JSON."""
     options = ("--admin-port", "0", "--queue", queue_name, "--drain-delay-s", "0")[: 6 if command == "gateway" else 4]
     url = as_user(redis_url, command)
-    terminal = Terminal(command, "--redis-url", url, *COMMANDS[command], *options, **request.param)
-    yield terminal, bool(request.param)
-    terminal.close()
+    with running_in_terminal(command, "--redis-url", url, *COMMANDS[command], *options, **request.param) as terminal:
+        yield terminal, bool(request.param)
 
 
 async def test_lines_on_a_terminal_are_for_people_unless_set(

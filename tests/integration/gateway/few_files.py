@@ -13,7 +13,8 @@ MODULE = "tests.integration.gateway.few_files"
 
 def env(max_files: int) -> dict[str, str]:
     """Returns the additional environment of such a gateway."""
-    return {"MAX_FILES": str(max_files), "PYTHONPATH": str(ROOT)}
+    folders = [*filter(None, [os.environ.get("PYTHONPATH")]), str(ROOT)]
+    return {"MAX_FILES": str(max_files), "PYTHONPATH": os.pathsep.join(folders)}
 
 
 def main() -> None:

@@ -85,9 +85,14 @@ class Way:
     api_key: str = ""
 
     @property
+    def prefix(self) -> str:
+        """What paths begin with: nothing directly, as gateways of earlier versions have no `root_path`."""
+        return "" if self.tls is None else PREFIX
+
+    @property
     def url(self) -> str:
         """The URL of the prefix."""
-        return f"{'http' if self.tls is None else 'https'}://{HOST}:{self.port}{PREFIX}"
+        return f"{'http' if self.tls is None else 'https'}://{HOST}:{self.port}{self.prefix}"
 
     async def exchange(self, parts: AsyncIterator[bytes], source: str = HOST) -> bytes:
         """Sends parts from an address until an answer comes, and returns it; b"" if the connection is closed instead.
@@ -98,7 +103,7 @@ class Way:
         reader, writer = await asyncio.open_connection(
             HOST, self.port, local_addr=(source, 0), ssl=self.tls, server_hostname=name
         )
-        answer = asyncio.create_task(_read_answer(reader))
+        answer = asyncio.create_task(read_answer(reader))
         try:
             with contextlib.suppress(ConnectionError):
                 async for part in parts:
@@ -112,7 +117,7 @@ class Way:
             writer.transport.abort()
 
 
-async def _read_answer(reader: asyncio.StreamReader) -> bytes:
+async def read_answer(reader: asyncio.StreamReader) -> bytes:
     """Returns an answer with its body, or what there is of it when the connection is closed."""
     head = b""
     try:

@@ -18,6 +18,7 @@ import psutil
 import pytest
 
 from tests import plain_http
+from tests.servers import server_binary
 from tests.waiting import wait_until
 
 START_S = 30.0
@@ -181,3 +182,38 @@ def start_worker(up: Up, *words: str) -> Iterator[JoiningWorker]:
 
 Start = Callable[..., Up]
 """Starts one, with arguments and variables."""
+
+
+@contextmanager
+def ups_in(tmp_path: Path, folder: Path) -> Iterator[Start]:
+    """Yields a function that starts `redbatch up` in a folder, with the Redis server of the suite.
+
+    Ends what still runs at the end of the block. Logs and temporary files are in `tmp_path`.
+    """
+    ups: list[Up] = []
+    servers, temporary = tmp_path / "servers", tmp_path / "temporary"
+    servers.mkdir()
+    temporary.mkdir()
+    (servers / "redis-server").symlink_to(server_binary())
+    variables = {name: value for name, value in os.environ.items() if not name.startswith(("REDBATCH_", "XDG_"))}
+    variables |= {"PATH": f"{servers}:{os.environ['PATH']}", "TMPDIR": str(temporary)}
+
+    def start(*arguments: str, **environment: str) -> Up:
+        log = tmp_path / f"log-{len(ups)}"
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "redbatch", "up", "--port", "0", "--model", "null", *arguments],
+                cwd=folder,
+                env=variables | environment,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        ups.append(Up(process, log, temporary))
+        return ups[-1]
+
+    try:
+        yield start
+    finally:
+        for up in ups:
+            end(up)

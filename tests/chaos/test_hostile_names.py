@@ -1,11 +1,12 @@
-"""Text from Redis and from clients, on the operator's terminal: escape sequences have no effect there."""
+"""Text from Redis and from clients, on the operator's terminal (F21): escape sequences have no effect there."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -14,19 +15,23 @@ import pytest
 import redis
 
 from shared import consumer, gpu_leases
+from shared.api_keys import digest_of
 from shared.codec import encode_body, encode_reply
 from shared.connection import QueueConnections
 from shared.keys import API_KEYS, Keys, PoolKeys
 from shared.messages import EMBED, FAILING, READY, Body, Failure, Heartbeat
 from shared.settings import QueueSettings
+from tests import plain_http
+from tests.chaos.scenario import Figures
 from tests.servers import Server
-from tests.terminal import HOSTILE, foreign_controls, run_in_terminal
+from tests.terminal import HOSTILE, foreign_controls, run_in_terminal, running_in_terminal
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(120)]
 
 KEYS, OTHER = Keys("hostile"), Keys("other")
 TTL_MS = 600_000
-LETTER_ID, JOB_ID = "5-1", "a" * 32
+LETTER_ID, JOB_ID, KEY_ID, SECRET = "5-1", "a" * 32, "b" * 12, "secret"
 NUMBERS = ("lane", "n", "done", "failed", "per_entry", "created_ms", "expires_ms", "ttl_ms")
 
 
@@ -41,9 +46,11 @@ def redis_url() -> Iterator[str]:
 
 
 def write_records(client: redis.Redis) -> None:
-    """Writes an API key, a dead letter and two jobs."""
+    """Writes two API keys, a dead letter and two jobs."""
     record = {"key_id": HOSTILE, "digest": "0" * 64, "scopes": ["embed"], "tenant": HOSTILE, "name": HOSTILE}
     client.hset(API_KEYS, "id", json.dumps({**record, "created_ms": 1}))
+    record |= {"key_id": KEY_ID, "digest": digest_of(SECRET)}
+    client.hset(API_KEYS, KEY_ID, json.dumps({**record, "created_ms": 1}))
     texts = ("lane", "entry", "id", "worker", "error")
     body = encode_body(Body(EMBED, (HOSTILE,)))
     client.xadd(KEYS.dead, {**dict.fromkeys(texts, HOSTILE), "n": "1", "attempts": "3", "body": body}, id=LETTER_ID)
@@ -69,6 +76,7 @@ async def write_workers(url: str) -> None:
                     gpu_pool=HOSTILE,
                     gpu_slots=(HOSTILE,),
                     failing=HOSTILE,
+                    revision=HOSTILE,
                 )
                 await consumer.heartbeat(connection, keys, beat, TTL_MS)
             await gpu_leases.acquire(connection, PoolKeys(HOSTILE), [HOSTILE], f"{READY}{HOSTILE}", TTL_MS)
@@ -76,25 +84,77 @@ async def write_workers(url: str) -> None:
             await queue.close()
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "keys list",
-        "queue --queue hostile",
-        f"dead list --queue {KEYS.queue}",
-        f"dead show {LETTER_ID} --queue {KEYS.queue}",
-        f"dead show {LETTER_ID} --queue {KEYS.queue} --show-text",
-        f"jobs list --queue {KEYS.queue}",
-        f"jobs show {KEYS.queue}.{JOB_ID}",
-        "leases",
-    ],
+COMMANDS = (
+    "keys list",
+    f"queue --queue {KEYS.queue}",
+    f"dead list --queue {KEYS.queue}",
+    f"dead show {LETTER_ID} --queue {KEYS.queue}",
+    f"dead show {LETTER_ID} --queue {KEYS.queue} --show-text",
+    f"jobs list --queue {KEYS.queue}",
+    f"jobs show {KEYS.queue}.{JOB_ID}",
+    "leases",
 )
-@pytest.mark.parametrize("columns", ["200", "40"])
-def test_tables_and_lines_show_no_control_characters(redis_url: str, command: str, columns: str) -> None:
-    """Every name, error and text of others is shown with its control characters escaped, also on a narrow terminal."""
-    output = run_in_terminal(command.split(), {"REDBATCH_REDIS_URL": redis_url, "COLUMNS": columns})
-    assert foreign_controls(output) == set(), output
-    assert "u001b" in output, output
+WIDTHS = ("200", "40")
+
+
+async def test_names_with_control_characters(redis_url: str, rows: list[Figures]) -> None:
+    """F21: every name, error and text of others is shown with its control characters escaped in tables.
+
+    Also on a narrow terminal.
+    """
+    environment = {"REDBATCH_REDIS_URL": redis_url}
+
+    def show(command: str) -> str:
+        runs = [run_in_terminal(command.split(), environment | {"COLUMNS": width}) for width in WIDTHS]
+        return "".join(runs)
+
+    outputs = dict(
+        zip(COMMANDS, await asyncio.gather(*(asyncio.to_thread(show, each) for each in COMMANDS)), strict=True)
+    )
+    judge("F21 names in tables of commands", outputs, rows)
+
+
+async def test_names_in_logs(redis_url: str, rows: list[Figures]) -> None:
+    """F21: so are the names of other workers' models in the log of a worker, and tenants in that of a gateway."""
+    outputs = {"worker": await log_of_worker(redis_url), "gateway": await log_of_gateway(redis_url)}
+    judge("F21 names in logs", outputs, rows)
+
+
+def judge(fault: str, outputs: Mapping[str, str], rows: list[Figures]) -> None:
+    """Records figures. Raises AssertionError: an output has control characters, or no hostile text at all."""
+    reached = {name: len(found) for name, output in outputs.items() if (found := foreign_controls(output))}
+    escaped = [name for name, output in outputs.items() if re.search(r"u001b|\\x1b", output)]  # the other: in a list
+    rows.append(
+        {"fault": fault, "outputs": len(outputs), "escaped": len(escaped), "with_control_characters": len(reached)}
+    )
+    assert reached == {}, "kinds of control characters that reached the terminal"
+    assert set(outputs) - set(escaped) == set(), "these show no hostile text, and prove nothing"
+
+
+async def log_of_worker(redis_url: str) -> str:
+    """Returns the log of a worker beside workers of other models, whose names are hostile."""
+    options = ("--model", "null", "--admin-port", "0", "--queue", KEYS.queue, "--drain-grace-s", "0")
+    with running_in_terminal("worker", *options, REDBATCH_REDIS_URL=redis_url) as terminal:
+        await wait_until(
+            lambda: "models=" in terminal.output, lambda: f"the models differ:\n{terminal.output}", timeout_s=30
+        )
+        await terminal.stop()
+        return terminal.output
+
+
+async def log_of_gateway(redis_url: str) -> str:
+    """Returns the log of a gateway that has refused a request of a tenant with a hostile name."""
+    options = ("--port", "0", "--admin-port", "0", "--queue", KEYS.queue, "--auth", "on", "--drain-delay-s", "0")
+    with running_in_terminal("gateway", *options, REDBATCH_REDIS_URL=redis_url) as terminal:
+        await wait_until(
+            lambda: "gateway starts" in terminal.output, lambda: f"it starts:\n{terminal.output}", timeout_s=30
+        )
+        port = re.findall(r"\bport\W+(\d+)", terminal.output)[0]
+        headers = {"x-api-key": f"{KEY_ID}.{SECRET}"}
+        answer = plain_http.post(f"http://127.0.0.1:{port}/embed", json={"texts": []}, headers=headers)
+        assert answer.status_code == 400, answer.text
+        await terminal.stop()
+        return terminal.output
 
 
 @pytest.mark.parametrize(
