@@ -189,7 +189,7 @@ class InFlight:
 
     @property
     def unrun_tokens(self) -> int:
-        """The tokens of the entries that a worker has refused before any input of them ran, or whose requests go alone."""
+        """The tokens of the entries that a worker refused before any input of them ran, or whose requests go alone."""
         return sum(self.new_entries[position].cost for position in self._unrun)
 
     def close(self) -> None:

@@ -11,7 +11,7 @@ from tests.chaos.other_checkout import PACKAGES, ROOT, child_path
 
 
 def test_processes_have_the_other_packages_and_these_tests(tmp_path: Path) -> None:
-    """Although the other checkout has a folder `tests` of its own, and this one has the packages."""
+    """Although the other checkout has its own folder `tests`, and this one has the packages."""
     checkout, links = tmp_path / "checkout", tmp_path / "links"
     links.mkdir()
     for package in (*PACKAGES, "tests"):

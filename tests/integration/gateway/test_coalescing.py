@@ -30,7 +30,7 @@ WAVES = 20
 
 
 async def send_together(gateway: GatewayProcess, texts: list[str]) -> list[dict[str, Any]]:
-    """Sends each text over a connection of its own, all at the same time, and returns the bodies of the answers."""
+    """Sends each text over its own connection, all at the same time, and returns the bodies of the answers."""
     streams = await asyncio.gather(*(asyncio.open_connection("127.0.0.1", gateway.port) for _ in texts))
     for (_, writer), text in zip(streams, texts, strict=True):
         body = json.dumps({"text": text}).encode()

@@ -25,7 +25,7 @@ BUSY = Fleet(num_workers=1, vector_bytes=4 * DIM, num_requests=64)
 
 
 class Queue:
-    """Takes the place of the queue: records what is sent, and answers when told.
+    """Takes the place of the queue: records what is sent, and answers once `answer` is called.
 
     Attributes:
         sent: each request that was sent, with what answers it.
@@ -125,7 +125,7 @@ def test_entries_are_small_enough_for_all_workers(fleet: Fleet, expected: int) -
     ],
 )
 def test_only_small_requests_share_entries(given: InferenceRequest, expected: bool) -> None:
-    """Others would make them wait, or have errors of their own."""
+    """Others would make them wait, or have their own errors."""
     assert is_small(given) is expected
 
 
