@@ -96,4 +96,4 @@ class JobClient:
         """Returns the counters."""
         flat = await self.connection.call("HGETALL", self.keys.owed)
         found = dict(zip(flat[::2], flat[1::2], strict=True))
-        return {name: int(found.get(name.encode(), 0)) for name in ("inputs", "entries", "tokens")}
+        return {name: int(found.get(name.encode(), 0)) for name in ("inputs", "lane_inputs", "entries", "tokens")}
