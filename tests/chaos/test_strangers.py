@@ -20,6 +20,7 @@ from tests.chaos.scenario import Scenario, all_correct
 from tests.integration.gateway import few_files
 from tests.integration.gateway.gateway_cluster import GatewayProcess, gateway_of, is_listening
 from tests.integration.gateway.http_ways import BY_NGINX, SETTINGS, THROUGH_NGINX, WAYS, Way, open_way
+from tests.integration.gateway.test_connections import is_closed
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.long, pytest.mark.exclusive]
 
@@ -149,21 +150,10 @@ async def test_connections_without_a_head(
     assert num_files <= max_connections_of(MAX_FILES, MAX_FILES) * MAX_SHARE + MAX_SPARES + MAX_OTHER_FILES
 
 
-def is_closed(connection: socket.socket) -> bool:
-    """Whether the gateway has closed a connection whose answer, if there was one, has been read."""
-    connection.setblocking(False)
-    try:
-        return connection.recv(1) == b""
-    except BlockingIOError:
-        return False
-    except ConnectionResetError:
-        return True
-
-
 async def test_connections_of_many_addresses(scenario: Scenario, api_key: str) -> None:
     """F21: 249 addresses, each far below its share, open 750 connections to a gateway for 300: the oldest idle ones go.
 
-    Every second one has had an answer. New clients and those with requests are served all the time, as are probes.
+    Every second one has received an answer. New clients and those with requests are served all the time, as are probes.
     """
     env = scenario.cluster.env(**SETTINGS, head_timeout_s=60) | few_files.env(MAX_FILES)
     program = await scenario.cluster.processes.start("gateway", few_files.MODULE, env, is_listening)

@@ -27,8 +27,8 @@ async def test_jobs_of_one_tenant_refuse_no_call_of_another(
 ) -> None:
     """Jobs of more inputs than the queue may hold wait in the lanes; another tenant's calls are all answered.
 
-    The calls are as many as the worker can process, so more than the tenant's share of it: those beyond it must not
-    wait behind the jobs. And jobs would fill the queue if their entries counted.
+    The calls keep the worker busy, so they take more than the tenant's share of it: those beyond it must not wait
+    behind the jobs. And jobs would fill the queue if their entries counted.
     """
     gateway, _ = await asyncio.gather(
         isolated_cluster.start_gateway(auth="on", max_queue_inputs=MAX_QUEUE_INPUTS),
