@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from api.dispatch.cache_quota import MAX_WAITING_CHARGES
@@ -83,7 +84,7 @@ class MemoryBound(NamedTuple):
 def memory_bounds(settings: GatewaySettings) -> list[MemoryBound]:
     """Returns the maximum of each part, for the settings of a gateway; their sum is that of the gateway."""
     connection = CONNECTION_BYTES + FIELD_BYTES * settings.max_head_fields
-    largest = _largest_body(settings)
+    largest = largest_body(settings)
     bounds = [
         MemoryBound("the program", "", PROGRAM_BYTES),
         MemoryBound(
@@ -120,13 +121,14 @@ def memory_bounds(settings: GatewaySettings) -> list[MemoryBound]:
     return [*bounds, MemoryBound("what the allocator keeps", "a quarter of all that", free)]
 
 
-def _largest_body(settings: GatewaySettings) -> int:
+def largest_body(settings: GatewaySettings) -> int:
+    """Returns the maximum size of a body that is not a job in lines."""
     return max(settings.max_body_bytes, settings.max_v1_body_bytes, settings.max_predict_body_bytes)
 
 
 def _of_answers(settings: GatewaySettings) -> list[MemoryBound]:
     vectors = settings.max_inputs * MAX_DIM * BYTES_PER_NUMBER
-    one_request = INPUT_COPIES * CHAR_BYTES * _largest_body(settings) + max(MAX_VALUES_BYTES, vectors)
+    one_request = INPUT_COPIES * CHAR_BYTES * largest_body(settings) + max(MAX_VALUES_BYTES, vectors)
     bounds = [
         MemoryBound(
             "inputs and results of requests",
@@ -169,6 +171,11 @@ def max_memory_bytes(settings: GatewaySettings) -> int:
 
 def as_markdown(settings: GatewaySettings) -> str:
     """Returns the bounds as a Markdown table."""
-    rows = [f"| {each.what} | {each.settings} | {each.num_bytes / MIB:,.0f} |" for each in memory_bounds(settings)]
-    total = f"| **all** | | **{max_memory_bytes(settings) / MIB:,.0f}** |"
+    return table_of(memory_bounds(settings))
+
+
+def table_of(bounds: Sequence[MemoryBound]) -> str:
+    """Returns bounds as a Markdown table that ends with their sum."""
+    rows = [f"| {each.what} | {each.settings} | {each.num_bytes / MIB:,.0f} |" for each in bounds]
+    total = f"| **all** | | **{sum(each.num_bytes for each in bounds) / MIB:,.0f}** |"
     return "\n".join(["| What | At most | MiB by default |", "| --- | --- | ---: |", *rows, total])
