@@ -176,7 +176,7 @@ async def test_all_attacks(own_scenario: Scenario) -> None:
             running = asyncio.gather(*(repeat(attack, until, outcomes[name]) for name, attack in clients))
             await asyncio.to_thread(connect_silently, gateway, stack, NUM_SILENT)
             for _ in range(NUM_UNREAD):
-                stack.enter_context(connect_unread(gateway, cached))
+                stack.enter_context(connect_unread(attacker, cached))
                 await asyncio.sleep(ATTACK_S / 2 / NUM_UNREAD)
             await running
             closed = {name: closed_connections(gateway, name) for name in ("head_timeout", "unsent_bytes")}
