@@ -45,7 +45,6 @@ class ClusterSize(NamedTuple):
 def redis_memory_bounds(settings: GatewaySettings, cluster: ClusterSize) -> list[MemoryBound]:
     """Returns the maximum of each part of what a queue has in Redis; their sum is that of the queue."""
     in_flight = max(settings.max_in_flight_bytes, largest_body(settings))
-    per_gateway = MAX_SUBMIT_BYTES + MAX_COLLECT_BYTES + (1 + settings.reply_connections) * MAX_OUTPUTS_BYTES
     return [
         MemoryBound("Redis itself, and the keys of workers and API keys", "", PROGRAM_BYTES),
         MemoryBound(
@@ -68,6 +67,14 @@ def redis_memory_bounds(settings: GatewaySettings, cluster: ClusterSize) -> list
             "`max_result_ratio` × maxmemory",
             int(settings.max_result_ratio * cluster.max_memory_bytes),
         ),
+        *_fixed_bounds(settings, cluster),
+    ]
+
+
+def _fixed_bounds(settings: GatewaySettings, cluster: ClusterSize) -> list[MemoryBound]:
+    """Returns those that do not grow with requests and jobs."""
+    per_gateway = MAX_SUBMIT_BYTES + MAX_COLLECT_BYTES + (1 + settings.reply_connections) * MAX_OUTPUTS_BYTES
+    return [
         MemoryBound(
             "the results stream",
             f"{MAX_RESULTS:,} × (`max_inline_bytes` × {OVERHEAD} + {LISTED_BYTES // KIB} KiB)",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 import redis
@@ -18,7 +19,7 @@ from tests.waiting import wait_until
 pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.leaves_anything]
 
 MIB = 2**20
-BOUNDS = {
+BOUNDS: dict[str, Any] = {
     "max_in_flight_bytes": 8 * MIB,
     "max_body_bytes": 4 * MIB,
     "max_v1_body_bytes": 4 * MIB,

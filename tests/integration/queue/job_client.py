@@ -21,6 +21,7 @@ from shared.messages import EMBED, Body, Failure, NewEntry, Vectors
 CAPACITY = JobCapacity(1_600, 0.9)
 WINDOW = FeedWindow(1_024, 10**9)
 PER_ENTRY = 4
+NOTHING_OWED = {"inputs": 0, "lane_inputs": 0, "entries": 0, "tokens": 0}
 
 
 @dataclass

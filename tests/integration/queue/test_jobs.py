@@ -26,7 +26,7 @@ from shared.keys import BULK, INTERACTIVE
 from shared.messages import BYTES, EMBED, PREDICT, Body, Entry, Failure, NewEntry, Vectors
 from tests.integration.queue.actors import GRACE_MS, Gateway, Worker, request
 from tests.integration.queue.conftest import Lane
-from tests.integration.queue.job_client import PER_ENTRY, JobClient
+from tests.integration.queue.job_client import NOTHING_OWED, PER_ENTRY, JobClient
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.redis
@@ -114,7 +114,7 @@ async def test_a_job_from_end_to_end(job_client: JobClient, worker: Worker, bulk
     job = await job_client.job(job_id)
     assert (job.status, job.done, job.n, job.owner) == ("done", 10, 10, "ann")
     assert await job_client.numbers(job) == list(map(float, range(10)))
-    assert await job_client.owed() == {"inputs": 0, "lane_inputs": 0, "entries": 0, "tokens": 0}
+    assert await job_client.owed() == NOTHING_OWED
     assert await bulk_lane.length() == 0
     assert await bulk_lane.backlog() == (0, 0)
     (result,) = await results(job_client)
@@ -137,7 +137,7 @@ async def test_a_commit_counts_once(job_client: JobClient, worker: Worker, other
     assert await answer(worker, entries, fail=True) == [False, False]
     job = await job_client.job(job_id)
     assert (job.status, job.done, job.failed) == ("done", 8, 0)
-    assert await job_client.owed() == {"inputs": 0, "lane_inputs": 0, "entries": 0, "tokens": 0}
+    assert await job_client.owed() == NOTHING_OWED
     assert len(await worker.connection.call("XRANGE", job_client.keys.results, "-", "+")) == 1
 
 
@@ -260,7 +260,7 @@ async def test_inputs_that_cannot_be_run(job_client: JobClient, worker: Worker) 
     assert await job_client.numbers(job) == [0, 3, 4, 5, 6, 7]
     found = await job_results.replies(job_client.connection, job_client.keys, job, 2, 4)
     assert [(each.position, each.n, type(each)) for each in found] == [(1, 2, Failure), (3, 1, Vectors)]
-    assert await job_client.owed() == {"inputs": 0, "lane_inputs": 0, "entries": 0, "tokens": 0}
+    assert await job_client.owed() == NOTHING_OWED
 
 
 async def test_a_repeated_creation_changes_nothing(job_client: JobClient, bulk_lane: Lane) -> None:
@@ -308,7 +308,7 @@ async def test_an_incomplete_upload_is_no_job(job_client: JobClient) -> None:
     ttl_ms = await job_client.worker_connection.call("PTTL", job_client.keys.job(unmade.job_id))
     assert 0 < ttl_ms <= job_uploads.UPLOAD_TTL_MS
     await job_uploads.discard(job_client.connection, job_client.keys, unmade.job_id)
-    assert await job_client.owed() == {"inputs": 0, "lane_inputs": 0, "entries": 0, "tokens": 0}
+    assert await job_client.owed() == NOTHING_OWED
 
 
 async def test_results_are_bounded(job_client: JobClient, raw: redis.asyncio.Redis) -> None:
@@ -362,7 +362,7 @@ async def test_a_cancelled_job_takes_its_entries_along(job_client: JobClient, wo
     assert await bulk_lane.length() == 0
     assert await bulk_lane.owners() == {}
     assert await bulk_lane.backlog() == (0, 0)
-    assert await job_client.owed() == {"inputs": 0, "lane_inputs": 0, "entries": 0, "tokens": 0}
+    assert await job_client.owed() == NOTHING_OWED
     assert await answer(worker, entries) == [False, False]
     job = await job_client.job(job_id)
     assert (job.status, await job_client.numbers(job)) == ("cancelled", [])
@@ -403,10 +403,7 @@ async def test_a_job_expires(job_client: JobClient, worker: Worker, bulk_lane: L
     job = await job_client.job(job_id)
     assert (job.status, job.done, await job_client.numbers(job)) == ("expired", 4, [4, 5, 6, 7])
     assert await answer(worker, entries[:1]) == [False]
-    assert (await bulk_lane.length(), await job_client.owed()) == (
-        0,
-        {"inputs": 0, "lane_inputs": 0, "entries": 0, "tokens": 0},
-    )
+    assert (await bulk_lane.length(), await job_client.owed()) == (0, NOTHING_OWED)
 
 
 async def test_what_fails_is_named(job_client: JobClient, worker: Worker) -> None:

@@ -23,7 +23,7 @@ def test_each_bound_counts() -> None:
         "max_result_ratio",
     ):
         value = 1.0 if name == "max_result_ratio" else int(getattr(GatewaySettings(), name)) * 2 or 1
-        maximum = GatewaySettings.model_construct(**{name: value})
+        maximum = GatewaySettings.model_validate({name: value})
         assert max_redis_bytes(maximum, LARGE) > default, name
     for name in ("gateways", "workers", "max_memory_bytes", "max_dead_letters"):
         larger = LARGE._replace(**{name: 2 * getattr(LARGE, name)})
