@@ -2,28 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
+from api.dispatch.cache_quota import MAX_WAITING_CHARGES
 from api.dispatch.inflight import MAX_VALUES_BYTES
 from api.dispatch.replies import MAX_COLLECT_BYTES, MAX_COLLECT_KEYS, MAX_SMALL_BYTES
 from api.dispatch.size_limits import BYTES_PER_NUMBER
 from api.dispatch.splitting import MAX_ENTRY_BYTES
 from api.dispatch.vector_cache import MAX_PENDING_BYTES
+from api.http.auth import MAX_ADDRESSES, MAX_CACHED_KEYS
+from api.http.connection_table import MAX_SPARES, SMALL_HEAD_BYTES
+from api.http.protocol import MAX_PIPELINED
+from api.http.share_holder import MAX_CACHED
 from api.jobs.creation import MAX_UPLOADS
 from api.jobs.results import MAX_PAGE_BYTES
 from api.jobs.upload import FLUSH_BYTES
 from api.memory_budget import INPUT_COPIES
 from api.settings import GatewaySettings
 from shared.messages import MAX_OUTPUTS_BYTES
+from shared.process import admin_server
 
-MIB = 2**20
+MIB, KIB = 2**20, 2**10
 
 PROGRAM_BYTES = 100 * MIB
-"""The interpreter, its libraries, and what a gateway knows of queues, keys and tenants: measured 93 MB."""
+"""The interpreter, its libraries, and what a gateway knows of queues: measured 93 MB."""
 
 CONNECTION_BYTES, FIELD_BYTES = 12 * 2**10, 300
 """Of a connection whose request has a head of up to 4 KiB, without fields, and of each field of that: measured 38 KB
 with 98 fields, and 8 KB for one that is idle."""
+
+KEY_BYTES, ADDRESS_BYTES, CHARGE_BYTES = 1_024, 512, 1_280
+"""Of an API key, of an address, and of a charge for cached vectors, as the gateway remembers them."""
+
+REMEMBERED_BYTES = (
+    MAX_CACHED_KEYS * KEY_BYTES + (MAX_ADDRESSES + MAX_CACHED) * ADDRESS_BYTES + MAX_WAITING_CHARGES * CHARGE_BYTES
+)
+
+ADMIN_BYTES = MIB // 2
+"""Of a connection to the admin port: its thread, its head, and the page that it is sent."""
 
 HEAD_COPIES = 2
 """A head is in memory as it came, and as the names and values of its fields."""
@@ -67,17 +84,25 @@ class MemoryBound(NamedTuple):
 def memory_bounds(settings: GatewaySettings) -> list[MemoryBound]:
     """Returns the maximum of each part, for the settings of a gateway; their sum is that of the gateway."""
     connection = CONNECTION_BYTES + FIELD_BYTES * settings.max_head_fields
-    largest = _largest_body(settings)
+    largest = largest_body(settings)
     bounds = [
         MemoryBound("the program", "", PROGRAM_BYTES),
         MemoryBound(
-            "connections, each with a head up to 4 KiB",
-            "`max_connections` × (12 KiB + `max_head_fields` × 300 bytes)",
-            settings.max_connections * connection,
+            "what is remembered of clients: API keys, addresses, charges", "fixed, see below", REMEMBERED_BYTES
         ),
         MemoryBound(
-            "larger heads, and requests behind one that is not answered",
-            "`max_heads_bytes` × 2",
+            "the admin port",
+            f"fixed: {admin_server.MAX_CONNECTIONS} connections of {ADMIN_BYTES // KIB} KiB",
+            admin_server.MAX_CONNECTIONS * ADMIN_BYTES,
+        ),
+        MemoryBound(
+            f"connections, each with heads up to {SMALL_HEAD_BYTES // KIB} KiB",
+            f"`max_connections` and {MAX_SPARES} × (12 KiB + `max_head_fields` × {FIELD_BYTES} bytes)",
+            (settings.max_connections + MAX_SPARES) * connection,
+        ),
+        MemoryBound(
+            f"larger heads, and up to {MAX_PIPELINED} requests on a connection behind one that is not answered",
+            f"`max_heads_bytes` × {HEAD_COPIES}",
             HEAD_COPIES * settings.max_heads_bytes,
         ),
         MemoryBound(
@@ -87,7 +112,7 @@ def memory_bounds(settings: GatewaySettings) -> list[MemoryBound]:
         ),
         MemoryBound(
             "the body that is parsed, one at a time",
-            "the largest body × 5, and 64 MiB",
+            f"the largest body × {1 + CHAR_BYTES}, and {PARTS_BYTES // MIB} MiB",
             (1 + CHAR_BYTES) * largest + PARTS_BYTES,
         ),
         *_of_answers(settings),
@@ -96,23 +121,29 @@ def memory_bounds(settings: GatewaySettings) -> list[MemoryBound]:
     return [*bounds, MemoryBound("what the allocator keeps", "a quarter of all that", free)]
 
 
-def _largest_body(settings: GatewaySettings) -> int:
+def largest_body(settings: GatewaySettings) -> int:
+    """Returns the maximum size of a body that is not a job in lines."""
     return max(settings.max_body_bytes, settings.max_v1_body_bytes, settings.max_predict_body_bytes)
 
 
 def _of_answers(settings: GatewaySettings) -> list[MemoryBound]:
     vectors = settings.max_inputs * MAX_DIM * BYTES_PER_NUMBER
-    one_request = INPUT_COPIES * CHAR_BYTES * _largest_body(settings) + max(MAX_VALUES_BYTES, vectors)
+    one_request = INPUT_COPIES * CHAR_BYTES * largest_body(settings) + max(MAX_VALUES_BYTES, vectors)
     bounds = [
         MemoryBound(
             "inputs and results of requests",
-            "`max_in_flight_bytes`, or one request: the largest body × 8, and 64 MiB of results or its vectors",
+            f"`max_in_flight_bytes`, or one request: the largest body × {INPUT_COPIES * CHAR_BYTES}, and "
+            f"{MAX_VALUES_BYTES // MIB} MiB of results or its vectors",
             max(settings.max_in_flight_bytes, one_request),
         ),
-        MemoryBound("results that arrive from Redis", "72 MiB in a call, 64 beside it", CALL_BYTES + WAITER_BYTES),
+        MemoryBound(
+            "results that arrive from Redis",
+            f"{CALL_BYTES // MIB} MiB in a call, {WAITER_BYTES // MIB} beside it",
+            CALL_BYTES + WAITER_BYTES,
+        ),
         MemoryBound(
             "the answer that is encoded, one at a time",
-            "64 MiB, or `max_inputs` vectors of 4,096 dimensions as JSON",
+            f"{MAX_VALUES_BYTES // MIB} MiB, or `max_inputs` vectors of {MAX_DIM:,} dimensions as JSON",
             int(max(MAX_VALUES_BYTES, vectors * JSON_SHARE)),
         ),
         MemoryBound(
@@ -120,8 +151,12 @@ def _of_answers(settings: GatewaySettings) -> list[MemoryBound]:
             "`max_unsent_bytes`, or `max_connection_unsent_bytes`",
             max(settings.max_unsent_bytes, settings.max_connection_unsent_bytes),
         ),
-        MemoryBound("jobs that arrive, beside their bodies", "64 of 5 MiB", UPLOADS_BYTES),
-        MemoryBound("results of jobs, one page at a time", "128 MiB", PORTION_BYTES),
+        MemoryBound(
+            "jobs that arrive, beside their bodies",
+            f"{MAX_UPLOADS} of {(FLUSH_BYTES + MAX_ENTRY_BYTES) // MIB} MiB",
+            UPLOADS_BYTES,
+        ),
+        MemoryBound("results of jobs, one page at a time", f"{PORTION_BYTES // MIB} MiB", PORTION_BYTES),
     ]
     if settings.cache_bytes:
         cached = max(MAX_PENDING_BYTES, vectors)
@@ -136,6 +171,11 @@ def max_memory_bytes(settings: GatewaySettings) -> int:
 
 def as_markdown(settings: GatewaySettings) -> str:
     """Returns the bounds as a Markdown table."""
-    rows = [f"| {each.what} | {each.settings} | {each.num_bytes / MIB:,.0f} |" for each in memory_bounds(settings)]
-    total = f"| **all** | | **{max_memory_bytes(settings) / MIB:,.0f}** |"
+    return table_of(memory_bounds(settings))
+
+
+def table_of(bounds: Sequence[MemoryBound]) -> str:
+    """Returns bounds as a Markdown table that ends with their sum."""
+    rows = [f"| {each.what} | {each.settings} | {each.num_bytes / MIB:,.0f} |" for each in bounds]
+    total = f"| **all** | | **{sum(each.num_bytes for each in bounds) / MIB:,.0f}** |"
     return "\n".join(["| What | At most | MiB by default |", "| --- | --- | ---: |", *rows, total])

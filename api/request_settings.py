@@ -146,7 +146,8 @@ class RequestSettings(ConnectionSettings):
         default=20_000,
         ge=1,
         title="Maximum inputs in the whole queue",
-        description="Maximum number of inputs that wait or run in the whole queue; above it: 429.",
+        description="Maximum number of inputs that wait or run in the whole queue, beside those of jobs, which have "
+        "separate bounds; above it: 429.",
     )
     max_queue_tokens: int = Field(
         default=2_000_000,

@@ -80,7 +80,8 @@ def limits_of(tenant: Tenant, active: ActiveTenants, fleet_tokens_per_s: float, 
         return None
     weight = tenant.quota.weight
     total = max(active.weights, weight if tenant.name else active.named + weight)
-    return Limits(tenant.quota, INTERACTIVE_SHARE * fleet_tokens_per_s * weight / total, max_bulk_tokens)
+    share = INTERACTIVE_SHARE * fleet_tokens_per_s * weight / total
+    return Limits(tenant.quota, share, max_bulk_tokens, is_alone=total <= weight)
 
 
 def find_refusal(held: int, total: int, maximum: int, weight: float, share: float) -> Literal["full", "share"] | None:

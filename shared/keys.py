@@ -269,8 +269,9 @@ KEY_DOCS = (
         "hash",
         "both",
         "permanent",
-        "inputs without a result; entries, tokens and bytes of jobs in the lanes; what open jobs and uploads hold, in "
-        "all and by tenant: `jobs`, `job_inputs`, `job_bytes`, `upload_bytes`, `result_bytes`; what ended jobs hold: "
+        "inputs without a result; entries of jobs in the lanes, with their inputs, tokens and bytes; what open jobs "
+        "and uploads hold, in all and by tenant: `jobs`, `job_inputs`, `job_bytes`, `upload_bytes`, `result_bytes`; "
+        "what ended jobs hold: "
         "`kept_bytes`; `asked`, which a gateway writes before it queries Redis whether all earlier writes are durable",
         "jobs",
     ),

@@ -38,7 +38,7 @@ MAX_BULK_SHARE = 0.5
 """Bulk may fill the queue up to this share of its bounds; the rest is reserved for interactive requests."""
 
 TENANT_ACTIVE_MS = 2_000
-"""A tenant without an accepted request for this time has no share: the other tenants use it."""
+"""A tenant without an accepted interactive request for this time has no share: the other tenants use it."""
 
 MAX_REPLIES = 65_536
 """Maximum number of replies popped of a request at once: a request has one reply for each of its entries."""
@@ -219,7 +219,7 @@ async def submit(
         )
         for new_entry in each.new_entries:
             args += new_entry  # a NewEntry is the row
-    names = [keys.backlog, keys.epoch, keys.submitted(gateway), keys.tenants, *keys.lanes]
+    names = [keys.backlog, keys.epoch, keys.submitted(gateway), keys.tenants, keys.owed, *keys.lanes]
     now_ms, epoch, results = await connection.run(scripts.SUBMIT, names, args)
     outcomes = [_submit_outcome(each, result) for each, result in zip(submissions, results, strict=True)]
     return SubmitReply(now_ms, epoch, tuple(outcomes))

@@ -36,12 +36,13 @@ class Limits(NamedTuple):
     """Limits that apply to a tenant: its quota, and its share of the fleet's throughput (0: not known).
 
     Requests beyond its share go to bulk, where at most `max_bulk_tokens` may be, including this request, for an answer
-    in time.
+    in time. While no other tenant is active (`is_alone`), they stay in the first lane as long as that is short.
     """
 
     quota: Quota
     share_tokens_per_s: float
     max_bulk_tokens: int = MAX_TOKENS
+    is_alone: bool = False
 
 
 UNBOUNDED = 2**50
@@ -78,7 +79,7 @@ NO_WAIT = QuotaWait()
 
 
 class ActiveTenants(NamedTuple):
-    """The sum of the weights of all tenants with recently accepted requests, and of those that have a name."""
+    """The sum of the weights of all tenants with recent interactive requests, and of those of them that have a name."""
 
     weights: float = 0.0
     named: float = 0.0
@@ -97,5 +98,5 @@ def encode_limits(limits: Limits | None) -> str:
     if limits is None:
         return ""
     quota = limits.quota
-    numbers = (quota.tokens_per_s, quota.burst_tokens, quota.daily_tokens, quota.weight)
-    return " ".join([f"{each:.9g}" for each in (*numbers, limits.share_tokens_per_s, limits.max_bulk_tokens)])
+    numbers = (quota.tokens_per_s, quota.burst_tokens, quota.daily_tokens, quota.weight, *limits[1:])
+    return " ".join([f"{each:.9g}" for each in numbers])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import io
+import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -14,6 +15,7 @@ from rich.console import Console
 
 from api import memory_bounds
 from api.app import description
+from api.redis_memory_bounds import ClusterSize, redis_memory_bounds
 from api.settings import GatewaySettings
 from gpuworker.settings import WorkerSettings
 from redbatch.settings_view import as_markdown, setting_rows
@@ -22,6 +24,7 @@ from redbatch.size.estimate import Requirements
 from redbatch.size.view import as_text as size_as_text
 from shared.key_table import job_keys_table, keys_table
 from shared.settings import DEFAULT_MODEL
+from tools import fixed_bounds
 from tools.blocks import replace_block
 
 ROOT = Path(__file__).parents[1]
@@ -40,6 +43,14 @@ def settings_table() -> str:
 def memory_table() -> str:
     """Returns the table of what a gateway holds at most in memory, with the defaults of its settings."""
     return memory_bounds.as_markdown(GatewaySettings.model_construct())
+
+
+def redis_memory_table() -> str:
+    """Returns the table of what a queue has in Redis at most, with two gateways, two workers, and the Redis of k8s/."""
+    manifest = (ROOT / "k8s/base/redis.yaml").read_text(encoding="utf-8")
+    (megabytes,) = re.findall(r"--maxmemory, (\d+)mb", manifest)
+    cluster = ClusterSize(2, 2, int(megabytes) * 2**20, WorkerSettings.model_construct().max_dead_letters)
+    return memory_bounds.table_of(redis_memory_bounds(GatewaySettings.model_construct(), cluster))
 
 
 def size_example() -> str:
@@ -72,6 +83,8 @@ BLOCKS: Mapping[tuple[str, str], Callable[[], str]] = {
     ("docs/performance.md", "size"): size_example,
     ("docs/settings.md", "settings"): settings_table,
     ("docs/settings.md", "memory"): memory_table,
+    ("docs/settings.md", "fixed-bounds"): fixed_bounds.as_markdown,
+    ("docs/settings.md", "redis-memory"): redis_memory_table,
 }
 """By document and block: the function that writes it."""
 

@@ -48,6 +48,7 @@ local function store_reply(jobs, id, entry, position, n, cost, counts, reply, no
   redis.call('HSET', key .. ':out', position, reply)
   redis.call('HINCRBY', key, 'stored_bytes', #reply + REPLY_BYTES)
   redis.call('HINCRBY', jobs.owed, 'inputs', 0 - n)
+  redis.call('HINCRBY', jobs.owed, 'lane_inputs', 0 - n)
   redis.call('HINCRBY', jobs.owed, 'entries', -1)
   redis.call('HINCRBY', jobs.owed, 'tokens', 0 - cost)
   if counts.failed > 0 then

@@ -25,21 +25,21 @@ local jobs = {open = KEYS[2], owed = KEYS[3], results = KEYS[4], kept = KEYS[7],
 local num_restored, num_expired = 0, 0
 
 -- Adds entries of a job again that are recorded in `:fed` and in no lane: the stream, or the entry, was deleted by hand.
--- Returns the entries, tokens and bytes of the job that are in its lane now.
+-- Returns the entries, inputs, tokens and bytes of the job that are in its lane now.
 local function restore_entries(id)
   local job = read_job(jobs, id)
   local fed = job and redis.call('HGETALL', jobs.prefix .. id .. ':fed') or {}
-  local tokens, bytes = 0, 0
+  local inputs, tokens, bytes = 0, 0, 0
   for i = 1, #fed, 2 do
     local element = redis.call('HGET', jobs.prefix .. id .. ':in', fed[i])
     local n, cost, body = parse_element(element)
-    tokens, bytes = tokens + cost, bytes + #(element or '')
+    inputs, tokens, bytes = inputs + n, tokens + cost, bytes + #(element or '')
     if #redis.call('XRANGE', jobs.lanes[job.lane + 1], fed[i + 1], fed[i + 1]) == 0 then
       add_to_lane(jobs, time, id, job, fed[i], n, cost, body)
       num_restored = num_restored + 1
     end
   end
-  return #fed / 2, tokens, bytes
+  return #fed / 2, inputs, tokens, bytes
 end
 
 -- Adds what a job or an upload holds to the amounts of all and of its tenant: the fields of `owed` as they should be.
@@ -104,7 +104,7 @@ end
 -- Checks all open jobs, and counts again what they hold and are owed: the counters may have drifted if keys were deleted
 -- by hand.
 local function check_jobs()
-  local amounts, inputs, entries, tokens, bytes = {}, 0, 0, 0, 0
+  local amounts, inputs, entries, lane_inputs, tokens, bytes = {}, 0, 0, 0, 0, 0
   for _, id in ipairs(redis.call('ZRANGE', jobs.open, 0, -1)) do
     local fields = redis.call('HMGET', jobs.prefix .. id, 'expires_ms', 'n', 'done', 'failed', 'tenant', 'bytes',
                               'held_inputs', 'held_results', 'stored_bytes')
@@ -115,17 +115,17 @@ local function check_jobs()
       end_job(jobs, id, 'expired', now)
       num_expired = num_expired + 1
     else
-      local job_entries, job_tokens, job_bytes = restore_entries(id)
+      local job_entries, job_inputs, job_tokens, job_bytes = restore_entries(id)
       inputs, entries = inputs + fields[2] - fields[3] - fields[4], entries + job_entries
-      tokens, bytes = tokens + job_tokens, bytes + job_bytes
+      lane_inputs, tokens, bytes = lane_inputs + job_inputs, tokens + job_tokens, bytes + job_bytes
       count_job(amounts, id, fields)
     end
   end
   count_uploads(amounts)
   release_expired_results(jobs.owed, jobs.kept, now)
   write_amounts(amounts)
-  redis.call('HSET', jobs.owed, 'inputs', inputs, 'entries', entries, 'tokens', tokens, 'bytes', bytes,
-             'looked_ms', string.format('%d', now))
+  redis.call('HSET', jobs.owed, 'inputs', inputs, 'entries', entries, 'lane_inputs', lane_inputs, 'tokens', tokens,
+             'bytes', bytes, 'looked_ms', string.format('%d', now))
   for _, id in ipairs(redis.call('ZRANGE', KEYS[5], 0, 63)) do  -- the oldest
     if redis.call('EXISTS', jobs.prefix .. id) == 0 then
       redis.call('ZREM', KEYS[5], id)

@@ -7,7 +7,7 @@
 --   :out     hash: replies, by position
 --   :failed  list: positions of the replies that are errors
 -- `owed` holds the number of inputs of all jobs without a result; and of the jobs' entries in the lanes the number, the
--- tokens, and the bytes of their elements.
+-- inputs (`lane_inputs`), the tokens, and the bytes of their elements.
 -- `open` holds the jobs that have not ended, scored by the tokens fed into the lanes; +inf once all inputs are fed.
 --
 -- `jobs` holds what these functions work on: open and owed (keys), lanes (keys, from 1), prefix (of job keys), group.
@@ -50,7 +50,7 @@ end
 local function feed_lanes(jobs, time, max_entries, max_tokens, max_bytes)
   local owed = redis.call('HMGET', jobs.owed, 'entries', 'tokens', 'bytes')
   local entries, tokens, bytes = tonumber(owed[1] or 0), tonumber(owed[2] or 0), tonumber(owed[3] or 0)
-  local num_fed, fed_tokens, fed_bytes = 0, 0, 0
+  local num_fed, fed_inputs, fed_tokens, fed_bytes = 0, 0, 0, 0
   local function has_room()
     return entries + num_fed == 0 or tokens + fed_tokens < max_tokens and bytes + fed_bytes < max_bytes
   end
@@ -72,11 +72,13 @@ local function feed_lanes(jobs, time, max_entries, max_tokens, max_bytes)
       add_to_lane(jobs, time, id, job, position, n, cost, body)
       redis.call('ZINCRBY', jobs.open, cost, id)
       count_entry(job.lane, n, cost)
-      num_fed, fed_tokens, fed_bytes = num_fed + 1, fed_tokens + cost, fed_bytes + #element
+      num_fed, fed_inputs, fed_tokens = num_fed + 1, fed_inputs + n, fed_tokens + cost
+      fed_bytes = fed_bytes + #element
     end
   end
   if num_fed > 0 then
     redis.call('HINCRBY', jobs.owed, 'entries', num_fed)
+    redis.call('HINCRBY', jobs.owed, 'lane_inputs', fed_inputs)
     redis.call('HINCRBY', jobs.owed, 'tokens', fed_tokens)
     redis.call('HINCRBY', jobs.owed, 'bytes', fed_bytes)
   end
@@ -89,11 +91,11 @@ local function withdraw(jobs, id)
   local fields = redis.call('HMGET', key, 'lane', 'n', 'done', 'failed')
   local lane = jobs.lanes[fields[1] + 1]
   local fed = redis.call('HGETALL', key .. ':fed')
-  local tokens, bytes = 0, 0
+  local inputs, tokens, bytes = 0, 0, 0
   for i = 1, #fed, 2 do
     local element = redis.call('HGET', key .. ':in', fed[i])
     local n, cost = parse_element(element)
-    tokens, bytes = tokens + cost, bytes + #(element or '')
+    inputs, tokens, bytes = inputs + n, tokens + cost, bytes + #(element or '')
     if redis.call('XDEL', lane, fed[i + 1]) == 1 then
       redis.pcall('XACK', lane, jobs.group, fed[i + 1])
       count_entry(fields[1], -n, -cost)
@@ -101,6 +103,7 @@ local function withdraw(jobs, id)
   end
   redis.call('HINCRBY', jobs.owed, 'inputs', fields[3] + fields[4] - fields[2])
   redis.call('HINCRBY', jobs.owed, 'entries', 0 - #fed / 2)
+  redis.call('HINCRBY', jobs.owed, 'lane_inputs', 0 - inputs)
   redis.call('HINCRBY', jobs.owed, 'tokens', 0 - tokens)
   redis.call('HINCRBY', jobs.owed, 'bytes', 0 - bytes)
 end

@@ -6,7 +6,7 @@
 -- ARGV
 --   group          consumer group
 --   worker_prefix  prefix of the keys of heartbeats
---   active_ms      how long after its last accepted request a tenant counts as active
+--   active_ms      how long after its last accepted request for the first lane a tenant counts as active
 -- Also reads the heartbeat of each member of the zset, a key of the same slot.
 --
 -- A replica answers READONLY, as it does to every write: a gateway that reads from a replica would see a queue that no
@@ -45,8 +45,8 @@ end
 local weights, named = 0, 0
 local tenants = redis.call('HGETALL', KEYS[4])
 for i = 1, #tenants, 2 do
-  local updated_ms, text = string.match(tenants[i + 1], '^%S+ %S+ (%S+) %S+ %S+ (%S+)$')
-  local age, weight = now - (tonumber(updated_ms) or 0), tonumber(text) or 0
+  local text, last_ms = string.match(tenants[i + 1], '^%S+ %S+ %S+ %S+ %S+ (%S+) (%S+)$')
+  local age, weight = now - (tonumber(last_ms) or 0), tonumber(text) or 0
   if age >= 0 and age <= tonumber(active_ms) and weight > 0 and weight <= 100 then
     weights = weights + weight
     named = named + (tenants[i] == '' and 0 or weight)

@@ -1,7 +1,7 @@
 -- Submit: adds the entries of requests, each request whole or not at all.
 --
 -- KEYS[1]   backlog hash      KEYS[2] epoch      KEYS[3] record of this gateway's last submit
--- KEYS[4]   tenants hash      KEYS[5..] lanes, in the order of keys.LANES
+-- KEYS[4]   tenants hash      KEYS[5] hash of what jobs are owed      KEYS[6..] lanes, in the order of keys.LANES
 -- ARGV: SubmitArguments
 --   sequence_number   number of this submit; grows with each submit of a gateway
 --   max_queue_inputs  bound of the queue, in inputs
@@ -35,6 +35,7 @@
 -- lane index}; {"slow", lane index, tokens} if that many tokens are queued ahead in that lane, which is too many;
 -- {"limited", ms, limit} if the tenant may send the request after that time (see wait_for in tenant_limits.lua). A
 -- request with nothing queued ahead is never slow.
+-- Entries of jobs do not count against the bounds of the queue: feed_lanes in job_lanes.lua bounds them.
 -- The caller derives max_lane_tokens from the lane's throughput beside the other lanes; the script only compares.
 -- A submit that is repeated (its reply was lost) returns the first result again, and adds nothing.
 local sequence_number, max_queue_inputs, max_queue_tokens, max_queue_bytes, bulk_share, record_ttl_ms,
@@ -60,7 +61,7 @@ if not epoch then
 end
 
 local depth = 0
-for i = 5, #KEYS do
+for i = 6, #KEYS do
   depth = depth + redis.call('XLEN', KEYS[i])
 end
 local inputs, tokens, bulk_tokens, bytes = 0, 0, 0, 0
@@ -69,6 +70,8 @@ if depth > 0 then
   inputs, tokens, bulk_tokens = tonumber(load[1] or 0), tonumber(load[2] or 0), tonumber(load[3] or 0)
   bytes = tonumber(load[4] or 0)
 end
+local of_jobs = redis.call('HMGET', KEYS[5], 'lane_inputs', 'tokens')
+local bounded_inputs, bounded_tokens = inputs - (of_jobs[1] or 0), tokens - (of_jobs[2] or 0)
 local results = {}
 local at = 8
 
@@ -85,15 +88,19 @@ for r = 1, tonumber(num_requests) do
     request_tokens = request_tokens + cost
     request_bytes = request_bytes + ARGV[e + 4]
   end
+  local all, bulk = tokens + counted.tokens, bulk_tokens + counted.bulk_tokens
   local status, wait_ms, limit, account, parsed = 'ok', 0, '', nil, nil
+  local uses_share = index == 0
   if limits ~= '' and exempt ~= '1' then
     account, parsed = load_tenant(KEYS[4], tenant, limits, now)
     wait_ms, limit = wait_for(account, parsed, request_tokens, now)
     if index == 0 and is_over_share(account, parsed, request_tokens) then
-      status, index, max_tokens = 'behind', 1, parsed[6]
+      uses_share = false
+      if not is_spare(parsed, request_tokens, all - bulk) then
+        status, index, max_tokens = 'behind', 1, parsed[6]
+      end
     end
   end
-  local all, bulk = tokens + counted.tokens, bulk_tokens + counted.bulk_tokens
   local share, ahead, is_idle = tonumber(bulk_share), bulk, all == 0
   if index == 0 then
     share, ahead, is_idle = 1, all - bulk, all == bulk
@@ -102,8 +109,8 @@ for r = 1, tonumber(num_requests) do
     results[r] = {'late'}
   elseif wait_ms > 0 then
     results[r] = {'limited', wait_ms, limit}
-  elseif exempt ~= '1' and (inputs + counted.inputs + request_inputs > share * max_queue_inputs
-                            or tokens + counted.tokens + request_tokens > share * max_queue_tokens
+  elseif exempt ~= '1' and (bounded_inputs + counted.inputs + request_inputs > share * max_queue_inputs
+                            or bounded_tokens + counted.tokens + request_tokens > share * max_queue_tokens
                             or request_bytes > 0
                                and bytes + counted.bytes + request_bytes > share * max_queue_bytes) then
     results[r] = {'full', index}
@@ -141,11 +148,14 @@ for r = 1, tonumber(num_requests) do
       end
       fields[#fields + 1] = 'body'
       fields[#fields + 1] = body
-      result[#result + 1] = add_entry(KEYS[5 + index], time, request_id, fields)
+      result[#result + 1] = add_entry(KEYS[6 + index], time, request_id, fields)
     end
     count_entry(index, request_inputs, request_tokens, request_bytes)
     if account then
-      charge(account, parsed, request_tokens, index == 0)
+      charge(account, parsed, request_tokens, uses_share)
+      if lane == '0' then
+        account.active_ms = now
+      end
     end
     results[r] = result
   end

@@ -1,9 +1,11 @@
 -- Prepended to the scripts that accept requests: keeps account of what each tenant may still use.
 --
 -- A field of the hash is a tenant. Its value is "<tokens in its bucket> <tokens of its share> <ms of Redis' clock>
--- <day> <tokens used on this day> <weight>", at the time of its last accepted request.
+-- <day> <tokens used on this day> <weight> <ms at which it was last active>", at the time of its last accepted request.
+-- It is active with requests for the first lane: jobs and other bulk take no share of that.
 -- Limits are "<tokens a second> <tokens at once> <tokens a day> <weight> <share, in tokens a second> <maximum tokens
--- in the second lane including this request>". 0 means no limit; for the share, 0 means that it is not known.
+-- in the second lane including this request> <1 if no other tenant is active>". 0 means no limit; for the share, 0 means
+-- that it is not known.
 local DAY_MS, SHARE_S, IDLE_MS, MAX_TENANTS, FULL = 86400000, 2, 60000, 4096, 1e15
 -- No tenant has this name. Its value is the time at which idle tenants were last removed.
 local LAST_SWEEP, SWEEP_MS = ' swept', 1000
@@ -35,7 +37,7 @@ local function load_tenant(key, name, text, now)
     end
     local numbers = parse_numbers(saved or '')
     account = {bucket = bucket_level(numbers[1]), share = bucket_level(numbers[2]), updated_ms = numbers[3] or now,
-               day = numbers[4] or 0, used = numbers[5] or 0}
+               day = numbers[4] or 0, used = numbers[5] or 0, active_ms = numbers[7] or 0}
     accounts[name] = account
   end
   local elapsed_s = math.max(0, now - account.updated_ms) / 1000
@@ -70,14 +72,20 @@ local function is_over_share(account, limits, cost)
   return limits[5] > 0 and account.share < math.min(cost, limits[5] * SHARE_S)
 end
 
--- Charges a tenant for tokens in the first lane, or in a lane behind it. A negative cost gives tokens back.
-local function charge(account, limits, cost, in_first)
+-- Whether tokens over the share fit into the first lane nevertheless: no other tenant is active, and the lane is short
+-- enough for one that comes.
+local function is_spare(limits, cost, ahead)
+  return limits[7] == 1 and (ahead == 0 or ahead + cost <= limits[5] * SHARE_S)
+end
+
+-- Charges a tenant for tokens, which are of its share or not. A negative cost gives tokens back.
+local function charge(account, limits, cost, uses_share)
   account.is_charged = true
   account.bucket = account.bucket - cost
   if limits[3] > 0 then
     account.used = math.max(0, account.used + cost)
   end
-  if in_first then
+  if uses_share then
     account.share = account.share - cost
   end
 end
@@ -114,8 +122,8 @@ local function write_tenants(key, now)
   for name, account in pairs(accounts) do
     if account.is_charged then
       fields[#fields + 1] = name
-      fields[#fields + 1] = string.format('%.1f %.1f %.0f %.0f %.0f %.3f', account.bucket, account.share,
-                                          account.updated_ms, account.day, account.used, account.weight)
+      fields[#fields + 1] = string.format('%.1f %.1f %.0f %.0f %.0f %.3f %.0f', account.bucket, account.share,
+                                          account.updated_ms, account.day, account.used, account.weight, account.active_ms)
     end
   end
   if fields[1] then

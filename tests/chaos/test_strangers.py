@@ -19,6 +19,7 @@ from tests.chaos.scenario import Scenario, all_correct
 from tests.integration.gateway import few_files
 from tests.integration.gateway.gateway_cluster import GatewayProcess, gateway_of, is_listening
 from tests.integration.gateway.http_ways import BY_NGINX, SETTINGS, THROUGH_NGINX, WAYS, Way, open_way
+from tests.integration.gateway.test_connections import is_closed
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.long, pytest.mark.exclusive]
 
@@ -43,6 +44,9 @@ MAX_SENT_BYTES = 300_000
 MAX_FILES, NUM_STRANGERS = 400, 450
 MAX_OTHER_FILES = 60
 """Maximum files that a gateway has open beside connections of strangers; it has 36."""
+
+NUM_ADDRESSES = 249
+"""From 127.0.0.2 on: three connections of each are 1 % of all."""
 
 MAX_SHARE = 0.5
 """The default of `max_address_ratio`."""
@@ -150,6 +154,47 @@ async def test_connections_without_a_head(
     assert probes == [200, 200]
     assert all_correct(verdict)
     assert num_files <= max_connections_of(MAX_FILES, MAX_FILES) * MAX_SHARE + MAX_SPARES + MAX_OTHER_FILES
+
+
+async def test_connections_of_many_addresses(scenario: Scenario, api_key: str) -> None:
+    """F21: 249 addresses, each far below its share, open 750 connections to a gateway for 300: the oldest idle ones go.
+
+    Every second one has received an answer. New clients and those with requests are served all the time, as are probes.
+    """
+    env = scenario.cluster.env(**SETTINGS, head_timeout_s=60) | few_files.env(MAX_FILES)
+    program = await scenario.cluster.processes.start("gateway", few_files.MODULE, env, is_listening)
+    gateway, process = gateway_of(program), psutil.Process(program.pid)
+    scenario.gateways.append(gateway)
+    await scenario.start_worker()
+    await scenario.wait_until_worker_seen()
+    max_connections, max_files, strangers = max_connections_of(MAX_FILES, MAX_FILES), 0, list[socket.socket]()
+    way = Way(gateway.port, api_key=api_key)
+    with contextlib.ExitStack() as stack:
+        async with scenario.load(clients=8, way=way) as calls, probe_livez(gateway) as latencies_s:
+            for number in range(3 * NUM_ADDRESSES):
+                source = (f"127.0.0.{2 + number % NUM_ADDRESSES}", 0)
+                strangers.append(stack.enter_context(socket.create_connection(("127.0.0.1", gateway.port), 10, source)))
+                if number % 2:
+                    strangers[-1].sendall(HEAD + b"\r\n")
+                    assert (await asyncio.to_thread(strangers[-1].recv, 65_536)).startswith(b"HTTP/1.1 200 ")
+                max_files = max(max_files, process.num_fds())
+                await asyncio.sleep(ATTACK_S / 3 / NUM_ADDRESSES)
+            num_open = gateway.metric("redbatch_connections")  # which is from /metrics
+            new_client = await asyncio.to_thread(gateway.embed, {"text": "of a new client"}, x_api_key=api_key)
+            health = await asyncio.to_thread(plain_http.get, f"{gateway.url}/health")
+        closed = list(map(is_closed, strangers))
+    evicted = gateway.metric('redbatch_closed_connections_total{reason="evicted"}')
+    found = {"connections": len(strangers), "closed": sum(closed), "files": max_files}
+    verdict = scenario.judge(
+        "F21 idle connections of 249 addresses", calls, **found, livez_p99_ms=round(p99_of(latencies_s))
+    )
+    assert all_correct(verdict)
+    assert (new_client.status_code, health.status_code) == (200, 200)
+    assert num_open == max_connections
+    assert closed == sorted(closed, reverse=True), "the oldest are closed first"
+    assert evicted >= sum(closed) >= len(strangers) - max_connections
+    assert max_files <= max_connections + MAX_SPARES + MAX_OTHER_FILES
+    assert p99_of(latencies_s) <= MAX_P99_MS
 
 
 async def trickle_body(gateway: GatewayProcess, delay_s: float, source: str, until: float) -> bool:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 
+import psutil
 import pytest
 
+from api.memory_bounds import ADMIN_BYTES
+from shared.process.admin_server import MAX_CONNECTIONS, MAX_HEAD_BYTES
 from tests import plain_http
 from tests.integration.gateway.gateway_cluster import GatewayCluster, metrics_url
 
@@ -53,3 +56,18 @@ async def test_the_main_port_says_where_metrics_are(cluster: GatewayCluster) -> 
     assert answer.status_code == 404
     assert f"on its admin port, {gateway.admin_port}." in answer.text
     assert "see /docs" in plain_http.get(f"{gateway.url}/metric").text
+
+
+async def test_the_admin_port_takes_no_more_memory_than_stated(cluster: GatewayCluster) -> None:
+    """Large heads of which the end does not come, and then pages that no client reads, on all its connections."""
+    gateway = await cluster.start_gateway()
+    assert plain_http.get(f"{gateway.admin}/metrics").status_code == 200
+    process = psutil.Process(gateway.program.pid)
+    before = process.memory_info().rss
+    with ExitStack() as stack:
+        for end in (b"", b"\r\n\r\n"):
+            for _ in range(MAX_CONNECTIONS):
+                connection = stack.enter_context(socket.create_connection(("127.0.0.1", gateway.admin_port), 10))
+                connection.sendall(b"GET /metrics HTTP/1.1\r\na: " + b"x" * (MAX_HEAD_BYTES - 100) + end)
+            assert plain_http.get(f"{gateway.admin}/livez").status_code == 200
+    assert process.memory_info().rss - before <= MAX_CONNECTIONS * ADMIN_BYTES

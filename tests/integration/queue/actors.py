@@ -15,7 +15,7 @@ from shared.codec import decode_reply, encode_body, encode_reply
 from shared.connection import RedisConnection
 from shared.consumer import ClaimBudget, ClaimResult, CommitOptions, EntryAnswer
 from shared.keys import INTERACTIVE, Keys
-from shared.messages import EMBED, Body, Entry, Failure, Heartbeat, NewEntry, Ref
+from shared.messages import EMBED, MAX_TOKENS, Body, Entry, Failure, Heartbeat, NewEntry, Ref
 from shared.producer import QueueBound, Submission, SubmitReply
 
 T = TypeVar("T")
@@ -76,11 +76,10 @@ class Gateway:
     name: str = "gateway-1"
     sequences: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
 
-    async def submit(self, *requests: Submission, bound: int = BOUND) -> SubmitReply:
+    async def submit(self, *requests: Submission, bound: int = BOUND, max_tokens: int = MAX_TOKENS) -> SubmitReply:
         """Submits requests in one call."""
-        return await producer.submit(
-            self.connection, self.keys, self.name, next(self.sequences), QueueBound(bound), requests
-        )
+        queue_bound = QueueBound(bound, max_tokens)
+        return await producer.submit(self.connection, self.keys, self.name, next(self.sequences), queue_bound, requests)
 
     async def add(self, *requests: Submission) -> list[Ref]:
         """Submits requests that must be accepted, and returns the locations of all their entries."""

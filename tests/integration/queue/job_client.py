@@ -21,6 +21,7 @@ from shared.messages import EMBED, Body, Failure, NewEntry, Vectors
 CAPACITY = JobCapacity(1_600, 0.9)
 WINDOW = FeedWindow(1_024, 10**9)
 PER_ENTRY = 4
+NOTHING_OWED = {"inputs": 0, "lane_inputs": 0, "entries": 0, "tokens": 0}
 
 
 @dataclass
@@ -96,4 +97,4 @@ class JobClient:
         """Returns the counters."""
         flat = await self.connection.call("HGETALL", self.keys.owed)
         found = dict(zip(flat[::2], flat[1::2], strict=True))
-        return {name: int(found.get(name.encode(), 0)) for name in ("inputs", "entries", "tokens")}
+        return {name: int(found.get(name.encode(), 0)) for name in ("inputs", "lane_inputs", "entries", "tokens")}

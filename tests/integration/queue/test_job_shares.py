@@ -11,16 +11,17 @@ import pytest
 import pytest_asyncio
 import redis.asyncio
 
-from shared import consumer, job_uploads, jobs
+from shared import consumer, job_uploads, jobs, producer
 from shared.codec import encode_reply
 from shared.connection import QueueConnections
 from shared.consumer import ClaimBudget, CommitOptions, EntryAnswer
 from shared.feed_window import FeedWindow
 from shared.job_uploads import UploadReservation
 from shared.jobs import JobSpec
+from shared.keys import BULK
 from shared.messages import Entry, Failure
-from shared.tenants import DEFAULT_JOB_BOUNDS, NO_QUOTA, UNBOUNDED, JobBounds, Limits, Quota
-from tests.integration.queue.actors import GRACE_MS, Worker
+from shared.tenants import DEFAULT_JOB_BOUNDS, NO_ACTIVE_TENANTS, NO_QUOTA, UNBOUNDED, JobBounds, Limits, Quota
+from tests.integration.queue.actors import GRACE_MS, Gateway, Worker, request
 from tests.integration.queue.job_client import PER_ENTRY, JobClient
 from tests.waiting import wait_until
 
@@ -395,3 +396,26 @@ async def test_without_kept_jobs_nothing_is_kept(job_client: JobClient) -> None:
     await job_client.connection.call("HSET", job_client.keys.owed, "kept_bytes", 9, "kept_bytes ann", 9)
     await count_again(job_client)
     assert await held(job_client, "ann", RESULT_KINDS) == await held(job_client, None, RESULT_KINDS) == (0, 0)
+
+
+async def test_jobs_make_no_tenant_active(queue: QueueConnections, job_client: JobClient) -> None:
+    """They take no share of the first lane, so another tenant has the whole of it."""
+    assert await reserve(job_client, "ann") == "ok"
+    assert (await producer.queue_stats(queue.connection("stats"), queue.keys)).tenants == NO_ACTIVE_TENANTS
+
+
+async def test_jobs_do_not_fill_the_queue(job_client: JobClient, gateway: Gateway, worker: Worker) -> None:
+    """The entries of jobs have separate bounds: requests may fill the queue, and bulk half of it, beside them."""
+    await job_client.create_job(100)
+    bound = {"bound": 10, "max_tokens": 100}
+    bulk = await gateway.submit(*(request(lane=BULK) for _ in range(6)), **bound)
+    assert [each.status for each in bulk.outcomes] == ["ok"] * 5 + ["full"]
+    interactive = await gateway.submit(*(request() for _ in range(6)), **bound)
+    assert [each.status for each in interactive.outcomes] == ["ok"] * 5 + ["full"]
+    entries = await worker.claim()
+    assert len(entries) == 100 / PER_ENTRY + 10
+    await worker.commit([each for each in entries if not each.job])
+    await fail_entries(worker, [each for each in entries if each.job])
+    again = await gateway.submit(*(request() for _ in range(11)), **bound)
+    assert [each.status for each in again.outcomes] == ["ok"] * 10 + ["full"]
+    await worker.commit(await worker.claim())

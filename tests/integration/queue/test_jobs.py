@@ -26,7 +26,7 @@ from shared.keys import BULK, INTERACTIVE
 from shared.messages import BYTES, EMBED, PREDICT, Body, Entry, Failure, NewEntry, Vectors
 from tests.integration.queue.actors import GRACE_MS, Gateway, Worker, request
 from tests.integration.queue.conftest import Lane
-from tests.integration.queue.job_client import PER_ENTRY, JobClient
+from tests.integration.queue.job_client import NOTHING_OWED, PER_ENTRY, JobClient
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.redis
@@ -100,7 +100,7 @@ async def test_a_job_from_end_to_end(job_client: JobClient, worker: Worker, bulk
     assert await bulk_lane.length() == 3
     assert (await bulk_lane.fields())[0].keys() >= {b"job", b"id", b"pos", b"tenant"}
     assert await bulk_lane.backlog() == (10, 100)
-    assert await job_client.owed() == {"inputs": 10, "entries": 3, "tokens": 100}
+    assert await job_client.owed() == {"inputs": 10, "lane_inputs": 10, "entries": 3, "tokens": 100}
     entries = await claim(worker)
     assert [(each.request_id, each.position, each.ref.n, each.job) for each in entries] == [
         (job_id, 0, 4, True),
@@ -114,7 +114,7 @@ async def test_a_job_from_end_to_end(job_client: JobClient, worker: Worker, bulk
     job = await job_client.job(job_id)
     assert (job.status, job.done, job.n, job.owner) == ("done", 10, 10, "ann")
     assert await job_client.numbers(job) == list(map(float, range(10)))
-    assert await job_client.owed() == {"inputs": 0, "entries": 0, "tokens": 0}
+    assert await job_client.owed() == NOTHING_OWED
     assert await bulk_lane.length() == 0
     assert await bulk_lane.backlog() == (0, 0)
     (result,) = await results(job_client)
@@ -137,7 +137,7 @@ async def test_a_commit_counts_once(job_client: JobClient, worker: Worker, other
     assert await answer(worker, entries, fail=True) == [False, False]
     job = await job_client.job(job_id)
     assert (job.status, job.done, job.failed) == ("done", 8, 0)
-    assert await job_client.owed() == {"inputs": 0, "entries": 0, "tokens": 0}
+    assert await job_client.owed() == NOTHING_OWED
     assert len(await worker.connection.call("XRANGE", job_client.keys.results, "-", "+")) == 1
 
 
@@ -260,14 +260,14 @@ async def test_inputs_that_cannot_be_run(job_client: JobClient, worker: Worker) 
     assert await job_client.numbers(job) == [0, 3, 4, 5, 6, 7]
     found = await job_results.replies(job_client.connection, job_client.keys, job, 2, 4)
     assert [(each.position, each.n, type(each)) for each in found] == [(1, 2, Failure), (3, 1, Vectors)]
-    assert await job_client.owed() == {"inputs": 0, "entries": 0, "tokens": 0}
+    assert await job_client.owed() == NOTHING_OWED
 
 
 async def test_a_repeated_creation_changes_nothing(job_client: JobClient, bulk_lane: Lane) -> None:
     """A creation whose reply was lost may be repeated."""
     spec = await job_client.upload(8)
     assert [await job_client.create(spec) for _ in range(3)] == [CreateResult("ok", spec.job_id)] * 3
-    assert await job_client.owed() == {"inputs": 8, "entries": 2, "tokens": 80}
+    assert await job_client.owed() == {"inputs": 8, "lane_inputs": 8, "entries": 2, "tokens": 80}
     assert await bulk_lane.length() == 2
 
 
@@ -308,7 +308,7 @@ async def test_an_incomplete_upload_is_no_job(job_client: JobClient) -> None:
     ttl_ms = await job_client.worker_connection.call("PTTL", job_client.keys.job(unmade.job_id))
     assert 0 < ttl_ms <= job_uploads.UPLOAD_TTL_MS
     await job_uploads.discard(job_client.connection, job_client.keys, unmade.job_id)
-    assert await job_client.owed() == {"inputs": 0, "entries": 0, "tokens": 0}
+    assert await job_client.owed() == NOTHING_OWED
 
 
 async def test_results_are_bounded(job_client: JobClient, raw: redis.asyncio.Redis) -> None:
@@ -362,7 +362,7 @@ async def test_a_cancelled_job_takes_its_entries_along(job_client: JobClient, wo
     assert await bulk_lane.length() == 0
     assert await bulk_lane.owners() == {}
     assert await bulk_lane.backlog() == (0, 0)
-    assert await job_client.owed() == {"inputs": 0, "entries": 0, "tokens": 0}
+    assert await job_client.owed() == NOTHING_OWED
     assert await answer(worker, entries) == [False, False]
     job = await job_client.job(job_id)
     assert (job.status, await job_client.numbers(job)) == ("cancelled", [])
@@ -403,7 +403,7 @@ async def test_a_job_expires(job_client: JobClient, worker: Worker, bulk_lane: L
     job = await job_client.job(job_id)
     assert (job.status, job.done, await job_client.numbers(job)) == ("expired", 4, [4, 5, 6, 7])
     assert await answer(worker, entries[:1]) == [False]
-    assert (await bulk_lane.length(), await job_client.owed()) == (0, {"inputs": 0, "entries": 0, "tokens": 0})
+    assert (await bulk_lane.length(), await job_client.owed()) == (0, NOTHING_OWED)
 
 
 async def test_what_fails_is_named(job_client: JobClient, worker: Worker) -> None:
@@ -429,7 +429,7 @@ async def test_an_entry_that_fails_is_split(job_client: JobClient, worker: Worke
     assert await jobs.split_entry(job_client.worker_connection, job_client.keys, entries[1], bodies)
     assert not await jobs.split_entry(job_client.worker_connection, job_client.keys, entries[1], bodies)
     assert await bulk_lane.backlog() == (10, 100)
-    assert await job_client.owed() == {"inputs": 10, "entries": 6, "tokens": 100}
+    assert await job_client.owed() == {"inputs": 10, "lane_inputs": 10, "entries": 6, "tokens": 100}
     single = await claim(worker)
     assert [(each.position, each.ref.n, decode_body(each.body).inputs) for each in single] == [
         (position, 1, (f"text {position}",)) for position in range(4, 8)
@@ -467,7 +467,7 @@ async def test_counters_that_drifted_are_counted_again(job_client: JobClient, bu
     await bulk_lane.client.delete(job_client.keys.job(job_id), f"{job_client.keys.job(job_id)}:fed")
     await job_client.connection.call("HDEL", job_client.keys.owed, "looked_ms")
     await job_client.feed()
-    assert await job_client.owed() == {"inputs": 8, "entries": 2, "tokens": 80}
+    assert await job_client.owed() == {"inputs": 8, "lane_inputs": 8, "entries": 2, "tokens": 80}
     assert [each.job_id for each in await jobs.latest(job_client.connection, job_client.keys, 10)] == [left]
     await bulk_lane.client.delete(bulk_lane.name, job_client.keys.backlog)
 

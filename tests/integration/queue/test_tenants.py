@@ -113,6 +113,25 @@ async def test_what_is_beyond_its_share_goes_behind(gateway: Gateway, worker: Wo
     await drain(worker)
 
 
+async def test_a_tenant_alone_goes_behind_once_the_first_lane_is_long(gateway: Gateway, worker: Worker) -> None:
+    """Beyond its share it uses what no other tenant does, up to two seconds of work, and at least for one request.
+
+    So others' jobs delay it less. What it takes beyond its share leaves no debt for when another tenant comes.
+    """
+    alone = tenant_request("a", share=15.0)
+    alone = alone._replace(limits=Limits(NO_QUOTA, 15.0, is_alone=True))
+    assert await statuses(gateway, *[alone] * 5) == ["ok"] * 3 + ["behind"] * 2
+    await worker.commit(await worker.claim(entries=3))
+    assert await statuses(gateway, *[alone] * 4) == ["ok"] * 3 + ["behind"]
+    await drain(worker)
+    large = alone._replace(new_entries=tenant_request("a", cost=100).new_entries)
+    assert await statuses(gateway, large, large) == ["ok", "behind"]
+    await drain(worker)
+    await asyncio.sleep(0.7)
+    assert await statuses(gateway, tenant_request("a", share=15.0)) == ["ok"]
+    await drain(worker)
+
+
 async def test_what_was_taken_once_is_not_counted_again(gateway: Gateway, worker: Worker) -> None:
     """A lost entry that is added again is exempt, and a submit that is repeated changes nothing."""
     quota = Quota(tokens_per_s=1.0, burst_tokens=10)
@@ -131,12 +150,27 @@ async def test_active_tenants_count_by_their_weight(
     """Tenants with recent requests count; refused ones and invalid values in Redis do not."""
     heavy, spent = Quota(weight=3.0), Quota(tokens_per_s=0.001, burst_tokens=10)
     await gateway.submit(tenant_request("a", heavy), tenant_request("b"), tenant_request("b"), tenant_request(""))
-    await raw.hset(queue.keys.tenants, "c", f"0 0 {await worker.now_ms() - 60_000} 0 0 1")
+    await raw.hset(queue.keys.tenants, "c", f"0 0 {(then := await worker.now_ms() - 60_000)} 0 0 1 {then}")
     assert await statuses(gateway, tenant_request("c", spent)) == ["limited"]
-    later = f"inf nan {await worker.now_ms() + 60_000} 0 0 1e12"
-    await raw.hset(queue.keys.tenants, mapping={"by hand": "a b c d e f", "later": later})
+    later = await worker.now_ms() + 60_000
+    by_hand: Any = {
+        "words": "a b c d e f g",
+        "later": f"0 0 {later} 0 0 1 {later}",
+        "heavy": f"inf nan 0 0 0 1e12 {later}",
+    }
+    await raw.hset(queue.keys.tenants, mapping=by_hand)
     connection = queue.connection("stats")
     assert (await producer.queue_stats(connection, queue.keys)).tenants == ActiveTenants(5.0, 4.0)
+    await drain(worker)
+
+
+async def test_bulk_makes_no_tenant_active(queue: QueueConnections, gateway: Gateway, worker: Worker) -> None:
+    """It takes no share of the first lane; a tenant whose requests go behind is active."""
+    connection = queue.connection("stats")
+    assert await statuses(gateway, tenant_request("a", lane=BULK), tenant_request("b")) == ["ok", "ok"]
+    assert (await producer.queue_stats(connection, queue.keys)).tenants == ActiveTenants(1.0, 1.0)
+    assert await statuses(gateway, tenant_request("a", share=1.0), tenant_request("a", share=1.0)) == ["ok", "behind"]
+    assert (await producer.queue_stats(connection, queue.keys)).tenants == ActiveTenants(2.0, 2.0)
     await drain(worker)
 
 
@@ -168,7 +202,7 @@ async def test_further_tenants_cost_no_more_than_others(
     """Above the bound all accounts are read once a second, and not for each request; then idle ones make room."""
     now = await worker.now_ms()
     names = queue.keys.tenants
-    await raw.hset(names, mapping={f"busy {i}": f"0 0 {now} 0 0 1" for i in range(4_200)})
+    await raw.hset(names, mapping={f"busy {i}": f"0 0 {now} 0 0 1 {now}" for i in range(4_200)})
 
     async def num_reads() -> int:
         return int((await raw.info("commandstats"))["cmdstat_hgetall"]["calls"])

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
+import tracemalloc
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 
+from api.http import auth
+from api.http.share_holder import holder_of_address
 from api.memory_bounds import (
+    ADDRESS_BYTES,
     CHAR_BYTES,
+    CHARGE_BYTES,
+    KEY_BYTES,
     MIB,
     PARTS_BYTES,
     as_markdown,
@@ -18,6 +27,9 @@ from api.memory_bounds import (
     memory_bounds,
 )
 from api.settings import GatewaySettings
+from shared import api_keys
+from shared.cache import Charge
+from shared.tenants import Limits, Quota
 from tests.unit.api.parse_peak import SHAPES
 
 ROOT = Path(__file__).parents[3]
@@ -56,6 +68,51 @@ def test_a_parsed_body_takes_no_more_than_stated(shape: str) -> None:
     output = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     grown, size = map(int, output.split())
     assert MIB < grown <= PARTS_BYTES + CHAR_BYTES * size
+
+
+def new_key(number: int) -> object:
+    """Returns a key as it is remembered, of 128 characters of text beside its digest."""
+    quota = Quota(number + 0.5, 10_000 + number, 1_000_000 + number, 1.5)
+    key, _ = api_keys.new_key(("embed", "jobs"), tenant=f"tenant {number:057}", name=f"name {number:059}", quota=quota)
+    key = replace(key, created_ms=10**12 + number, expires_ms=10**13 + number)
+    return auth._CachedKey(key, number + 0.25, number + 0.5)
+
+
+def new_charge(number: int) -> object:
+    """Returns a charge that waits."""
+    quota = Quota(number + 0.5, 10_000 + number, 1_000_000 + number, 1.5)
+    future = asyncio.get_running_loop().create_future()
+    return Charge(f"tenant {number:057}", Limits(quota, number + 0.5), 10**6 + number, may_refuse=True), future
+
+
+def new_failure(number: int) -> object:
+    """Returns the bucket of an address."""
+    failures = auth.FailureLimiter()
+    failures.record_failure(f"2001:db8:0:{number:x}::/64", number + 0.5)
+    return failures._buckets.popitem()
+
+
+@pytest.mark.parametrize(
+    ("new", "max_bytes"),
+    [
+        (new_key, KEY_BYTES),
+        (new_charge, CHARGE_BYTES),
+        (new_failure, ADDRESS_BYTES),
+        (lambda number: holder_of_address(f"2001:db8:0:{number:x}::1"), ADDRESS_BYTES),
+    ],
+    ids=["API key", "charge", "wrong key", "address"],
+)
+async def test_what_is_remembered_takes_no_more_than_stated(new: Callable[[int], object], max_bytes: int) -> None:
+    """Each in a dictionary, with its name."""
+    number = 1_000
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        kept = {f"the name of number {each}": new(each) for each in range(number)}
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert 0 < (after - before) / len(kept) <= max_bytes
 
 
 def test_the_containers_have_that_memory() -> None:

@@ -50,8 +50,8 @@ def test_a_share_is_by_weight_among_active_tenants() -> None:
     assert limits_of(ANONYMOUS, ActiveTenants(), 100.0, 5) is None
     assert limits_of(ANONYMOUS, ActiveTenants(1.0, 0.0), 100.0, 5) is None, "which is itself"
     heavy = Tenant("a", Quota(weight=3.0))
-    assert limits_of(heavy, ActiveTenants(), 100.0, 5) == Limits(heavy.quota, 80.0, 5)
-    assert limits_of(heavy, ActiveTenants(3.0, 3.0), 100.0, 5) == Limits(heavy.quota, 80.0, 5)
+    assert limits_of(heavy, ActiveTenants(), 100.0, 5) == Limits(heavy.quota, 80.0, 5, is_alone=True)
+    assert limits_of(heavy, ActiveTenants(3.0, 3.0), 100.0, 5) == Limits(heavy.quota, 80.0, 5, is_alone=True)
     assert limits_of(heavy, ActiveTenants(4.0, 3.0), 100.0, 5) == Limits(heavy.quota, 60.0, 5)
     assert limits_of(ANONYMOUS, ActiveTenants(4.0, 3.0), 100.0, 5) == Limits(NO_QUOTA, 20.0, 5)
     assert limits_of(ANONYMOUS, ActiveTenants(1.0, 1.0), 100.0, 5) == Limits(NO_QUOTA, 40.0, 5), (
