@@ -138,7 +138,7 @@ class RequestSettings(ConnectionSettings):
     min_entries_per_worker: int = Field(
         default=4,
         ge=1,
-        title="Minimum entries for each worker before requests share them",
+        title="Entries per worker before requests share",
         description="Requests share stream entries only as far as each worker still has this number of entries of the "
         "gateway. Where the number of workers follows the number of entries, it must be a multiple of the target.",
     )

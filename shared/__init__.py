@@ -3,10 +3,11 @@
 - activity: what workers did in the last seconds, as they report it.
 - api_keys: API keys of clients, stored in Redis.
 - cache: cached vectors, shared by all gateways of a queue.
-- codec: bodies, replies and entries as bytes.
+- codec: bodies and replies as bytes.
 - connection: the only module that connects to Redis.
 - consumer: the worker's operations on the queue.
 - dead_letters: entries that were given up, for people.
+- entry_fields: parses stream entries.
 - errors: the tree of errors that cross a process border.
 - feed_window: how much of jobs may be in the lanes.
 - heartbeats: heartbeats as Redis holds them; whether workers serve one model.

@@ -1,9 +1,8 @@
-"""Encodes and decodes bodies, replies and entries: msgpack with limits, vectors as raw little-endian float32.
+"""Encodes and decodes bodies and replies: msgpack with limits, vectors as raw little-endian float32.
 
 Nothing is pickled. Values that are not vectors are JSON, which goes to the client unparsed.
 
-Data from Redis is untrusted: every decoder checks types and sizes. It raises CodecError; `parse_entry` returns
-only the Ref of a malformed entry.
+Data from Redis is untrusted: every decoder checks types and sizes. It raises CodecError.
 """
 
 from __future__ import annotations
@@ -24,12 +23,10 @@ from shared.messages import (
     PREDICT,
     VERSION,
     Body,
-    Entry,
     Failure,
     FailureOrigin,
     Input,
     Options,
-    Ref,
     Reply,
     Timing,
     Values,
@@ -53,12 +50,8 @@ _BINARY_HEAD_BYTES = 2
 
 T = TypeVar("T")
 
-_REQUEST_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _ORIGIN_NAME = re.compile(r"[\w.:-]{1,128}")
 """The names of workers and of classes."""
-
-_LATEST_MS = 2**52
-_MAX_TOKENS = 2**31
 
 
 class CodecError(ValueError):
@@ -318,34 +311,3 @@ def _decode_name(data: Raw) -> str:
     except (MsgspecError, ValueError, RecursionError):
         return ""
     return name if _ORIGIN_NAME.fullmatch(name) else ""
-
-
-def parse_entry(lane: int, raw: tuple[bytes, list[bytes]], attempts: int = 0) -> Entry | Ref:
-    """Returns the entry that Redis holds, or only its Ref if its fields are not those of an entry."""
-    entry_id, flat = raw
-    fields = dict(zip(flat[::2], flat[1::2], strict=False))
-    try:
-        counted_bytes = max(0, int(fields.get(b"size", 0)))
-        ref = Ref(lane, entry_id, max(1, int(fields[b"n"])), max(1, int(fields[b"cost"])), counted_bytes)
-        if ref.n > MAX_INPUTS or ref.cost > _MAX_TOKENS or counted_bytes > MAX_BODY_BYTES:
-            return Ref(lane, entry_id, 0, 0)  # no gateway wrote this: the counters do not include it
-        request_id = fields[b"id"].decode("ascii")
-        position, deadline_ms = int(fields[b"pos"]), int(fields[b"deadline_ms"])
-        if not (_REQUEST_ID.fullmatch(request_id) and 0 <= position < 2**31 and 0 <= deadline_ms <= _LATEST_MS):
-            return ref
-        return Entry(
-            ref=ref,
-            version=int(fields[b"v"]),
-            request_id=request_id,
-            position=position,
-            deadline_ms=deadline_ms,
-            bell=fields.get(b"bell", b"").decode("ascii"),
-            traceparent=fields.get(b"traceparent", b"").decode("ascii", "replace"),
-            revision=fields.get(b"revision", b"").decode("ascii"),
-            body=fields[b"body"],
-            attempts=attempts,
-            job=b"job" in fields,
-            num_coalesced=min(ref.n, max(1, int(fields.get(b"coalesced", 1)))),
-        )
-    except (KeyError, ValueError):
-        return Ref(lane, entry_id, 0, 0)

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
 from shared import scripts
-from shared.codec import parse_entry
 from shared.connection import BLOCK_MARGIN_S, BLOCK_S, Argument, RedisConnection
+from shared.entry_fields import parse_entry
 from shared.heartbeats import parse_heartbeat
 from shared.jobs import MAX_RESULTS
 from shared.keys import GROUP, LANES, QUEUES, RELEASED, Keys

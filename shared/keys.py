@@ -271,8 +271,7 @@ KEY_DOCS = (
         "permanent",
         "inputs without a result; entries of jobs in the lanes, with their inputs, tokens and bytes; what open jobs "
         "and uploads hold, in all and by tenant: `jobs`, `job_inputs`, `job_bytes`, `upload_bytes`, `result_bytes`; "
-        "what ended jobs hold: "
-        "`kept_bytes`; `asked`, which a gateway writes before it queries Redis whether all earlier writes are durable",
+        "`kept_bytes` of ended jobs; `asked`, written before a query to Redis whether all earlier writes are durable",
         "jobs",
     ),
     KeyDoc(

@@ -32,7 +32,7 @@ MAX_INPUTS, MAX_CHARS = 4, 512
 MAX_OPEN = 64
 """Maximum entries to which requests are being added."""
 
-MAX_WAIT_S = 0.005
+SEND_WITHIN_S = 0.005
 """Maximum time until an entry is sent, if Redis is slow: otherwise it goes with the next submit, which is sooner."""
 
 ALONE_S = 1.0
@@ -169,7 +169,7 @@ class Coalescer:
             self._send(key)
             entry = None
         if entry is None:
-            timer = asyncio.get_running_loop().call_later(MAX_WAIT_S, self._send, key)
+            timer = asyncio.get_running_loop().call_later(SEND_WITHIN_S, self._send, key)
             entry = self._open[key] = _OpenEntry(request, deadline, timer)
             self._wake()
         return entry

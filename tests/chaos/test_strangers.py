@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from api.http.connection_table import MAX_SPARES, max_connections_of
+from tests import plain_http
 from tests.chaos.attack import fault_name, measure_growth, memory_of, new_tenant, p99_of, probe_livez, status_of
 from tests.chaos.load import load
 from tests.chaos.scenario import Scenario, all_correct
@@ -23,6 +24,7 @@ from tests.integration.gateway.test_connections import is_closed
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.long, pytest.mark.exclusive]
 
+IDLE_FAULT = "F21 idle connections of 249 addresses"
 STRANGERS, STRANGER = 100, "127.0.0.2"
 ATTACK_S = 3.0
 MAX_P99_MS = 50.0
@@ -69,6 +71,14 @@ ENDLESS: dict[str, tuple[bytes, bytes, set[bytes]]] = {
 UNANSWERED = b"unanswered"
 
 
+async def status_of_attack(way: Way, parts: AsyncIterator[bytes]) -> bytes:
+    """Sends an attack; returns the status of its answer."""
+    try:
+        return (await way.exchange(parts, STRANGER))[9:12]
+    except TimeoutError:
+        return UNANSWERED
+
+
 @pytest.mark.parametrize("way_name", WAYS)
 @pytest.mark.parametrize("name", ENDLESS)
 async def test_endless_heads(scenario: Scenario, api_key: str, tmp_path: Path, name: str, way_name: str) -> None:
@@ -83,18 +93,11 @@ async def test_endless_heads(scenario: Scenario, api_key: str, tmp_path: Path, n
             yield part
             await asyncio.sleep(0)
 
-    async def attack(way: Way) -> bytes:
-        try:
-            return (await way.exchange(parts(), STRANGER))[9:12]
-        except TimeoutError:
-            return UNANSWERED
-
     gateway = await scenario.cluster.start_gateway(**SETTINGS)
     scenario.gateways.append(gateway)
     await scenario.start_worker()
     await scenario.wait_until_worker_seen()
-    process = psutil.Process(gateway.program.pid)
-    statuses = list[bytes]()
+    process, statuses = psutil.Process(gateway.program.pid), list[bytes]()
     async with (
         open_way(way_name, gateway, tmp_path, api_key) as way,
         scenario.load(clients=8, way=way) as calls,
@@ -104,13 +107,12 @@ async def test_endless_heads(scenario: Scenario, api_key: str, tmp_path: Path, n
         until = time.monotonic() + ATTACK_S
         async with measure_growth(memory_of(process)) as growths_mb:
             while time.monotonic() < until:
-                statuses += await asyncio.gather(*(attack(way) for _ in range(STRANGERS)))
+                statuses += await asyncio.gather(*(status_of_attack(way, parts()) for _ in range(STRANGERS)))
     (growth_mb,) = growths_mb
     refused, p99_ms = sum(map(statuses.count, expected)), p99_of(latencies_s)
     figures = {"livez_p99_ms": round(p99_ms), "growth_mb": round(growth_mb, 1)}
-    verdict = scenario.judge(
-        fault_name(f"F21 {name}", way_name), calls, attacks=len(statuses), refused=refused, **figures
-    )
+    fault = fault_name(f"F21 {name}", way_name)
+    verdict = scenario.judge(fault, calls, attacks=len(statuses), refused=refused, **figures)
     assert set(statuses) <= expected | {b""}
     assert refused >= MIN_ANSWERED_RATIO * len(statuses)
     assert all_correct(verdict)
@@ -184,10 +186,8 @@ async def test_connections_of_many_addresses(scenario: Scenario, api_key: str) -
             health = await asyncio.to_thread(plain_http.get, f"{gateway.url}/health")
         closed = list(map(is_closed, strangers))
     evicted = gateway.metric('redbatch_closed_connections_total{reason="evicted"}')
-    found = {"connections": len(strangers), "closed": sum(closed), "files": max_files}
-    verdict = scenario.judge(
-        "F21 idle connections of 249 addresses", calls, **found, livez_p99_ms=round(p99_of(latencies_s))
-    )
+    found = {"closed": sum(closed), "files": max_files, "livez_p99_ms": round(p99_of(latencies_s))}
+    verdict = scenario.judge(IDLE_FAULT, calls, connections=len(strangers), **found)
     assert all_correct(verdict)
     assert (new_client.status_code, health.status_code) == (200, 200)
     assert num_open == max_connections
