@@ -64,13 +64,13 @@ local depth = 0
 for i = 6, #KEYS do
   depth = depth + redis.call('XLEN', KEYS[i])
 end
-local inputs, tokens, bulk_tokens, bytes = 0, 0, 0, 0
+local inputs, tokens, bulk_tokens, bytes, of_jobs = 0, 0, 0, 0, {}
 if depth > 0 then
   local load = redis.call('HMGET', KEYS[1], 'inputs', 'tokens', 'bulk_tokens', 'bytes')
   inputs, tokens, bulk_tokens = tonumber(load[1] or 0), tonumber(load[2] or 0), tonumber(load[3] or 0)
   bytes = tonumber(load[4] or 0)
+  of_jobs = redis.call('HMGET', KEYS[5], 'lane_inputs', 'tokens')
 end
-local of_jobs = redis.call('HMGET', KEYS[5], 'lane_inputs', 'tokens')
 local bounded_inputs, bounded_tokens = inputs - (of_jobs[1] or 0), tokens - (of_jobs[2] or 0)
 local results = {}
 local at = 8
