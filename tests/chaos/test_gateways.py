@@ -120,8 +120,12 @@ async def test_clients_leave(scenario: Scenario) -> None:
 @pytest.mark.long
 @pytest.mark.exclusive
 async def test_unread_entries_go_with_their_clients(scenario: Scenario, queue: QueueConnections) -> None:
-    """F6: the unread entry of a client that disconnects is deleted within MAX_REMOVAL_MS (p99)."""
+    """F6: the unread entry of a client that disconnects is deleted within MAX_REMOVAL_MS (p99).
+
+    An entry that requests share is deleted with the last of their clients: here none is shared.
+    """
     raise_open_files(2 * WAVE + 500)
+    scenario.cluster.environment["REDBATCH_REQUESTS_PER_ENTRY"] = "1"
     beat = Heartbeat("ghost", "host", 1, "cpu", "null", 384, "ready", 0.0, 0, 0, 0)
     await consumer.heartbeat(queue.connection("ghost"), queue.keys, beat, 600_000)
     await scenario.start(workers=0)
