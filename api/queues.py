@@ -11,7 +11,8 @@ import structlog
 
 from api import metrics
 from api.dialects.request import InferenceRequest, InferenceResult
-from api.dispatch.dispatcher import Dispatcher, ProducerSpans
+from api.dispatch.dispatcher import Dispatcher
+from api.dispatch.producer_spans import ProducerSpans
 from api.dispatch.vector_cache import create_caching_dispatcher
 from api.jobs.store import JobStore
 from api.memory_budget import HeldMemory

@@ -77,13 +77,10 @@ class QueueLimits:
 
 @dataclass(frozen=True, slots=True)
 class EntryLimits:
-    """Maximum `inputs` and `requests` of a stream entry, and how many entries a worker has at least before these share.
+    """Bounds of a stream entry, and how many entries each worker has at least before requests share them."""
 
-    See api.dispatch.coalescer.
-    """
-
-    inputs: int
-    requests: int
+    max_inputs: int
+    max_requests: int
     min_per_worker: int
 
 

@@ -6,9 +6,8 @@ import asyncio
 import random
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from functools import partial
-from typing import Protocol
 
 import structlog
 
@@ -22,10 +21,12 @@ from api.dispatch.admission import (
     model_failing_error,
     redis_unreachable_error,
 )
-from api.dispatch.coalescer import CoalescedRequest, Coalescer, Fleet
+from api.dispatch.coalescer import CoalescedRequest, Coalescer
+from api.dispatch.coalescing import CoalescingLoad
 from api.dispatch.deadlines import Deadlines
 from api.dispatch.inflight import MAX_VALUES_BYTES, InFlight
 from api.dispatch.monitor import Monitor, MonitorCallbacks
+from api.dispatch.producer_spans import ProducerSpans
 from api.dispatch.reconciler import Reconciler
 from api.dispatch.replies import Replies
 from api.dispatch.size_limits import BYTES_PER_NUMBER, UNKNOWN_DIM, check_input_sizes, check_output_size
@@ -35,7 +36,7 @@ from api.memory_budget import HeldMemory
 from api.settings import GatewaySettings
 from shared.connection import QueueConnections
 from shared.errors import DeadlineExceededError, TooLargeError
-from shared.keys import INTERACTIVE
+from shared.keys import INTERACTIVE, LANES
 from shared.messages import EMBED, LOADING, READY, NewEntry
 from shared.process.tasks import cancel_and_wait
 from shared.producer import MAX_BULK_SHARE, QueueBound
@@ -44,27 +45,6 @@ log = structlog.get_logger()
 
 RESTART_PAUSE_S = 0.5
 FINAL_CANCEL_TIMEOUT_S = 1.0
-
-
-class ProducerSpans(Protocol):
-    """The spans of one queue: each lasts from when a request is ready for it until the request is in the stream.
-
-    api.tracing implements it, and is only imported if tracing is on.
-
-    Attributes:
-        client: the gateway's name in the queue.
-    """
-
-    client: str
-
-    def begin(self, request: InFlight) -> None:
-        """Starts the span of a request, and sets the `traceparent` that its entries carry."""
-
-    def end(self, request: InFlight) -> None:
-        """Ends the span: the request is in the stream. Another call changes nothing."""
-
-    def job(self, lane: int) -> AbstractContextManager[str]:
-        """Makes the span in which inputs of a job go into Redis; yields the `traceparent` that its entries carry."""
 
 
 class Dispatcher:
@@ -88,6 +68,7 @@ class Dispatcher:
         self.queue = QueueConnections(settings, queue, f"gateway:{self.gateway}")
         keys = self._keys = self.queue.keys
         self._requests: dict[str, InFlight] = {}
+        self._num_waiting = [0 for _ in LANES]
         self._deadlines = Deadlines(self._expire)
         self._grace = Grace(settings.redis_grace_s, settings.worker_grace_s, settings.redis_memory_ratio)
         callbacks = MonitorCallbacks(self._on_loss, self._on_fleet)
@@ -108,7 +89,7 @@ class Dispatcher:
             ),
         )
         self._coalescer = Coalescer(
-            self._entry_limits, self._fleet, self._start_coalesced, self._end, self._submitter.wake
+            self._entry_limits, self._coalescing_load, self._start_coalesced, self._end, self._submitter.wake
         )
         self._replies = Replies(
             [self.queue.connection(f"reply:{i}", identified=True) for i in range(1, settings.reply_connections)],
@@ -140,7 +121,7 @@ class Dispatcher:
     @property
     def in_flight(self) -> int:
         """Number of requests that wait for an answer."""
-        return len(self._requests) + self._coalescer.num_surplus
+        return sum(self._num_waiting)
 
     async def answer(
         self, request: InferenceRequest, request_id: str = "", memory: HeldMemory | None = None
@@ -155,23 +136,34 @@ class Dispatcher:
         Raises:
             RedbatchError: the request was refused, expired or failed.
         """
-        timeout_s, lane = request.timeout_ms / 1000, request.lane
+        timeout_s, lane, loop = request.timeout_ms / 1000, request.lane, asyncio.get_running_loop()
         self._check_admitted(timeout_s, lane)
-        now = asyncio.get_running_loop().time()
+        now = loop.time()
         deadline = now + timeout_s
-        if self._may_coalesce and self._coalescer.takes(request, now):
-            self._reserve_vectors(request, memory)
-            result = await self._coalescer.answer(request, deadline)
-            if result is not None:
-                return result
-            memory = None  # it has what the vectors take
+        self._num_waiting[lane] += 1
+        try:
+            if self._may_coalesce and (bounds := self._coalescer.bounds_for(request, now)) is not None:
+                self._reserve_vectors(request, memory)
+                result = await self._coalescer.answer(request, deadline, bounds)
+                if result is not None:
+                    return result
+                self._check_admitted(deadline - loop.time(), lane)
+                memory = None  # it has what the vectors take
+            return await self._answer_by_itself(request, request_id, deadline, memory)
+        finally:
+            self._num_waiting[lane] -= 1
+
+    async def _answer_by_itself(
+        self, request: InferenceRequest, request_id: str, deadline: float, memory: HeldMemory | None
+    ) -> InferenceResult:
+        """Returns the result of a request with its own entries; raises as `answer` does."""
         if request.op != EMBED:
             request = check_input_sizes(request, self.monitor.workers())
             check_output_size(request, self.monitor.workers())
-        new_entries, failures = split(request, self._entry_limits.inputs, self.monitor.max_input_tokens)
+        new_entries, failures = split(request, self._entry_limits.max_inputs, self.monitor.max_input_tokens)
         if not new_entries:
             return InferenceResult(failures)
-        self._check_fits(new_entries, lane)
+        self._check_fits(new_entries, request.lane)
         max_result_bytes = self._reserve_vectors(request, memory)
         request_id = request_id or secrets.token_hex(16)
         in_flight = InFlight(request_id, new_entries, deadline, request, memory, self._unify_revision)
@@ -183,16 +175,18 @@ class Dispatcher:
 
     @property
     def _may_coalesce(self) -> bool:
-        """Whether requests may share entries: not while Redis does not answer, and not if each has a span."""
+        """Whether requests may share entries: not while Redis does not answer, and not if they are traced."""
         return self.spans is None and self._submitter.retrying_since is None
 
-    def _fleet(self) -> Fleet:
-        return Fleet(self.monitor.num_ready, self.monitor.vector_bytes, self.in_flight)
+    def _coalescing_load(self) -> CoalescingLoad:
+        monitor, entries = self.monitor, self.monitor.long_entries
+        num_waiting = self._num_waiting[INTERACTIVE]
+        return CoalescingLoad(num_waiting, monitor.num_ready, monitor.vector_bytes, *entries)
 
     def _start_coalesced(self, coalesced: CoalescedRequest) -> InFlight:
         """Sends several requests as one, whose memory they hold. Raises RequestError."""
         request, deadline, num_coalesced = coalesced
-        new_entries, _ = split(request, self._entry_limits.inputs, self.monitor.max_input_tokens)
+        new_entries, _ = split(request, self._entry_limits.max_inputs, self.monitor.max_input_tokens)
         in_flight = InFlight(secrets.token_hex(16), new_entries, deadline, request, None, self._unify_revision)
         in_flight.num_coalesced = num_coalesced
         self._begin(in_flight, len(request.inputs) * self.monitor.vector_bytes)

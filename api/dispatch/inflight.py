@@ -112,7 +112,7 @@ class InFlight:
         fits = (
             entry is not None and entry.n == reply.n and reply.request_id == self.request_id and self._matches_op(reply)
         )
-        if entry is not None and fits and isinstance(reply, Failure) and (reply.origin.unrun or self.num_coalesced > 1):
+        if entry is not None and fits and isinstance(reply, Failure) and reply.origin.unrun:
             self._unrun.add(reply.position)  # also of a request that the first of its entries has failed
         if self.done or not fits or reply.position in self._replies:
             return False
@@ -189,7 +189,7 @@ class InFlight:
 
     @property
     def unrun_tokens(self) -> int:
-        """The tokens of the entries that a worker refused before any input of them ran, or whose requests go alone."""
+        """The tokens of the entries that a worker has refused before any input of them ran."""
         return sum(self.new_entries[position].cost for position in self._unrun)
 
     def close(self) -> None:

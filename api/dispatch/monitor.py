@@ -232,6 +232,11 @@ class Monitor:
         wait_s = retry_after_s(half_tokens, self._tokens_per_s[lane], jitter)
         return QueueFullError(f"The queue is full: try again in {wait_s:.0f} s.", retry_after_s=wait_s)
 
+    @property
+    def long_entries(self) -> tuple[int, int]:
+        """From how many tokens on an entry is long, and of how many inputs it is so with half; 0: unknown."""
+        return self._long_backlog.min_tokens, self._long_backlog.max_batch_size
+
     def max_tokens(self, lane: int, budget_s: float, tokens: int, inputs: int) -> int:
         """Returns the maximum tokens of a lane with a request of these tokens and inputs, which has `budget_s` left."""
         overtaken = self._long_backlog.overtaken_tokens(tokens, inputs) if lane == INTERACTIVE else 0

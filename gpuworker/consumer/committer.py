@@ -57,9 +57,10 @@ class Committer:
         in_flight_entry.answered = True
         encoded, is_failure = encode_reply(reply), isinstance(reply, Failure)
         num_truncated = len(reply.truncated) if isinstance(reply, Vectors) else 0
-        # What is the client's own fault says nothing about this queue.
-        self._record(in_flight_entry, failed=isinstance(reply, Failure) and reply.code != InvalidRequestError.code)
-        entry = in_flight_entry.entry
+        entry, code = in_flight_entry.entry, reply.code if isinstance(reply, Failure) else ""
+        if not _is_sent_again(entry, code):
+            # What is the client's own fault says nothing about this queue.
+            self._record(in_flight_entry, failed=code not in ("", InvalidRequestError.code))
         if dead_after is not None:  # not in the entry in flight: another worker would believe that it killed engines
             entry = entry._replace(attempts=dead_after)
         self._pending.append(EntryAnswer(entry, encoded, died_of, is_failure, num_truncated))
@@ -67,8 +68,6 @@ class Committer:
 
     def _record(self, in_flight_entry: InFlightEntry, *, failed: bool) -> None:
         now, state, entry = time.monotonic(), self._worker_state, in_flight_entry.entry
-        if failed and entry.num_coalesced > 1:  # each of its requests will be counted
-            return
         if failed:
             state.activity.record_error(now)
         if not entry.job:  # which waits for capacity, not for its turn
@@ -91,8 +90,8 @@ class Committer:
         has what is known of the cause: the type of what the model raised, or that nothing has run.
 
         For a job, only those inputs are to fail that cannot run: an entry of several inputs is split into entries of
-        one input each instead, unless its deadline has passed. An entry of coalesced requests becomes no dead letter,
-        and is not counted, since its gateway sends each of them again.
+        one input each instead, unless its deadline has passed. An entry of coalesced requests that are sent again
+        becomes no dead letter, and is not counted.
         """
         entry = in_flight_entry.entry
         if self._worker_state.spans is not None:
@@ -102,7 +101,7 @@ class Committer:
             self._to_split.append(in_flight_entry)
             self._wake.set()
             return
-        if entry.num_coalesced > 1:
+        if _is_sent_again(entry, code):
             dead_after = None
         else:
             metrics.FAILURES.labels(code).inc()
@@ -203,3 +202,8 @@ class Committer:
         metrics.COMMITS.labels("answered").inc(sum(won))
         metrics.COMMITS.labels("found nothing").inc(len(won) - sum(won))
         metrics.HELD.labels(self._worker_state.worker).set(len(self._worker_state.in_flight))
+
+
+def _is_sent_again(entry: Entry, code: str) -> bool:
+    """Whether the gateway of an entry that fails with a code sends each of its requests again (api.dispatch)."""
+    return entry.num_coalesced > 1 and code not in ("", DeadlineExceededError.code)

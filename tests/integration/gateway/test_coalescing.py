@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 from collections import Counter
 from typing import Any
 
 import httpx
 import pytest
+import pytest_asyncio
 import redis.asyncio
 
+from shared import consumer
+from shared.connection import QueueConnections
 from shared.keys import Keys
+from shared.messages import Heartbeat
 from tests.integration.gateway.gateway_cluster import (
     GatewayCluster,
     GatewayProcess,
@@ -27,6 +32,14 @@ pytestmark = pytest.mark.redis
 
 CLIENTS = 64
 WAVES = 20
+
+
+@pytest_asyncio.fixture
+async def absent_worker(queue: QueueConnections) -> None:
+    """Sends one heartbeat of a worker that does not exist, with the bounds of its batches."""
+    beat = Heartbeat("ghost", "host", 1, "cpu", "null", 384, "ready", 0.0, 0, 0, 0)
+    beat = dataclasses.replace(beat, max_batch_tokens=16_384, max_batch_size=64)
+    await consumer.heartbeat(queue.connection("ghost"), queue.keys, beat, 60_000)
 
 
 async def send_together(gateway: GatewayProcess, texts: list[str]) -> list[dict[str, Any]]:
@@ -80,7 +93,7 @@ async def test_an_invalid_input_fails_alone(cluster: GatewayCluster, client: htt
     assert error_of(answers[3])["code"] == "invalid_request"
 
 
-@pytest.mark.usefixtures("fake_heartbeat")
+@pytest.mark.usefixtures("absent_worker")
 async def test_entries_say_how_many_requests_share_them(
     cluster: GatewayCluster, client: httpx.AsyncClient, raw: redis.asyncio.Redis, keys: Keys
 ) -> None:
@@ -106,7 +119,7 @@ async def test_entries_say_how_many_requests_share_them(
     assert not [each for each in log_lines(gateway.program) if each["level"] == "error" and "exception" in each]
 
 
-@pytest.mark.usefixtures("fake_heartbeat")
+@pytest.mark.usefixtures("absent_worker")
 async def test_requests_can_have_entries_of_their_own(
     cluster: GatewayCluster, client: httpx.AsyncClient, raw: redis.asyncio.Redis, keys: Keys
 ) -> None:

@@ -63,7 +63,10 @@ async def test_entries_of_a_suspended_worker_count_for_the_limit(
     cluster: GatewayCluster, client: httpx.AsyncClient
 ) -> None:
     """The limit also counts entries that a suspended worker holds; all accepted requests are answered in the end."""
-    gateway, worker = await asyncio.gather(cluster.start_gateway(max_queue_inputs=20), cluster.start_worker())
+    gateway, worker = await asyncio.gather(
+        cluster.start_gateway(max_queue_inputs=20, requests_per_entry=1),  # a shared entry fits as a whole, or not
+        cluster.start_worker(),
+    )
     await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
     worker.signal(signal.SIGSTOP)
     try:

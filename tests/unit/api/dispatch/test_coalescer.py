@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 
 from api.dialects.request import InferenceRequest, InferenceResult
-from api.dispatch.coalescer import ALONE_S, MAX_CHARS, CoalescedRequest, Coalescer, Fleet, is_small, max_inputs
+from api.dispatch.coalescer import SEPARATE_S, CoalescedRequest, Coalescer
+from api.dispatch.coalescing import CoalescingLoad
 from api.dispatch.inflight import InFlight
 from api.settings_groups import EntryLimits
 from api.tenants import Tenant
-from shared.errors import DeadlineExceededError, InvalidRequestError, QueueFullError, RedbatchError
-from shared.keys import BULK
-from shared.messages import EMBED_ALL, NewEntry, Options, Reply, Timing, Vectors
+from shared.errors import DeadlineExceededError, InvalidRequestError, ModelFailingError, QueueFullError, RedbatchError
+from shared.messages import NewEntry, Options, Reply, Timing, Vectors
 from tests.waiting import wait_until
 
-LIMITS = EntryLimits(inputs=32, requests=16, min_per_worker=4)
+LIMITS = EntryLimits(max_inputs=32, max_requests=16, min_per_worker=4)
 DIM = 2
-BUSY = Fleet(num_workers=1, vector_bytes=4 * DIM, num_requests=64)
+BUSY = CoalescingLoad(64, 1, 4 * DIM, min_long_tokens=1_000, max_batch_size=64)
 
 
 class Queue:
@@ -31,13 +31,15 @@ class Queue:
         sent: each request that was sent, with what answers it.
         ended: what has ended.
         refusal: raised in place of sending.
+        fault: raised in place of ending.
     """
 
     def __init__(self) -> None:
         self.sent: list[tuple[CoalescedRequest, InFlight]] = []
         self.ended: list[InFlight] = []
-        self.refusal: RedbatchError | None = None
-        self.coalescer = Coalescer(LIMITS, lambda: BUSY, self._start, self.ended.append, lambda: None)
+        self.refusal: Exception | None = None
+        self.fault: Exception | None = None
+        self.coalescer = Coalescer(LIMITS, lambda: BUSY, self._start, self._end, lambda: None)
 
     def _start(self, coalesced: CoalescedRequest) -> InFlight:
         if self.refusal is not None:
@@ -46,6 +48,17 @@ class Queue:
         in_flight = InFlight(f"{len(self.sent)}", [entry], coalesced.deadline, coalesced.request)
         self.sent.append((coalesced, in_flight))
         return in_flight
+
+    def _end(self, in_flight: InFlight) -> None:
+        self.ended.append(in_flight)
+        if self.fault is not None:
+            raise self.fault
+
+    async def send(self, request: InferenceRequest, deadline: float) -> InferenceResult | None:
+        """Sends a request that is to share an entry."""
+        bounds = self.coalescer.bounds_for(request, asyncio.get_running_loop().time())
+        assert bounds is not None
+        return await self.coalescer.answer(request, deadline, bounds)
 
     async def answer(self, *requests: InferenceRequest, time_left_s: float = 60.0) -> list[Any]:
         """Answers requests that arrive together, and has the queue answer what was sent."""
@@ -57,7 +70,7 @@ class Queue:
     async def begin(self, *requests: InferenceRequest, time_left_s: float = 60.0) -> list[asyncio.Task[Any]]:
         """Sends requests that arrive together."""
         deadline = asyncio.get_running_loop().time() + time_left_s
-        calls = [asyncio.create_task(self.coalescer.answer(each, deadline)) for each in requests]
+        calls = [asyncio.create_task(self.send(each, deadline)) for each in requests]
         await asyncio.sleep(0)
         self.coalescer.flush()
         return calls
@@ -93,42 +106,6 @@ def check(result: InferenceResult | None, texts: tuple[str, ...]) -> None:
     assert (result.tokens, result.batch_size, result.queue_ms, part.revision) == (sum(map(len, texts)), 7, 3.0, "r")
 
 
-@pytest.mark.parametrize(
-    ("fleet", "expected"),
-    [
-        (Fleet(1, 1_536, 7), 1),
-        (Fleet(1, 1_536, 8), 2),
-        (Fleet(1, 1_536, 32), 8),
-        (Fleet(2, 1_536, 32), 4),
-        (Fleet(1, 1_536, 1_000), 16),
-        (Fleet(1, 16_384, 1_000), 4),
-        (Fleet(0, 1_536, 1_000), 0),
-        (Fleet(1, 0, 1_000), 0),
-    ],
-)
-def test_entries_are_small_enough_for_all_workers(fleet: Fleet, expected: int) -> None:
-    """Each worker has at least four entries of the requests in flight, and the vectors of an entry are bounded."""
-    assert max_inputs(LIMITS, fleet) == expected
-
-
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        (request("a"), True),
-        (request("a", "b", "c", "d"), True),
-        (request("a", "b", "c", "d", "e"), False),
-        (request("a" * MAX_CHARS), True),
-        (request("a" * (MAX_CHARS + 1)), False),
-        (request("a", op=EMBED_ALL), False),
-        (request("a", partial=True), False),
-        (request("a", indices=(3,)), False),
-    ],
-)
-def test_only_small_requests_share_entries(given: InferenceRequest, expected: bool) -> None:
-    """Others would make them wait, or have their own errors."""
-    assert is_small(given) is expected
-
-
 async def test_each_request_gets_its_own_vectors() -> None:
     """Requests that arrive together go as one entry with all their inputs; each gets its part of the reply."""
     queue, texts = Queue(), [("a",), ("xyz", "bb"), ("ccc",), ("d", "xx", "e", "f")]
@@ -138,10 +115,16 @@ async def test_each_request_gets_its_own_vectors() -> None:
     for result, each in zip(results, texts, strict=True):
         check(result, each)
     assert len(queue.ended) == 1
-    assert queue.coalescer.num_surplus == 0
 
 
-async def test_an_entry_has_a_maximum_of_inputs() -> None:
+async def test_the_tokens_of_an_entry_are_bounded() -> None:
+    """It may have half of what makes an entry long: here 499 tokens, of texts with 102 each."""
+    queue = Queue()
+    await queue.answer(*(request("a" * 400) for _ in range(6)))
+    assert [len(each.request.inputs) for each, _ in queue.sent] == [4, 2]
+
+
+async def test_an_entry_has_a_maximum_of_requests() -> None:
     """What exceeds it begins the next entry."""
     queue = Queue()
     results = await queue.answer(*(request(f"{i}") for i in range(37)))
@@ -152,10 +135,10 @@ async def test_an_entry_has_a_maximum_of_inputs() -> None:
 
 @pytest.mark.parametrize(
     "other",
-    [{"options": Options(dimensions=1)}, {"tenant": Tenant("other")}, {"lane": BULK}, {"timeout_ms": 999}],
+    [{"options": Options(dimensions=1)}, {"tenant": Tenant("other")}, {"timeout_ms": 999}],
 )
 async def test_requests_that_differ_share_no_entry(other: dict[str, Any]) -> None:
-    """Those in an entry have the same options, tenant, lane and timeout."""
+    """Those in an entry have the same options, tenant and timeout."""
     queue = Queue()
     await queue.answer(request("a"), request("b", **other), request("c"))
     assert [each.request.inputs for each, _ in queue.sent] == [("a", "c"), ("b",)]
@@ -165,7 +148,7 @@ async def test_requests_that_differ_share_no_entry(other: dict[str, Any]) -> Non
 async def test_an_entry_goes_without_a_submit() -> None:
     """While Redis is slow, it waits no longer than a bound."""
     queue = Queue()
-    call = asyncio.create_task(queue.coalescer.answer(request("a"), asyncio.get_running_loop().time() + 60))
+    call = asyncio.create_task(queue.send(request("a"), asyncio.get_running_loop().time() + 60))
     await wait_until(lambda: bool(queue.sent), "the entry is sent")
     queue.sent[0][1].accept(vectors_of("0", ("a",)))
     check(await call, ("a",))
@@ -176,34 +159,62 @@ def fail(in_flight: InFlight) -> None:
     in_flight.fail(InvalidRequestError("Input 1: too long."))
 
 
-@pytest.mark.parametrize("strike", [fail, lambda in_flight: in_flight.answer.cancel()])
-async def test_requests_of_a_failed_entry_go_alone(strike: Callable[[InFlight], object]) -> None:
-    """None gets the error of another one; and for a while, none shares an entry."""
+async def test_requests_of_a_failed_entry_are_sent_by_themselves() -> None:
+    """None gets the error of another one."""
     queue = Queue()
     calls = await queue.begin(request("a"), request("b"))
-    strike(queue.sent[0][1])
+    fail(queue.sent[0][1])
     assert await asyncio.gather(*calls) == [None, None]
-    assert queue.coalescer.num_surplus == 0
 
 
-async def test_failures_stop_coalescing_for_a_time() -> None:
-    """Inputs that kill engines, and a queue that refuses, would otherwise cost each request a second try."""
-    queue, now = Queue(), asyncio.get_running_loop().time()
-    assert queue.coalescer.takes(request("a"), now)
+async def test_after_a_failure_similar_requests_share_nothing_for_a_time() -> None:
+    """An input that fails again and again would otherwise cost the others a second try each time."""
+    queue = Queue()
     calls = await queue.begin(request("a"), request("b"))
-    queue.sent[0][1].fail(QueueFullError("The queue is full.", retry_after_s=1.0))
+    fail(queue.sent[0][1])
     assert await asyncio.gather(*calls) == [None, None]
     now = asyncio.get_running_loop().time()
-    assert not queue.coalescer.takes(request("a"), now)
-    assert queue.coalescer.takes(request("a"), now + ALONE_S)
+    assert queue.coalescer.bounds_for(request("a"), now) is None
+    assert queue.coalescer.bounds_for(request("a", tenant=Tenant("other")), now) is not None
+    assert queue.coalescer.bounds_for(request("a"), now + SEPARATE_S) is not None
 
 
-async def test_requests_that_cannot_be_sent_together_go_alone() -> None:
+@pytest.mark.parametrize(
+    "error",
+    [
+        QueueFullError("The queue is full.", retry_after_s=1.5),
+        ModelFailingError("The model does not load."),
+        DeadlineExceededError("No answer was possible."),
+    ],
+)
+async def test_what_holds_for_all_is_the_error_of_each(error: RedbatchError) -> None:
+    """No input is the reason: a second try would only add to the load. Each gets its own object."""
+    queue = Queue()
+    calls = await queue.begin(request("a"), request("b"))
+    queue.sent[0][1].fail(error)
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+    assert [type(each) for each in answers] == [type(error)] * 2
+    assert answers[0] is not answers[1]
+    assert [(each.message, each.retry_after_s) for each in answers if isinstance(each, RedbatchError)] == [
+        (error.message, error.retry_after_s)
+    ] * 2
+    assert queue.coalescer.bounds_for(request("a"), asyncio.get_running_loop().time()) is not None
+
+
+@pytest.mark.parametrize("where", ["refusal", "fault"])
+async def test_a_fault_of_the_gateway_is_an_answer(where: str) -> None:
+    """Whatever fails, no client waits for ever."""
+    queue = Queue()
+    setattr(queue, where, KeyError("unexpected"))
+    answers = await queue.answer(request("a"), request("b"))
+    assert answers == [None, None]
+
+
+async def test_requests_that_cannot_be_sent_together_are_sent_by_themselves() -> None:
     """For example, if one of them has a character that UTF-8 cannot carry."""
     queue = Queue()
     queue.refusal = InvalidRequestError("An input holds a lone surrogate.")
     assert await queue.answer(request("a"), request("\ud800")) == [None, None]
-    assert queue.coalescer.num_surplus == 0
 
 
 async def test_the_only_request_of_an_entry_gets_its_error() -> None:
@@ -213,14 +224,15 @@ async def test_the_only_request_of_an_entry_gets_its_error() -> None:
     fail(queue.sent[0][1])
     with pytest.raises(InvalidRequestError):
         await call
-    assert queue.coalescer.takes(request("a"), asyncio.get_running_loop().time())
+    assert queue.coalescer.bounds_for(request("a"), asyncio.get_running_loop().time()) is not None
 
 
-async def test_all_requests_of_an_entry_expire() -> None:
-    """Once their deadline has passed, there is no time to go alone."""
+@pytest.mark.parametrize("strike", [fail, lambda each: each.expire(DeadlineExceededError("No answer in time."))])
+async def test_all_requests_of_an_entry_expire(strike: Callable[[InFlight], object]) -> None:
+    """Once their deadline has passed there is no time for a second try; none gets the error of another one's input."""
     queue = Queue()
     calls = await queue.begin(request("a"), request("b"), time_left_s=0.0)
-    queue.sent[0][1].expire(DeadlineExceededError("No answer in time."))
+    strike(queue.sent[0][1])
     assert [type(each) for each in await asyncio.gather(*calls, return_exceptions=True)] == [DeadlineExceededError] * 2
 
 
@@ -237,13 +249,12 @@ async def test_an_entry_lasts_as_long_as_one_of_its_clients() -> None:
     await asyncio.sleep(0)
     assert in_flight.answer.cancelled()
     assert queue.ended == [in_flight]
-    assert queue.coalescer.num_surplus == 0
 
 
 async def test_nothing_is_sent_for_clients_that_have_left() -> None:
     """All left before the submit."""
     queue = Queue()
-    call = asyncio.create_task(queue.coalescer.answer(request("a"), asyncio.get_running_loop().time() + 60))
+    call = asyncio.create_task(queue.send(request("a"), asyncio.get_running_loop().time() + 60))
     await asyncio.sleep(0)
     call.cancel()
     await asyncio.gather(call, return_exceptions=True)
