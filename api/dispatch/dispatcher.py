@@ -78,15 +78,7 @@ class Dispatcher:
             keys,
             self.gateway,
             QueueBound(self._limits.max_inputs, self._limits.max_tokens, self._limits.max_bytes),
-            SubmitCallbacks(
-                on_submitted=self._start_waiting if spans is None else partial(self._start_waiting_traced, spans),
-                on_epoch=self.monitor.observe_epoch,
-                full=self.monitor.full,
-                slow=self.monitor.slow,
-                max_tokens=self.monitor.max_tokens,
-                limits=self.monitor.limits,
-                before_submit=lambda: self._coalescer.flush(),  # noqa: PLW0108 - set below
-            ),
+            self._submit_callbacks(),
         )
         self._coalescer = Coalescer(
             self._entry_limits, self._coalescing_load, self._start_coalesced, self._end, self._submitter.wake
@@ -101,6 +93,18 @@ class Dispatcher:
         connection = self.queue.connection("settle", identified=True)
         self._reconciler = Reconciler(connection, keys, self._submitter, self._replies)
         self._tasks: list[asyncio.Task[None]] = []
+
+    def _submit_callbacks(self) -> SubmitCallbacks:
+        monitor, spans = self.monitor, self.spans
+        return SubmitCallbacks(
+            on_submitted=self._start_waiting if spans is None else partial(self._start_waiting_traced, spans),
+            on_epoch=monitor.observe_epoch,
+            full=monitor.full,
+            slow=monitor.slow,
+            max_tokens=monitor.max_tokens,
+            limits=monitor.limits,
+            before_submit=lambda: self._coalescer.flush(),  # noqa: PLW0108 - set later
+        )
 
     async def start(self) -> None:
         """Polls the state of the queue once, then works in the background."""
