@@ -97,7 +97,7 @@ class ResultHandler:
         self._update_rate(cost, completed)
 
     def _update_rate(self, cost: int, completed: BatchCompleted) -> None:
-        """Measures the rate of the engine: while more waits than runs, or a batch is full.
+        """Measures the rate of the engine: while more waits than a large batch takes, or a batch is full.
 
         Otherwise the engine does what is requested, which does not show what it could do.
 

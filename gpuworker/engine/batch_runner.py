@@ -121,10 +121,9 @@ class BatchRunner:
                 task.batch_size = max(task.batch_size, result.size)
                 task.started_at = task.started_at or now
             if not schedule.suspect_runs:
-                result.has_backlog, result.is_full = (
-                    bool(schedule.waiting),
-                    schedule.adaptive_limits.is_full(batch.lengths),
-                )
+                adaptive = schedule.adaptive_limits
+                result.has_backlog = bool(schedule.waiting) and adaptive.is_large(result.padded_tokens)
+                result.is_full = adaptive.is_full(batch.lengths)
         if schedule.suspect_runs:
             self._reports.flush()  # if the engine dies of the suspect, what ran before must not count as the cause
         self._reports.begin(tasks.values())

@@ -158,7 +158,7 @@ class BatchResult:
         gap_s: how long the runner was idle before the batch while there was work.
         busy_s: how long the device has computed, by its own clock, since the last batch that reported it.
         ended_at: when the batch ended (monotonic clock).
-        has_backlog: whether more inputs waited when it began; False for a suspect.
+        has_backlog: whether more inputs waited when it began, and it was not small; False for a suspect.
         is_full: whether no batch may be larger; False for a suspect.
         full_batch_s: how long a batch of `max_batch_tokens` is expected to take.
         max_batch_tokens: maximum tokens of a batch from now on.

@@ -66,6 +66,14 @@ class AdaptiveLimits:
         """Returns whether a batch of inputs of these lengths is as large as any may be."""
         return is_full(lengths, self._limits)
 
+    def is_large(self, padded_tokens: int) -> bool:
+        """Returns whether a batch of these tokens is so large that another one would have a hardly higher rate.
+
+        The rate of smaller ones is that of their fixed costs, and says nothing of what the engine could do.
+        """
+        limits = self._limits
+        return padded_tokens >= min(SMALL_BATCH * limits.overhead_tokens, limits.max_tokens / MIN_PARTS)
+
     def record_out_of_memory(self, padded_tokens: int) -> None:
         """Lowers the limit to half of `padded_tokens`, for which there was no memory."""
         self._limits = self._limits._replace(max_tokens=max(1, min(self._limits.max_tokens, padded_tokens // 2)))

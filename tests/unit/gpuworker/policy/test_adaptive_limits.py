@@ -106,6 +106,21 @@ def test_the_overhead_is_bounded() -> None:
     assert varied.limits(0, 0).overhead_tokens == ADAPTIVE.max_tokens
 
 
+@pytest.mark.parametrize(
+    ("limits", "tokens", "expected"),
+    [
+        (Limits(64, 512, 0.0), 255, False),
+        (Limits(64, 512, 0.0), 256, True),
+        (Limits(64, 16_384, 0.0), 256, True),
+        (Limits(64, 512, 0.0, overhead_tokens=512), 255, False),
+        (Limits(64, 512, 0.0, overhead_tokens=512), 256, True),
+    ],
+)
+def test_small_batches_do_not_show_the_rate(limits: Limits, tokens: int, expected: bool) -> None:
+    """Their fixed cost is over a ninth of their time; half of a batch is large, however much the fixed cost is worth."""
+    assert AdaptiveLimits(limits, 2).is_large(tokens) is expected
+
+
 def test_a_full_batch_is_bounded_by_its_number_of_inputs() -> None:
     """Its time is that of inputs as long as the longest so far; such inputs may never reach the token limit."""
     limits = AdaptiveLimits(Limits(8, 16_384, packed=True), 1)
