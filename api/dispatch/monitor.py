@@ -285,8 +285,8 @@ def _failure(workers: Sequence[Heartbeat], recent_hosts: Iterable[str]) -> tuple
     """Returns the type of the exception and the time to the next attempt if the model fails on all; else "" and 0.
 
     A worker that loads a model which did not load on its host before is not expected to succeed. A host on which it
-    does not load says nothing of others: workers on standby and those that drain may have it, and a worker that was ready a
-    moment ago, on one of `recent_hosts`, may only start again.
+    does not load says nothing of others: workers on standby and those that drain may have it, and a worker that was
+    ready a moment ago, on one of `recent_hosts`, may only start again.
     """
     serving = [each for each in workers if each.state not in (STANDBY, DRAINING)]
     failing = [each for each in serving if each.state == FAILING]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from dataclasses import replace
 
 import pytest
@@ -11,11 +12,14 @@ from api.dialects.request import InferenceRequest
 from api.dispatch.dispatcher import Dispatcher
 from api.memory_budget import HeldMemory, MemoryBudget
 from api.settings import GatewaySettings
-from api.tenants import ShareHolder
-from shared import consumer
+from api.tenants import ShareHolder, Tenant
+from shared import consumer, scripts
 from shared.connection import QueueConnections
 from shared.errors import DeadlineExceededError, ModelFailingError
-from shared.messages import DOES_NOT_LOAD, DRAINING, FAILING, LOADING, READY, Heartbeat
+from shared.messages import DOES_NOT_LOAD, DRAINING, FAILING, LOADING, READY, Failure, FailureOrigin, Heartbeat
+from shared.scripts import Script
+from shared.tenants import Quota
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.redis
 
@@ -83,5 +87,32 @@ async def test_a_broken_host_ends_no_request_that_another_may_answer(redis_url: 
         await consumer.heartbeat(connection, queue.keys, replace(broken, worker="h1-failed", host="h1"), 60_000)
         with pytest.raises(ModelFailingError):
             await call
+    finally:
+        await dispatcher.stop()
+
+
+async def test_tokens_that_redis_does_not_take_back_delay_no_request(
+    redis_url: str, queue: QueueConnections, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The part that gives tokens back pauses after an error; submits do not depend on it."""
+    refusal = b"return redis.error_reply('NOPERM')"
+    digest = hashlib.sha1(refusal, usedforsecurity=False).hexdigest()
+    monkeypatch.setattr(scripts, "CHARGE", Script("charge", refusal, digest))
+    monkeypatch.setattr("api.dispatch.dispatcher.RESTART_PAUSE_S", 60.0)
+    beat = Heartbeat("ghost", "host", 1, "cpu", "null", 8, READY, 0.0, 0, 0, 0)
+    await consumer.heartbeat(queue.connection("ghost"), queue.keys, beat, 60_000)
+    dispatcher = Dispatcher(GatewaySettings(redis_url=redis_url), queue.keys.queue)
+    await dispatcher.start()
+    request = InferenceRequest(("a",), 5_000, tenant=Tenant("a", Quota(daily_tokens=100)))
+    try:
+        for _ in range(3):
+            call = asyncio.create_task(dispatcher.answer(request))
+            await asyncio.sleep(0)
+            [in_flight] = dispatcher._requests.values()
+            await wait_until(lambda each=in_flight: each.submitted, "the entry is in the stream")  # type: ignore[misc]
+            origin = FailureOrigin(unrun=True)
+            in_flight.accept(Failure(in_flight.request_id, 0, 1, DeadlineExceededError.code, "too long", origin=origin))
+            with pytest.raises(DeadlineExceededError, match="too long"):
+                await call
     finally:
         await dispatcher.stop()
