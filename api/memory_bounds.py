@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from api.dispatch.cache_quota import MAX_WAITING_CHARGES
+from api.dispatch.charges import MAX_WAITING_CHARGES
 from api.dispatch.inflight import MAX_VALUES_BYTES
 from api.dispatch.replies import MAX_COLLECT_BYTES, MAX_COLLECT_KEYS, MAX_SMALL_BYTES
 from api.dispatch.size_limits import BYTES_PER_NUMBER
@@ -33,7 +33,7 @@ CONNECTION_BYTES, FIELD_BYTES = 12 * 2**10, 300
 with 98 fields, and 8 KB for one that is idle."""
 
 KEY_BYTES, ADDRESS_BYTES, CHARGE_BYTES = 1_024, 512, 1_280
-"""Of an API key, of an address, and of a charge for cached vectors, as the gateway remembers them."""
+"""Of an API key, of an address, and of a charge or refund, as the gateway remembers them."""
 
 REMEMBERED_BYTES = (
     MAX_CACHED_KEYS * KEY_BYTES + (MAX_ADDRESSES + MAX_CACHED) * ADDRESS_BYTES + MAX_WAITING_CHARGES * CHARGE_BYTES

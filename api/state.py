@@ -99,7 +99,7 @@ class State:
         """
         queue = self.queues.of_model(model)
         workers = queue.workers()
-        loaded = next((each for each in workers if each.state not in (STANDBY, LOADING) and not each.load_error), None)
+        loaded = next((each for each in workers if each.state not in (STANDBY, LOADING)), None)
         if loaded is None:
             raise NoWorkerError("No worker serves this model now.")
         return Info(

@@ -3,6 +3,7 @@
 - activity: what workers did in the last seconds, as they report it.
 - api_keys: API keys of clients, stored in Redis.
 - cache: cached vectors, shared by all gateways of a queue.
+- charges: charges tenants beside their submits, or gives tokens back.
 - codec: bodies and replies as bytes.
 - connection: the only module that connects to Redis.
 - consumer: the worker's operations on the queue.

@@ -12,8 +12,7 @@ from shared import scripts
 from shared.connection import Argument, RedisConnection
 from shared.keys import Keys
 from shared.messages import Input, Options
-from shared.script_arguments import CacheRow, ChargeRow
-from shared.tenants import Limits, QuotaWait, encode_limits, parse_quota_wait
+from shared.script_arguments import CacheRow
 
 DIGEST_BYTES = 20
 
@@ -44,18 +43,6 @@ class CachedVector(NamedTuple):
     truncated: bool = False
 
 
-class Charge(NamedTuple):
-    """Tokens of cached vectors that a tenant with these limits has to pay; negative ones, it gets back.
-
-    Unless it `may_refuse`, its quota is overdrawn where necessary: then the tenant's next requests wait longer.
-    """
-
-    tenant: str
-    limits: Limits
-    tokens: int
-    may_refuse: bool
-
-
 def cache_key(revision: str, options: Options, value: Input, owner: tuple[str, ...] = ()) -> bytes:
     """Returns the key of an input's vector in the cache, which is that of its `owner` alone if there is one.
 
@@ -82,14 +69,6 @@ async def store(
     for name, value in values.items():
         args += CacheRow(name, _HEAD.pack(value.at_ms, value.tokens, value.truncated) + value.data)
     await connection.run(scripts.CACHE_STORE, keys.cache, args)
-
-
-async def charge(connection: RedisConnection, keys: Keys, charges: Sequence[Charge]) -> list[QuotaWait]:
-    """Charges tenants; returns for each charge how long its tenant would have to wait, if it is refused."""
-    args: list[Argument] = []
-    for each in charges:
-        args += ChargeRow(each.tenant, encode_limits(each.limits), each.tokens, int(each.may_refuse))
-    return [parse_quota_wait(*each) for each in await connection.run(scripts.CHARGE, [keys.tenants], args)]
 
 
 def _parse_vector(raw: bytes | None, since_ms: int) -> CachedVector | None:

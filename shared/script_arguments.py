@@ -184,6 +184,7 @@ class ChargeRow(NamedTuple):
     limits: str
     cost: int
     may_refuse: int
+    age_ms: int
 
 
 class CacheRow(NamedTuple):

@@ -54,7 +54,7 @@ FIXED_BOUNDS = (
     FixedBound("shared.messages.MAX_OUTPUTS_BYTES", "a reply of a worker", ARRIVING),
     FixedBound("api.dispatch.size_limits.MAX_OUTPUT_BYTES", "token vectors in an answer", IN_FLIGHT),
     FixedBound("api.dispatch.size_limits.MAX_OUTPUT_TOKENS", "tokens in an answer", IN_FLIGHT),
-    FixedBound("api.dispatch.cache_quota.MAX_WAITING_CHARGES", "charges for cached vectors that wait", REMEMBERED),
+    FixedBound("api.dispatch.charges.MAX_WAITING_CHARGES", "charges of tenants, and refunds, that wait", REMEMBERED),
     FixedBound("api.dispatch.vector_cache.MAX_PENDING_BYTES", "vectors that wait to be cached", CACHED),
     FixedBound("api.dispatch.coalescing.MAX_REQUEST_INPUTS", "inputs of a request that may share an entry", IN_FLIGHT),
     FixedBound("api.dispatch.coalescing.MAX_CHARS", "characters of each", IN_FLIGHT),

@@ -2,7 +2,7 @@
 
 - dispatcher: takes requests through one queue, with the parts below.
 - vector_cache: returns cached vectors and computes the others.
-- cache_quota: counts cached vectors against the quotas of tenants.
+- charges: what tenants pay beside their submits, for cached vectors, and what they get back.
 - admission: whether to accept a request, and when a refused client may retry.
 - monitor: the state of Redis and of the fleet, polled.
 - size_limits: the size limits of a request that depend on its workers.

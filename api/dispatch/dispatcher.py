@@ -21,6 +21,7 @@ from api.dispatch.admission import (
     model_failing_error,
     redis_unreachable_error,
 )
+from api.dispatch.charges import Charges
 from api.dispatch.coalescer import CoalescedRequest, Coalescer
 from api.dispatch.coalescing import CoalescingLoad
 from api.dispatch.deadlines import Deadlines
@@ -58,6 +59,7 @@ class Dispatcher:
     Attributes:
         gateway: this gateway's name in the queue.
         queue: the connections to the queue, closed by `stop`.
+        charges: what tenants pay beside their submits, and get back.
     """
 
     def __init__(self, settings: GatewaySettings, queue: str, spans: ProducerSpans | None = None) -> None:
@@ -73,6 +75,7 @@ class Dispatcher:
         self._grace = Grace(settings.redis_grace_s, settings.worker_grace_s, settings.redis_memory_ratio)
         callbacks = MonitorCallbacks(self._on_loss, self._on_fleet)
         self.monitor = Monitor(self.queue.connection("monitor"), keys, settings.worker_grace_s, callbacks)
+        self.charges = Charges(self.queue.connection("charge"), keys, self.monitor.limits)
         self._submitter = Submitter(
             self.queue.connection("submit"),
             keys,
@@ -110,7 +113,8 @@ class Dispatcher:
         """Polls the state of the queue once, then works in the background."""
         await self.monitor.poll()
         bell = partial(self._replies.run_bell, self._keys, self.gateway)
-        parts = (self._submitter.run, bell, self._replies.run_deferred, self.monitor.run, self.monitor.beat)
+        monitor, deferred = self.monitor, self._replies.run_deferred
+        parts = (self._submitter.run, self.charges.run, bell, deferred, monitor.run, monitor.beat)
         self._tasks = [asyncio.create_task(_run_forever(part)) for part in parts]
 
     async def stop(self) -> None:
@@ -296,7 +300,7 @@ class Dispatcher:
         del self._requests[request.request_id]
         request.close()
         self._submitter.drop(request)
-        self._submitter.give_back(request)
+        self.charges.refund(request.tenant, request.unrun_tokens)
         if refs := request.outstanding():
             self._submitter.cancel(refs.values(), None if request.uses_bell else request.request_id)
         self._replies.release(request)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import inf, nan
 
@@ -74,12 +74,13 @@ class Monitor:
         self._down_since: float | None = None
         self._poll_started_at: float | None = None
         self._last_heartbeat_at: float | None = None
-        self._last_ready_at: float | None = None
+        self._ready_at: dict[str, float] = {}
         self._worker_grace_s = worker_grace_s
         self._tokens_per_s = [0.0 for _ in LANES]
         self._long_backlog = LongBacklog()
         self.vector_bytes = self.max_input_tokens = self.num_ready = 0
         self._epoch = b""
+        self._workers: tuple[Heartbeat, ...] = ()
         self._models: set[str] = set()
         self._mixed_models: list[str] = []
         self._ops: frozenset[str] = frozenset()
@@ -119,7 +120,7 @@ class Monitor:
         else:
             metrics.REDIS_ROUND_TRIP.observe(time.monotonic() - started_at)
             self._observe_workers(self._stats)
-            ready = [each for each in self._stats.workers if each.state == READY]
+            ready = [each for each in self._workers if each.state == READY]
             self.num_ready = len(ready)
             self._long_backlog = long_backlog(ready)
             self.vector_bytes = max((4 * each.dim for each in ready), default=self.vector_bytes)
@@ -130,29 +131,31 @@ class Monitor:
                 self._tokens_per_s[BULK] = fleet_rate([each.bulk_tokens_per_s for each in ready])
             self._down_since = None
             self.observe_epoch(self._stats.epoch)
-            _publish(self._keys.queue, self._stats)
+            _publish(self._keys.queue, self._stats, self._workers)
             metrics.FLEET_RATE.labels(self._keys.queue).set(self._tokens_per_s[INTERACTIVE])
         finally:
             self._poll_started_at = None
 
     def _observe_workers(self, stats: QueueStats) -> None:
-        """Records the last heartbeat's time: a loss of Redis' data keeps it, and it does not age during an outage."""
+        """Records what the heartbeats say, and when: an outage of Redis counts for nothing, as none can come in it."""
         now = time.monotonic()
-        self._models.update(worker.model for worker in stats.workers)
-        mixed, self._mixed_models = self._mixed_models, mixed_models(stats.workers)
+        self._workers = workers = tuple(each for each in stats.workers if each.failing != DOES_NOT_LOAD)
+        self._models.update(each.model for each in stats.workers)
+        mixed, self._mixed_models = self._mixed_models, mixed_models(workers)
         if self._mixed_models and self._mixed_models != mixed:
             log.warning(MIXED_MODELS, queue=self._keys.queue, models=self._mixed_models)
-        if stats.workers:
-            known = all(worker.ops for worker in stats.workers)
-            self._ops = frozenset(op for worker in stats.workers for op in worker.ops) if known else frozenset()
-        self._failure = _failure(stats.workers)
+        if workers:
+            known = all(each.ops for each in workers)
+            self._ops = frozenset(op for each in workers for op in each.ops) if known else frozenset()
         if self._down_since is not None:
             outage_s = now - self._down_since
             log.info("Redis answers again", after_s=round(outage_s, 1))
+            self._ready_at = {host: at + outage_s for host, at in self._ready_at.items()}
             if self._last_heartbeat_at is not None:
                 self._last_heartbeat_at += outage_s
-        if any(worker.state == READY for worker in stats.workers):
-            self._last_ready_at = now
+        ready_at = self._ready_at | {each.host: now for each in workers if each.state == READY}
+        self._ready_at = {host: at for host, at in ready_at.items() if now - at <= self._worker_grace_s}
+        self._failure = _failure(stats.workers, self._ready_at)
         if stats.last_heartbeat_ms:
             seen_at = now - (stats.now_ms - stats.last_heartbeat_ms) / 1000
             self._last_heartbeat_at = max(seen_at, self._last_heartbeat_at or seen_at)
@@ -204,8 +207,8 @@ class Monitor:
         return waiting_s if waiting_s > UNREACHABLE_AFTER_S else 0.0
 
     def workers(self) -> tuple[Heartbeat, ...]:
-        """Returns the live workers, as of the last poll."""
-        return () if self._stats is None else self._stats.workers
+        """Returns the live workers, as of the last poll: not what hosts say on which the model did not load."""
+        return self._workers
 
     def max_memory_bytes(self) -> int:
         """Returns the maxmemory of Redis, as of the last poll; 0 if it has none."""
@@ -213,7 +216,7 @@ class Monitor:
 
     def revisions(self) -> frozenset[str]:
         """Returns the model revisions of the ready workers."""
-        return frozenset(each.revision for each in self.workers() if each.state == READY)
+        return frozenset(each.revision for each in self._workers if each.state == READY)
 
     @property
     def models(self) -> frozenset[str]:
@@ -264,11 +267,11 @@ class Monitor:
             return ["redis"]
         if self.does_not_load:
             return ["worker"]
-        return [] if self._stats.workers and self._ready_within_grace() else ["worker"]
+        return [] if self._workers and self._ready_within_grace() else ["worker"]
 
     @property
     def does_not_load(self) -> bool:
-        """Whether the model could not be loaded on any worker: no request or job is worth a wait."""
+        """Whether the model loads on no host: no request or job is worth a wait."""
         return self._failure[0] == DOES_NOT_LOAD
 
     def _ready_within_grace(self) -> bool:
@@ -276,17 +279,19 @@ class Monitor:
 
         While an engine restarts, the gateway stays in the load balancer: requests wait for the engine.
         """
-        return self._last_ready_at is not None and time.monotonic() - self._last_ready_at <= self._worker_grace_s
+        return time.monotonic() - max(self._ready_at.values(), default=-inf) <= self._worker_grace_s
 
     def alive(self) -> bool:
         """Whether the event loop still runs."""
         return time.monotonic() - self._last_beat_at < 10 * POLL_INTERVAL_S + 10.0
 
 
-def _failure(workers: Sequence[Heartbeat]) -> tuple[str, float]:
+def _failure(workers: Sequence[Heartbeat], recent_hosts: Iterable[str]) -> tuple[str, float]:
     """Returns the type of the exception and the time to the next attempt if the model fails on all; else "" and 0.
 
-    A worker that loads a model which did not load on its host before is not expected to succeed.
+    A worker that loads a model which did not load on its host before is not expected to succeed. A host on which it
+    does not load says nothing of others: workers on standby and those that drain may have it, and a worker that was
+    ready a moment ago, on one of `recent_hosts`, may only start again.
     """
     serving = [each for each in workers if each.state not in (STANDBY, DRAINING)]
     failing = [each for each in serving if each.state == FAILING]
@@ -295,10 +300,12 @@ def _failure(workers: Sequence[Heartbeat]) -> tuple[str, float]:
     if not failing or len(failing) + len(again) < len(serving):
         return "", 0.0
     first = min(failing, key=lambda each: (each.failing == DOES_NOT_LOAD, each.retry_s))
+    if first.failing == DOES_NOT_LOAD and (len(serving) < len(workers) or not failed_at.keys() >= set(recent_hosts)):
+        return "", 0.0
     return first.failing or "no reason", first.retry_s
 
 
-def _publish(queue: str, stats: QueueStats) -> None:
+def _publish(queue: str, stats: QueueStats, workers: Sequence[Heartbeat]) -> None:
     for lane, entries, age_ms in zip(LANES, stats.by_lane, stats.ages_ms, strict=True):
         metrics.QUEUE_ENTRIES.labels(queue, lane).set(entries)
         metrics.QUEUE_AGE.labels(queue, lane).set(age_ms / 1000)
@@ -314,7 +321,7 @@ def _publish(queue: str, stats: QueueStats) -> None:
     metrics.REDIS_MEMORY_BYTES.set(stats.memory_bytes)
     metrics.REDIS_PERSISTENCE_FAILED.set(not stats.persists)
     for state in STATES:
-        metrics.WORKERS.labels(queue, state).set(sum(worker.state == state for worker in stats.workers))
+        metrics.WORKERS.labels(queue, state).set(sum(each.state == state for each in workers))
 
 
 def _clear(queue: str) -> None:

@@ -17,8 +17,7 @@ from api import metrics
 from api.dispatch.admission import quota_error
 from api.dispatch.inflight import InFlight
 from api.tenants import Tenant
-from shared import cache, producer
-from shared.cache import Charge
+from shared import producer
 from shared.connection import RedisConnection
 from shared.errors import DeadlineExceededError, InternalError, RedbatchError, RedisUnreachableError
 from shared.keys import Keys
@@ -111,7 +110,6 @@ class Submitter:
         self._pending: list[PendingSubmit] = []
         self._refs_to_cancel: list[Ref] = []
         self._waiters_to_wake: list[str] = []
-        self._refunds: list[Charge] = []
         self._wake = asyncio.Event()
         self._sequence = 0
         self.retrying_since: float | None = None
@@ -141,13 +139,6 @@ class Submitter:
             self._waiters_to_wake.append(waiter)
         self._wake.set()
 
-    def give_back(self, request: InFlight) -> None:
-        """Soon gives a tenant back the tokens that it was charged for entries of which nothing ran."""
-        limits = self._callbacks.limits(request.tenant, 0.0) if request.unrun_tokens else None
-        if limits is not None:
-            self._refunds.append(Charge(request.tenant.name, limits, -request.unrun_tokens, may_refuse=False))
-            self._wake.set()
-
     async def run(self) -> None:
         """Submits and cancels until cancelled."""
         while True:
@@ -155,8 +146,7 @@ class Submitter:
             self._wake.clear()
             self._callbacks.before_submit()
             # Submits and cancels alternate: under load there are always new requests, and cancels would never run.
-            while self._pending or self._refs_to_cancel or self._waiters_to_wake or self._refunds:
-                await self._flush_refunds()
+            while self._pending or self._refs_to_cancel or self._waiters_to_wake:
                 await self._submit(self._next_batch())
                 if await self.flush_cancels():
                     backoff.reset()
@@ -274,15 +264,6 @@ class Submitter:
         allowed = self._callbacks.max_tokens(outcome.lane, left_s, pending.tokens, pending.inputs)
         excess = outcome.tokens + pending.tokens - allowed
         return min(outcome.tokens, max(0, excess))
-
-    async def _flush_refunds(self) -> None:
-        """Gives tokens back, once: if Redis does not answer, repeating it might give them back twice."""
-        refunds, self._refunds = self._refunds[:MAX_REQUESTS], self._refunds[MAX_REQUESTS:]
-        if refunds:
-            try:
-                await cache.charge(self._connection, self._keys, refunds)
-            except RedisUnreachableError as error:
-                log.debug("tokens are not given back", reason=error.message)
 
     async def flush_cancels(self) -> bool:
         """Cancels the entries that no request waits for; returns False if Redis did not answer.

@@ -9,15 +9,14 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import structlog
 
 from api import metrics
 from api.dialects.request import InferenceRequest, InferenceResult
 from api.dispatch.admission import memory_full_error
-from api.dispatch.cache_quota import CacheQuota
+from api.dispatch.charges import Charges
 from api.dispatch.dispatcher import Dispatcher
 from api.memory_budget import HeldMemory
 from api.settings_groups import CacheSettings
@@ -141,7 +140,7 @@ class CachingDispatcher:
     Args:
         dispatcher: computes vectors.
         vector_cache: finds and stores them.
-        quota: charges tenants for cached vectors; None: these are free.
+        charges: charges tenants for cached vectors; None: these are free.
         per_tenant: whether a tenant finds only its own vectors.
     """
 
@@ -149,21 +148,23 @@ class CachingDispatcher:
         self,
         dispatcher: Dispatcher,
         vector_cache: VectorCache,
-        quota: CacheQuota | None = None,
+        charges: Charges | None = None,
         *,
         per_tenant: bool = False,
     ) -> None:
         self._dispatcher = dispatcher
         self._vector_cache = vector_cache
-        self._quota = quota
+        self._charges = charges
         self._per_tenant = per_tenant
 
     async def run(self) -> None:
-        """Looks up, stores and charges until cancelled. An unexpected exception is logged; that part pauses then."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(_keep_running(self._vector_cache.run))
-            if self._quota is not None:
-                tasks.create_task(_keep_running(self._quota.run))
+        """Looks up and stores until cancelled. An unexpected exception is logged, and PAUSE_S later it goes on."""
+        while True:
+            try:
+                await self._vector_cache.run()
+            except Exception:
+                log.exception("the cache failed")
+                await asyncio.sleep(PAUSE_S)
 
     async def answer(
         self, request: InferenceRequest, request_id: str = "", memory: HeldMemory | None = None
@@ -206,9 +207,9 @@ class CachingDispatcher:
 
     async def _charge(self, request: InferenceRequest, cache_results: CacheResults, *, may_refuse: bool) -> None:
         """Charges the tenant for what was cached. Raises RedbatchError: its quota is exhausted, and `may_refuse`."""
-        if self._quota is not None:
+        if self._charges is not None:
             tokens = sum(each.tokens for each in cache_results if each is not None)
-            await self._quota.charge(request, tokens, may_refuse=may_refuse)
+            await self._charges.charge(request, tokens, may_refuse=may_refuse)
 
     def _revision(self) -> str | None:
         """Returns the model revision of all ready workers; None if there is not exactly one."""
@@ -237,27 +238,16 @@ class CachingDispatcher:
         self._vector_cache.store(vectors)
 
 
-async def _keep_running(part: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Runs a part of the cache; an unexpected exception is logged, and the part starts again after PAUSE_S."""
-    while True:
-        try:
-            await part()
-        except Exception:
-            log.exception("the cache failed")
-            await asyncio.sleep(PAUSE_S)
-
-
 def create_caching_dispatcher(settings: CacheSettings, dispatcher: Dispatcher) -> CachingDispatcher | None:
     """Returns a dispatcher with a cache in front of it; None if the settings turn the cache off."""
     if not settings.max_bytes:
         return None
     bound = CacheBound(settings.max_bytes, int(settings.ttl_s * 1000))
     queue = dispatcher.queue
-    quota = CacheQuota(queue.connection("quota"), queue.keys, dispatcher.monitor.limits)
     return CachingDispatcher(
         dispatcher,
         VectorCache(queue.connection("cache"), queue.keys, bound),
-        quota if settings.hits_count else None,
+        dispatcher.charges if settings.hits_count else None,
         per_tenant=settings.per_tenant,
     )
 

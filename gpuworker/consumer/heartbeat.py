@@ -151,10 +151,19 @@ class HeartbeatSender:
         await consumer.heartbeat(self._worker_state.control, self._worker_state.keys, beat, LOAD_ERROR_TTL_MS)
 
     async def _remove_load_error(self) -> None:
-        """Removes, once the model is loaded, what an earlier attempt on this host has left."""
-        if self.state == READY and not self._left_no_error:
+        """Removes, once the model is loaded, what an earlier attempt on this host has left.
+
+        Its failure is not fatal, since that expires. It is tried again only if Redis was unreachable.
+        """
+        if self.state != READY or self._left_no_error:
+            return
+        try:
             await consumer.leave(self._worker_state.control, self._worker_state.keys, self._name_of_error)
-            self._left_no_error = True
+        except RedisUnreachableError:
+            raise
+        except Exception as error:  # noqa: BLE001 - Redis may hold something else in the key
+            log.warning("why the model did not load is no longer valid, but cannot be removed", reason=str(error))
+        self._left_no_error = True
 
     def set_ready(self, engine: Ready) -> None:
         """Records that the engine is ready, with what its message reports of the model."""

@@ -78,12 +78,12 @@ local function is_spare(limits, cost, ahead)
   return limits[7] == 1 and (ahead == 0 or ahead + cost <= limits[5] * SHARE_S)
 end
 
--- Charges a tenant for tokens, which are of its share or not. A negative cost gives tokens back.
+-- Charges a tenant for tokens, which are of its share or not.
 local function charge(account, limits, cost, uses_share)
   account.is_charged = true
   account.bucket = account.bucket - cost
   if limits[3] > 0 then
-    account.used = math.max(0, account.used + cost)
+    account.used = account.used + cost
   end
   if uses_share then
     account.share = account.share - cost

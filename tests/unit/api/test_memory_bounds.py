@@ -28,7 +28,7 @@ from api.memory_bounds import (
 )
 from api.settings import GatewaySettings
 from shared import api_keys
-from shared.cache import Charge
+from shared.charges import Charge
 from shared.tenants import Limits, Quota
 from tests.unit.api.parse_peak import SHAPES
 

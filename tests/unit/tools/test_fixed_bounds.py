@@ -17,7 +17,7 @@ NO_BOUNDS_OF_CLIENTS = {
     "api.dialects.headers": {"MAX_DIGITS"},  # of a number
     "api.dialects.parsing": {"MAX_FIELD_CHARS", "MAX_ID"},  # what an error shows; a value
     "api.dispatch.admission": {"MAX_LIMIT_JITTER_S", "MAX_RETRY_AFTER_S"},  # advice to clients
-    "api.dispatch.cache_quota": {"MAX_CHARGES_PER_CALL"},  # the others wait, as do those of the next three
+    "api.dispatch.charges": {"MAX_CHARGES_PER_CALL"},  # the others wait, as do those of the next three
     "api.dispatch.replies": {"MAX_COLLECT_BYTES", "MAX_COLLECT_KEYS", "MAX_COLLECT_RINGS", "MAX_SMALL_BYTES"},
     "api.dispatch.submitter": {"MAX_BYTES", "MAX_REQUESTS"},
     "api.dispatch.vector_cache": {"MAX_KEYS_PER_CALL"},

@@ -1,4 +1,4 @@
-"""When a gateway considers the queue's data lost."""
+"""When a gateway considers the queue's data lost, and what it makes of the heartbeats."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from typing import Any, cast
 import pytest
 from structlog.testing import capture_logs
 
+from api import metrics
 from api.dispatch.monitor import Monitor, MonitorCallbacks
 from shared.errors import RedisUnreachableError
 from shared.keys import Keys
-from shared.messages import Heartbeat
+from shared.messages import DOES_NOT_LOAD, DRAINING, FAILING, LOADING, READY, STANDBY, Heartbeat
 
 pytestmark = pytest.mark.asyncio
 
@@ -122,3 +123,61 @@ async def test_workers_with_different_models_are_a_warning_once_for_each_change(
         warned.append([(each["queue"], each["models"]) for each in logs if "--queue NAME" in each["event"]])
     models = ["a/bge (384 dimensions)", "b/bge (768 dimensions)"]
     assert warned == [[], [("q", models)], [], [], [("q", sorted([*models, "b/bge (512 dimensions)"]))]]
+
+
+WORKER = Heartbeat("h1-1", "h1", 1, "cpu", "m", 8, READY, 0.0, 0, 0, 1, ops=("embed",), prompts=("query",))
+BROKEN = replace(WORKER, worker="h2-failed", host="h2", dim=0, state=FAILING, failing=DOES_NOT_LOAD, load_error="no")
+BROKEN_TOO = replace(BROKEN, worker="h1-failed", host="h1")
+NEXT = replace(WORKER, worker="h1-2", dim=0, state=LOADING, started_ms=2, prompts=None)
+"""A worker on one host, one broken host and then both; and the next worker on the first."""
+
+
+async def make_monitor(queue: QueueWithWorkers, grace_s: float, *workers: Heartbeat) -> Monitor:
+    """Returns a monitor that has seen these workers."""
+
+    async def on_loss() -> None:
+        """Does nothing."""
+
+    monitor = Monitor(cast("Any", queue), Keys("q"), grace_s, MonitorCallbacks(on_loss, lambda: None))
+    queue.workers = workers
+    await monitor.poll()
+    return monitor
+
+
+@pytest.mark.parametrize(
+    ("before", "grace_s", "now", "expected"),
+    [
+        ((WORKER, BROKEN), 60.0, (BROKEN,), False),
+        ((WORKER, BROKEN), 60.0, (BROKEN, NEXT), False),
+        ((WORKER, BROKEN), 60.0, (BROKEN, replace(WORKER, state=DRAINING)), False),
+        ((BROKEN,), 60.0, (BROKEN, replace(WORKER, state=DRAINING)), False),
+        ((BROKEN,), 60.0, (BROKEN, replace(WORKER, state=STANDBY)), False),
+        ((WORKER, BROKEN), 0.0, (BROKEN,), True),
+        ((WORKER, BROKEN), 60.0, (BROKEN, BROKEN_TOO), True),
+        ((WORKER, BROKEN), 60.0, (BROKEN, BROKEN_TOO, NEXT), True),
+        ((BROKEN,), 60.0, (BROKEN,), True),
+    ],
+    ids=["gone", "loading", "draining", "draining, long", "standby", "past the grace", "failed", "again", "never"],
+)
+async def test_a_broken_host_says_nothing_of_others(
+    before: tuple[Heartbeat, ...], grace_s: float, now: tuple[Heartbeat, ...], expected: bool
+) -> None:
+    """While a worker that was ready on another host is away for a moment, requests wait for it."""
+    queue = QueueWithWorkers()
+    monitor = await make_monitor(queue, grace_s, *before)
+    queue.workers = now
+    await monitor.poll()
+    assert (monitor.does_not_load, bool(monitor.cluster().failing)) == (expected, expected)
+
+
+async def test_a_broken_host_is_no_worker() -> None:
+    """It has no model, so it would make the vectors' length and the prompts unknown; and no worker to count."""
+    monitor = await make_monitor(QueueWithWorkers(), 60.0, WORKER, BROKEN)
+    assert monitor.workers() == (WORKER,)
+    assert metrics.WORKERS.labels("q", FAILING)._value.get() == 0
+    assert monitor.missing() == []
+    monitor = await make_monitor(QueueWithWorkers(), 60.0, BROKEN)
+    assert monitor.workers() == ()
+    assert monitor.models == {"m"}
+    assert monitor.cluster().worker_unseen_s == 0.0
+    assert monitor.missing() == ["worker"]

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import pytest
 from prometheus_client import REGISTRY
+from redis.exceptions import ResponseError
 from structlog.testing import capture_logs
 
 from gpuworker.consumer import heartbeat
@@ -19,6 +20,7 @@ from gpuworker.consumer.heartbeat import HeartbeatSender
 from gpuworker.consumer.worker_state import WorkerState
 from gpuworker.ipc.messages import Ready
 from gpuworker.settings import WorkerSettings
+from shared import scripts
 from shared.consumer import MAX_HEARTBEATS
 from shared.errors import RedisUnreachableError
 from shared.heartbeats import MIXED_MODELS
@@ -72,6 +74,22 @@ class ScriptedConnection:
         """Returns heartbeats."""
         self.num_read.append(len(commands))
         return [self._data[name] for _, name in commands]
+
+
+class RefusingConnection(ScriptedConnection):
+    """A connection to a Redis that takes heartbeats but does not let a worker remove those of others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.num_beats = self.num_removals = 0
+
+    async def run(self, script: scripts.Script, *_args: object) -> list[int]:
+        """Returns what the scripts return. Raises Redis' error for `leave`."""
+        if script is scripts.LEAVE:
+            self.num_removals += 1
+            raise ResponseError("NOPERM")
+        self.num_beats += script is scripts.HEARTBEAT
+        return [1, 1]
 
 
 def create_sender(worker: str, connection: object = None) -> HeartbeatSender:
@@ -143,6 +161,23 @@ async def test_the_models_of_other_workers_are_compared_once_redis_answers() -> 
         ["another (384 dimensions)", f"{MODEL} (384 dimensions)"]
     ]
     assert connection.num_read == [MAX_HEARTBEATS, MAX_HEARTBEATS, 1]
+
+
+@pytest.mark.asyncio
+async def test_a_load_error_that_cannot_be_removed_stops_no_heartbeat() -> None:
+    """It expires by itself, so that a warning is enough."""
+    connection = RefusingConnection()
+    sender = create_sender("w", connection)
+    with capture_logs() as logs:
+        sender.set_ready(Ready())
+        task = asyncio.create_task(sender.run())
+        for number in (1, 2, 3):
+            await wait_until(lambda number=number: task.done() or connection.num_beats >= number, "a heartbeat")  # type: ignore[misc]
+            assert not task.done()
+            sender.set_ready(Ready())  # sends a heartbeat at once
+        await cancel_and_wait([task])
+    assert connection.num_removals == 1
+    assert [each["reason"] for each in logs if "no longer valid" in each["event"]] == ["NOPERM"]
 
 
 @pytest.mark.asyncio

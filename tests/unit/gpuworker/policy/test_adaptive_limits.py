@@ -117,7 +117,7 @@ def test_the_overhead_is_bounded() -> None:
     ],
 )
 def test_small_batches_do_not_show_the_rate(limits: Limits, tokens: int, expected: bool) -> None:
-    """Their fixed cost is over a ninth of their time; half of a batch is large, however much the fixed cost is worth."""
+    """Their fixed cost is over a ninth of their time; half of a batch is large whatever the fixed cost is worth."""
     assert AdaptiveLimits(limits, 2).is_large(tokens) is expected
 
 

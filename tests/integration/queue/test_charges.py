@@ -1,4 +1,4 @@
-"""Charges for cached vectors: none is lost because many come at once."""
+"""Charges for cached vectors, and refunds: none is lost because many come at once."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pytest_asyncio
 
 from api import metrics
 from api.dialects.request import InferenceRequest
-from api.dispatch.cache_quota import CacheQuota
+from api.dispatch.charges import Charges
 from api.tenants import Tenant
 from redbatch.up.local_redis import free_port
-from shared import cache
-from shared.cache import Charge
+from shared import charges
+from shared.charges import Charge
 from shared.connection import QueueConnections, RedisConnection
 from shared.errors import RateLimitedError
 from shared.keys import Keys
@@ -25,7 +25,8 @@ from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.leaves_anything]
 
-StartQuota = Callable[[QueueConnections], CacheQuota]
+DAY_MS = 86_400_000
+StartQuota = Callable[[QueueConnections], Charges]
 
 
 @pytest_asyncio.fixture
@@ -33,9 +34,9 @@ async def start_quota() -> AsyncIterator[StartQuota]:
     """Starts to charge for what was cached, until the test has ended."""
     tasks = []
 
-    def start(queue: QueueConnections) -> CacheQuota:
-        connection = queue.connection("quota")
-        quota = CacheQuota(connection, queue.keys, lambda tenant, _: Limits(tenant.quota, 0.0))
+    def start(queue: QueueConnections) -> Charges:
+        connection = queue.connection("charge")
+        quota = Charges(connection, queue.keys, lambda tenant, _: Limits(tenant.quota, 0.0))
         tasks.append(asyncio.create_task(quota.run()))
         return quota
 
@@ -43,7 +44,7 @@ async def start_quota() -> AsyncIterator[StartQuota]:
     await cancel_and_wait(tasks)
 
 
-async def charge(quota: CacheQuota, tenant: Tenant) -> bool:
+async def charge(quota: Charges, tenant: Tenant) -> bool:
     """Charges two tokens; returns whether the quota allowed them."""
     try:
         await quota.charge(InferenceRequest(("a",), 1_000, tenant=tenant), 2, may_refuse=True)
@@ -75,12 +76,12 @@ async def test_charges_of_one_call_add_up(queue: QueueConnections) -> None:
     """Each charge counts for the next of its tenant: the quota refuses the rest, or is overdrawn."""
     connection = queue.connection("test")
     small, large = Limits(Quota(daily_tokens=9), 0.0), Limits(Quota(daily_tokens=100), 0.0)
-    charges = [
+    batch = [
         *(Charge(tenant, limits, 2, True) for _ in range(6) for tenant, limits in (("a", small), ("b", large))),
         Charge("a", small, 2, False),
         Charge("a", small, 1, True),
     ]
-    waits = await cache.charge(connection, queue.keys, charges)
+    waits = await charges.charge(connection, queue.keys, batch)
     assert [each == NO_WAIT for each in waits[0:12:2]] == [True] * 4 + [False] * 2
     assert [*waits[1:12:2], waits[12]] == [NO_WAIT] * 7
     assert (waits[13].ms > 0, waits[13].limit) == (True, "day")
@@ -97,3 +98,28 @@ async def test_charges_that_are_lost_are_counted(start_quota: StartQuota) -> Non
         assert all(await asyncio.gather(*(charge(quota, tenant) for _ in range(10))))
         assert metrics.UNCHARGED_TOKENS._value.get() == before + 20, number
     await queue.close()
+
+
+@pytest.mark.parametrize(("age_ms", "used"), [(0, 6), (DAY_MS, 14)], ids=["of today", "of the day before"])
+async def test_tokens_that_come_back_count_for_their_day(queue: QueueConnections, age_ms: int, used: int) -> None:
+    """They fill the bucket again, but what a new day has does not grow by what was used on the day before."""
+    connection, limits = queue.connection("test"), Limits(Quota(0.001, 10, 100), 0.0)
+    batch = [Charge("a", limits, 10, True), Charge("a", limits, -4, False, age_ms), Charge("a", limits, 4, True)]
+    batch.append(Charge("a", limits, -4, False, age_ms))
+    assert await charges.charge(connection, queue.keys, batch) == [NO_WAIT] * 4
+    assert await num_used(connection, queue.keys, "a") == used
+
+
+async def test_a_refund_reaches_redis(queue: QueueConnections, start_quota: StartQuota) -> None:
+    """No client waits for it, and it charges nothing that Redis never took; without tokens there is none."""
+    quota, connection, tenant = start_quota(queue), queue.connection("test"), Tenant("a", Quota(0.001, 10))
+    before = metrics.UNCHARGED_TOKENS._value.get()
+    assert [await charge(quota, tenant) for _ in range(6)] == [True] * 5 + [False]
+    quota.refund(tenant, 0)
+    quota.refund(tenant, 2)
+
+    async def is_back() -> bool:
+        return float((await connection.call("HGET", queue.keys.tenants, "a")).split()[0]) >= 2
+
+    await wait_until(is_back, "the tokens are back")
+    assert metrics.UNCHARGED_TOKENS._value.get() == before

@@ -9,10 +9,10 @@ from typing import Any, cast
 import pytest
 
 from api.dialects.request import InferenceRequest
-from api.dispatch import cache_quota
-from api.dispatch.cache_quota import CacheQuota
+from api.dispatch import charges
+from api.dispatch.charges import Charges
 from api.tenants import Tenant
-from shared.cache import Charge
+from shared.charges import Charge
 from shared.tenants import NO_WAIT, Quota, QuotaWait
 
 TENANT = Tenant("a", Quota(daily_tokens=10))
@@ -22,15 +22,15 @@ async def test_a_charge_that_is_refused_too_late_overdraws_the_quota(monkeypatch
     """The answer has gone out by then, so that its tokens are charged without asking."""
     asked: list[bool] = []
 
-    async def charge(_connection: object, _keys: object, charges: Sequence[Charge]) -> list[QuotaWait]:
-        asked.extend(each.may_refuse for each in charges)
-        await asyncio.sleep(2 * cache_quota.CHARGE_TIMEOUT_S)
-        return [QuotaWait(1_000, "day") if each.may_refuse else NO_WAIT for each in charges]
+    async def charge(_connection: object, _keys: object, batch: Sequence[Charge]) -> list[QuotaWait]:
+        asked.extend(each.may_refuse for each in batch)
+        await asyncio.sleep(2 * charges.CHARGE_TIMEOUT_S)
+        return [QuotaWait(1_000, "day") if each.may_refuse else NO_WAIT for each in batch]
 
-    monkeypatch.setattr("shared.cache.charge", charge)
-    quota = CacheQuota(cast("Any", None), cast("Any", None), lambda _tenant, _budget_s: cast("Any", object()))
+    monkeypatch.setattr("shared.charges.charge", charge)
+    quota = Charges(cast("Any", None), cast("Any", None), lambda _tenant, _budget_s: cast("Any", object()))
     task = asyncio.create_task(quota.run())
     await quota.charge(InferenceRequest(("a",), 1_000, tenant=TENANT), 20, may_refuse=True)
-    await asyncio.sleep(5 * cache_quota.CHARGE_TIMEOUT_S)
+    await asyncio.sleep(5 * charges.CHARGE_TIMEOUT_S)
     task.cancel()
     assert asked == [True, False]

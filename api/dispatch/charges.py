@@ -1,4 +1,4 @@
-"""Counts inputs that are answered from the cache against the quotas of tenants, if `cache_hits_count` is set."""
+"""What tenants pay beside their submits: for cached vectors, if `cache_hits_count` is set; and what they get back."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 import structlog
 
 from api import metrics
-from api.dialects.request import InferenceRequest
+from api.dialects.request import MAX_TIMEOUT_MS, InferenceRequest
 from api.dispatch.admission import quota_error
 from api.tenants import Tenant
-from shared import cache
-from shared.cache import Charge
+from shared import charges
+from shared.charges import Charge
 from shared.connection import RedisConnection
 from shared.errors import RedisUnreachableError
 from shared.keys import Keys
@@ -27,11 +27,11 @@ CHARGE_TIMEOUT_S = 0.1
 
 MAX_CHARGES_PER_CALL = 256
 MAX_WAITING_CHARGES = 16_384
-"""Charges that wait for a slow Redis; further ones are not made."""
+"""Charges and refunds that wait for a slow Redis; further ones are not made."""
 
 
-class CacheQuota:
-    """Charges tenants for cached vectors. Charges of the same moment share one call.
+class Charges:
+    """Charges tenants for cached vectors, and gives tokens back. Charges of the same moment share one call.
 
     Args:
         connection: used only for this.
@@ -73,8 +73,22 @@ class CacheQuota:
             jitter = random.random()  # noqa: S311 - spreads clients
             raise quota_error(tokens, quota, wait, jitter)
 
+    def refund(self, tenant: Tenant, tokens: int) -> None:
+        """Soon gives a tenant back the tokens that it was charged for entries of which nothing ran.
+
+        Once: if Redis does not answer, to repeat it might give them back twice. Tokens that were charged on the day
+        before no longer count, and no request is older than the longest timeout.
+        """
+        limits = self._limits(tenant, 0.0) if tokens else None
+        if limits is None or len(self._waiting) >= MAX_WAITING_CHARGES:
+            return
+        future: asyncio.Future[QuotaWait] = asyncio.get_running_loop().create_future()
+        future.set_result(NO_WAIT)  # no request waits for it
+        self._waiting.append((Charge(tenant.name, limits, -tokens, may_refuse=False, age_ms=MAX_TIMEOUT_MS), future))
+        self._wake.set()
+
     async def run(self) -> None:
-        """Charges until cancelled."""
+        """Charges and gives back until cancelled."""
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -84,15 +98,15 @@ class CacheQuota:
 
     async def _charge_batch(self, batch: Sequence[tuple[Charge, asyncio.Future[QuotaWait]]]) -> None:
         """Charges tenants; those whose requests no longer wait, without refusing."""
-        charges = [each._replace(may_refuse=False) if future.done() else each for each, future in batch]
+        batch_charges = [each._replace(may_refuse=False) if future.done() else each for each, future in batch]
         waits: Sequence[QuotaWait] | None = None
         try:
-            waits = await cache.charge(self._connection, self._keys, charges)
+            waits = await charges.charge(self._connection, self._keys, batch_charges)
         except RedisUnreachableError as error:
-            log.debug("cached vectors are not charged", reason=error.message)
+            log.debug("tenants are not charged", reason=error.message)
         finally:
             if waits is None:
-                metrics.UNCHARGED_TOKENS.inc(sum(each.tokens for each in charges))
+                metrics.UNCHARGED_TOKENS.inc(sum(max(0, each.tokens) for each in batch_charges))
             for (charge, future), wait in zip(batch, waits or [NO_WAIT] * len(batch), strict=True):
                 if not future.done():
                     future.set_result(wait)
