@@ -13,7 +13,6 @@ import orjson
 import pytest
 
 from gpuworker.backends.base import Backend, InputRefusedError
-from gpuworker.backends.function import PreprocessedInput
 from gpuworker.backends.function_methods import CollatedInputs, FunctionMethods
 from gpuworker.engine.delayed_calls import DelayedCalls
 from gpuworker.engine.model_errors import ErrorOptions
@@ -44,7 +43,8 @@ class FunctionHarness(ScriptedBackend):
         super().__init__(ops=frozenset((PREDICT,)), dim=0, packs=True)
         self.methods = FunctionMethods(function)
         self.splits_batches = True
-        self.prepares_ahead = self.collate_runs_user_code = self.methods.preprocesses_batches
+        self.prepares_ahead = self.methods.preprocesses_batches
+        self.collate_runs_user_code = self.methods.preprocesses_batches or self.methods.preprocesses_inputs
         self.retry_on = self.methods.retry_on
         self.reports = RecordingReports()
         self.results = self.reports.results
@@ -53,11 +53,11 @@ class FunctionHarness(ScriptedBackend):
 
     def tokenize(self, inputs: Any, _options: Any = None) -> Any:  # noqa: ANN401
         """Preprocesses each input."""
-        return [PreprocessedInput(self.methods.preprocess_input(orjson.loads(each))) for each in inputs]
+        return [self.methods.preprocess_input(each) for each in inputs]
 
     def collate(self, inputs: Any) -> Any:  # noqa: ANN401
         """Preprocesses a batch."""
-        return self.methods.preprocess([each.value for each in inputs])
+        return self.methods.preprocess(inputs)
 
     def run(self, batch: CollatedInputs, _op: str = PREDICT, *, exclusive: bool, raw: bool = False) -> Any:  # type: ignore[override]  # noqa: ANN401, ARG002
         """Computes a batch."""
@@ -68,7 +68,7 @@ class FunctionHarness(ScriptedBackend):
         now = time.monotonic()
         self.pipeline.add(
             [
-                EntryTask(str(each), (orjson.dumps(each),), now, now + timeout_s, op=PREDICT, slot=slot)
+                EntryTask(str(each), (orjson.dumps(each).decode(),), now, now + timeout_s, op=PREDICT, slot=slot)
                 for each, slot in zip(values, SLOTS, strict=False)
             ]
         )
