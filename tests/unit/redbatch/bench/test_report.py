@@ -128,7 +128,7 @@ def test_the_first_error_is_shown_in_full() -> None:
 
 @pytest.mark.parametrize("empty", [False, True])
 def test_errors_of_the_warmup_are_shown(*, empty: bool) -> None:
-    """In a line of their own and in the JSON, also if nothing was measured; without errors, there is no line."""
+    """In a separate line and in the JSON, also if nothing was measured; without errors, there is no line."""
     warmup = WarmupSummary(4_500, {"overloaded": 4_133, "http_502": 1})
     result = replace(result_of(empty=empty), warmup=warmup)
     line = r"warmup:? +4,134 of 4,500 requests failed: overloaded 4,133, http_502 1\n"
