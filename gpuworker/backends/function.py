@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from gpuworker.backends.base import InputRefusedError, OneInputError, Token
+from gpuworker.backends.base import MODEL_ERRORS, InputRefusedError, OneInputError, Token
 from gpuworker.backends.function_methods import (
     CollatedInputs,
     FunctionMethods,
@@ -74,7 +74,7 @@ class FunctionBackend:
     def _preprocess(self, index: int, content: Input) -> PreprocessedInput:
         try:
             return self._methods.preprocess_input(content)
-        except Exception as error:
+        except MODEL_ERRORS as error:
             raise OneInputError(error, index) from error
 
     def collate(self, inputs: Sequence[PreprocessedInput]) -> CollatedInputs:

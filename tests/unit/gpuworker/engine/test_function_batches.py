@@ -165,6 +165,18 @@ async def test_exceptions_are_reported_by_type_and_clients_get_the_type() -> Non
     assert sum(result.num_outputs for result in harness.results) == 1
 
 
+@pytest.mark.parametrize("method", ["preprocess", "transform"])
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
+async def test_an_input_that_ends_the_program_fails_alone(method: str, error: type[BaseException]) -> None:
+    """The engine lives: its other inputs have their outputs."""
+    harness = create_harness(Passing(method, error, bad=1_000))
+    await harness.answer("bad", "good")
+    assert harness.outputs == {"good": "good"}
+    assert harness.messages == {
+        "bad": f"The model failed on this input ({error.__name__}): the worker's log has the traceback."
+    }
+
+
 async def test_clients_get_the_message_only_if_that_is_set() -> None:
     """It may quote the input."""
     harness = create_harness(Raising(bad=ValueError), messages="client")
@@ -173,16 +185,18 @@ async def test_clients_get_the_message_only_if_that_is_set() -> None:
 
 
 class Passing:
-    """Raises TimeoutError for some inputs the first times that it gets them.
+    """Raises an error for some inputs the first times that it gets them.
 
     Args:
-        times: how often, by input.
         method: in which method.
+        error: the class of the error.
+        times: how often, by input.
     """
 
     retry_on = (TimeoutError,)
 
-    def __init__(self, method: str, **times: int) -> None:
+    def __init__(self, method: str, error: type[BaseException] = TimeoutError, /, **times: int) -> None:
+        self._error = error
         self._times = times
         self._method = method
         self.calls: list[str] = []
@@ -194,7 +208,7 @@ class Passing:
         for each in values:
             if self._times.get(each, 0) > 0:
                 self._times[each] -= 1
-                raise TimeoutError
+                raise self._error
 
     def preprocess_input(self, value: str) -> str:  # noqa: D102
         self._compute("preprocess_input", [value])
