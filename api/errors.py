@@ -62,7 +62,7 @@ DEFAULT_RETRY_S = 1.0
 
 
 def headers_of(error: RedbatchError) -> dict[str, str]:
-    """Returns `Retry-After` (whole seconds, rounded up) and `retry-after-ms`: each 429 and 503 has them.
+    """Returns `Retry-After` (whole seconds, rounded up) and `retry-after-ms`, which each 429 and 503 has.
 
     The answer to a missing or invalid API key has `WWW-Authenticate` instead, as HTTP requires.
     """

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from shared.errors import (
+    DeadlineExceededError,
     ModelFailingError,
     NoWorkerError,
     OverloadedError,
@@ -111,6 +112,13 @@ def model_failing_error(cluster: ClusterState, jitter: float) -> RedbatchError:
     return ModelFailingError(
         f"The model fails on every batch ({cluster.failing}): try again later; the workers' logs say more.",
         retry_after_s=_retry_s(cluster.retry_s, jitter),
+    )
+
+
+def not_ready_error(reason: str, jitter: float) -> RedbatchError:
+    """Returns the error for a request that expired while no worker was ready, for this reason."""
+    return DeadlineExceededError(
+        f"No answer in time: {reason}. Try again when one is ready.", retry_after_s=_retry_s(MIN_RETRY_AFTER_S, jitter)
     )
 
 

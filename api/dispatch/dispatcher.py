@@ -19,6 +19,7 @@ from api.dispatch.admission import (
     admit,
     memory_full_error,
     model_failing_error,
+    not_ready_error,
     redis_unreachable_error,
 )
 from api.dispatch.charges import Charges
@@ -286,7 +287,7 @@ class Dispatcher:
             request.expire(model_failing_error(cluster, random.random()))  # noqa: S311 - as above
         elif (states := {each.state for each in self.monitor.workers()}).isdisjoint({READY}):
             reason = "a worker is loading the model" if LOADING in states else "no worker is ready"
-            request.expire(DeadlineExceededError(f"No answer in time: {reason}. Try again when one is ready."))
+            request.expire(not_ready_error(reason, random.random()))  # noqa: S311 - as above
         else:
             request.expire(
                 DeadlineExceededError(

@@ -24,6 +24,10 @@ TEXT_OPS = frozenset(messages.TEXT_OPS)
 """The operations of models of texts."""
 
 
+MODEL_ERRORS = (Exception, SystemExit, KeyboardInterrupt)
+"""What a model may raise without the end of the engine: code that a user's class calls may say sys.exit()."""
+
+
 class ModelOutputError(ValueError):
     """The model returned another number of outputs than it got inputs, or an output that cannot be sent.
 
@@ -34,7 +38,7 @@ class ModelOutputError(ValueError):
 class OneInputError(Exception):
     """One input of a call is at fault: `cause` is what it raised, and `index` its place in the call."""
 
-    def __init__(self, cause: Exception, index: int) -> None:
+    def __init__(self, cause: BaseException, index: int) -> None:
         super().__init__(cause)
         self.cause = cause
         self.index = index

@@ -9,21 +9,20 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import structlog
 
-from gpuworker.backends.base import InputRefusedError, OneInputError, Token
+from gpuworker.backends.base import MODEL_ERRORS, InputRefusedError, OneInputError, Token
 from gpuworker.backends.function_methods import (
     CollatedInputs,
     FunctionMethods,
     MethodsError,
+    PreprocessedInput,
     check_methods,
     find_misspelled_methods,
 )
-from gpuworker.backends.function_values import decode_input
 from gpuworker.backends.tokenizer_threads import set_tokenizer_threads
 from gpuworker.model_spec import Model, ModelLoadError
 from shared.messages import DEFAULT_OPTIONS, PREDICT, Input, Options
@@ -35,19 +34,6 @@ log = structlog.get_logger()
 
 MAX_BATCH_TOKENS = 16_384
 _DIGITS = 16
-
-
-@dataclass(frozen=True, slots=True)
-class PreprocessedInput:
-    """An input as `preprocess_input` returned it; it counts as one token unless the class has a method `cost`."""
-
-    value: Any
-    tokens: int = 1
-
-    @property
-    def truncated(self) -> bool:
-        """False: Redbatch cuts no input of a function."""
-        return False
 
 
 class FunctionBackend:
@@ -77,7 +63,8 @@ class FunctionBackend:
         self.normalizes = self.runs_sequentially = False
         self.splits_batches = not self._methods.has_costs
         # Without `preprocess`, collating takes no time, and inputs that arrive while a batch runs join the next one.
-        self.prepares_ahead = self.collate_runs_user_code = self._methods.preprocesses_batches
+        self.prepares_ahead = self._methods.preprocesses_batches
+        self.collate_runs_user_code = self._methods.preprocesses_batches or self._methods.preprocesses_inputs
         self.retry_on = self._methods.retry_on
 
     def tokenize(self, inputs: Sequence[Input], options: Options = DEFAULT_OPTIONS) -> list[PreprocessedInput]:  # noqa: ARG002 - it has none
@@ -86,14 +73,13 @@ class FunctionBackend:
 
     def _preprocess(self, index: int, content: Input) -> PreprocessedInput:
         try:
-            value = self._methods.preprocess_input(decode_input(content))
-            return PreprocessedInput(value, self._methods.cost(value))
-        except Exception as error:
+            return self._methods.preprocess_input(content)
+        except MODEL_ERRORS as error:
             raise OneInputError(error, index) from error
 
     def collate(self, inputs: Sequence[PreprocessedInput]) -> CollatedInputs:
-        """Preprocesses the values as a batch. Raises any error of the class."""
-        return self._methods.preprocess([each.value for each in inputs])
+        """Preprocesses inputs as a batch, with new values for those that ran before. Raises any error of the class."""
+        return self._methods.preprocess(inputs)
 
     def run(self, batch: CollatedInputs, op: str = PREDICT, *, exclusive: bool, raw: bool = False) -> list[bytes]:  # noqa: ARG002 - see base
         """Returns the outputs as JSON.

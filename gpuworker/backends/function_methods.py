@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 import orjson
 
 from gpuworker.backends.base import ModelOutputError
-from gpuworker.backends.function_values import encode_output
+from gpuworker.backends.function_values import decode_input, encode_output
 from gpuworker.functions import PerInputFunction, VectorizedFunction
+from shared.messages import Input
 
 MAX_COST = 2**31
 
@@ -42,6 +45,27 @@ class MethodsError(Exception):
     """An object of a class does not have the methods of a function; the message names the method and what it takes."""
 
 
+_TAKEN = object()
+"""In place of a value that a run has taken."""
+
+
+@dataclass(slots=True)
+class PreprocessedInput:
+    """An input as `preprocess_input` returned it; it counts as one token unless the class has a method `cost`.
+
+    One run takes the value, and the class may change it. Each further run gets a new value, made of `content` again.
+    """
+
+    content: Input
+    value: Any
+    tokens: int = 1
+
+    @property
+    def truncated(self) -> bool:
+        """False: Redbatch cuts no input of a function."""
+        return False
+
+
 class CollatedInputs(NamedTuple):
     """A batch of `size` inputs, as `preprocess` returned it."""
 
@@ -55,6 +79,7 @@ class FunctionMethods:
     Attributes:
         has_costs: whether the class has the method `cost`.
         preprocesses_batches: whether the class has the method `preprocess`.
+        preprocesses_inputs: whether the class has the method `preprocess_input`.
         retry_on: the exceptions after which an input runs again.
     """
 
@@ -68,13 +93,23 @@ class FunctionMethods:
         self.warmup = _method(function, "warmup") or (lambda: None)
         self.has_costs = self._cost is not None
         self.preprocesses_batches = self._preprocess is not None
+        self.preprocesses_inputs = self._preprocess_input is not None
+        self._input_lock = threading.Lock()  # a class expects one call at a time; a run again is in another thread
         self.retry_on: tuple[type[BaseException], ...] = tuple(getattr(function, RETRY_ON, ()))
 
-    def preprocess_input(self, value: Any) -> Any:  # noqa: ANN401 - any JSON value in, anything out
-        """Returns one input as `preprocess` or `transform` takes it. Raises any error of the class."""
-        return value if self._preprocess_input is None else self._preprocess_input(value)
+    def preprocess_input(self, content: Input) -> PreprocessedInput:
+        """Returns one input for `preprocess`. Raises any error of the class, or InputRefusedError: it is malformed."""
+        value = self._make_value(content)
+        return PreprocessedInput(content, value, self._cost_of(value))
 
-    def cost(self, value: Any) -> int:  # noqa: ANN401 - as `preprocess_input` returned it
+    def _make_value(self, content: Input) -> Any:  # noqa: ANN401 - anything that the class makes of an input
+        value = decode_input(content)
+        if self._preprocess_input is None:
+            return value
+        with self._input_lock:
+            return self._preprocess_input(value)
+
+    def _cost_of(self, value: Any) -> int:  # noqa: ANN401 - as `preprocess_input` returned it
         """Returns what a value counts towards `max_batch_tokens`. Raises ValueError: the class says no such number."""
         if self._cost is None:
             return 1
@@ -83,9 +118,14 @@ class FunctionMethods:
             raise ValueError(f"cost is not from 1 to {MAX_COST}")
         return cost
 
-    def preprocess(self, values: list[Any]) -> CollatedInputs:
+    def preprocess(self, inputs: Sequence[PreprocessedInput]) -> CollatedInputs:
         """Returns a batch as `transform` takes it. Raises any error of the class."""
+        values = [self._take_value(each) for each in inputs]
         return CollatedInputs(len(values), values if self._preprocess is None else self._preprocess(values))
+
+    def _take_value(self, preprocessed: PreprocessedInput) -> Any:  # noqa: ANN401 - as `preprocess_input` returned it
+        value, preprocessed.value = preprocessed.value, _TAKEN
+        return self._make_value(preprocessed.content) if value is _TAKEN else value
 
     def compute(self, batch: CollatedInputs) -> list[bytes]:
         """Returns the output of each input, as JSON.

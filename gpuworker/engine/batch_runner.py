@@ -6,7 +6,7 @@ import threading
 import time
 from functools import partial
 
-from gpuworker.backends.base import Backend
+from gpuworker.backends.base import MODEL_ERRORS, Backend
 from gpuworker.engine.failures import ModelFailure
 from gpuworker.engine.gpu_turn import GpuTurn
 from gpuworker.engine.inference import collate, run_batch, split_runnable
@@ -156,7 +156,7 @@ class BatchRunner:
             return
         try:
             outputs = run_batch(self._backend, batch, exclusive=exclusive)
-        except Exception as error:  # noqa: BLE001 - whatever the model raises, its neighbours get their answers
+        except MODEL_ERRORS as error:  # whatever the model raises, its neighbours get their answers
             failure = self._errors.record(error, result)
         if failure is not None:  # out of the block above: its error holds what the run has allocated
             if failure.is_out_of_memory:

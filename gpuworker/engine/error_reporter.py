@@ -31,7 +31,7 @@ class ErrorReporter:
         self._retry_on = retry_on
         self._log = LimitedLog()  # a failing model raises an exception for each batch
 
-    def record(self, error: Exception, result: BatchResult) -> ModelFailure:
+    def record(self, error: BaseException, result: BatchResult) -> ModelFailure:
         """Logs an exception, unless it is a refusal, and adds its type to a result; returns what it means."""
         index: int | None = None
         if isinstance(error, OneInputError):
@@ -46,7 +46,7 @@ class ErrorReporter:
         """Logs how many exceptions were not logged since the last line about them."""
         self._log.flush()
 
-    def _write(self, error: Exception) -> None:
+    def _write(self, error: BaseException) -> None:
         frames = traceback.extract_tb(error.__traceback__)
         place = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
         describe = describe_briefly if self._messages == "off" else _describe
@@ -59,6 +59,6 @@ class ErrorReporter:
         )
 
 
-def _describe(error: Exception) -> str:
+def _describe(error: BaseException) -> str:
     """Returns the traceback of an exception with its message; the end of it, if it is long."""
     return "".join(traceback.format_exception(error)).rstrip()[-MAX_CHARS:]

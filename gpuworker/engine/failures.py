@@ -40,7 +40,7 @@ class ModelFailure(NamedTuple):
 
 
 def model_failure(
-    error: Exception, retry_on: tuple[type[BaseException], ...] = (), *, show_message: bool = False
+    error: BaseException, retry_on: tuple[type[BaseException], ...] = (), *, show_message: bool = False
 ) -> ModelFailure:
     """Returns what an exception means. Unless `show_message`, only its type is named: its message may quote the input.
 
@@ -58,7 +58,7 @@ def model_failure(
     return ModelFailure(InputFailedError.code, message, is_out_of_memory(error), isinstance(error, retry_on))
 
 
-def is_out_of_memory(error: Exception) -> bool:
+def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error of a model means that there was no memory. Each device and library says it in its own way."""
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from gpuworker.backends.base import ModelOutputError
+from gpuworker.backends.base import MODEL_ERRORS, ModelOutputError
 from gpuworker.engine.postprocess import postprocess
 from gpuworker.engine.work import Batch
 from shared.messages import DEFAULT_OPTIONS, EMBED, EMBED_ALL
@@ -32,7 +32,7 @@ def collate_now(backend: Backend, rows: tuple[BatchRow, ...]) -> Batch:
     """Returns rows as a batch. If they cannot be collated, the batch holds the error, which running it raises."""
     try:
         return Batch(rows, backend.collate([row.encoded for row in rows]))
-    except Exception as error:  # noqa: BLE001 - it fails the inputs that caused it, as an error in the run does
+    except MODEL_ERRORS as error:  # it fails the inputs that caused it, as an error in the run does
         return Batch(rows, None, error)
 
 

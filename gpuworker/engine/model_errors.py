@@ -43,7 +43,7 @@ class ModelErrors:
         if self._retries:
             self._calls.start()
 
-    def record(self, error: Exception, result: BatchResult) -> ModelFailure:
+    def record(self, error: BaseException, result: BatchResult) -> ModelFailure:
         """Reports an exception in the log and in a result; returns what it means."""
         return self._reporter.record(error, result)
 

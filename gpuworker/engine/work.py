@@ -122,7 +122,7 @@ class Batch(NamedTuple):
 
     rows: tuple[BatchRow, ...]
     collated: Any
-    error: Exception | None = None
+    error: BaseException | None = None
 
     @property
     def items(self) -> list[InputItem]:

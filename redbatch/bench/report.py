@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import platform
+from collections.abc import Mapping
 from dataclasses import asdict
 from importlib.metadata import version
 from typing import Any
@@ -14,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from redbatch.bench.run import GeneratorCost, RunResult
-from redbatch.bench.statistics import Summary
+from redbatch.bench.statistics import Summary, WarmupSummary
 from redbatch.terminal import make_console
 from shared.process.version import __version__
 
@@ -46,7 +47,8 @@ def as_text(result: RunResult) -> Group:
     spec, summary = result.spec, result.summary
     head = Text(f"{spec.target.url}: {_describe_load(result)}", style="bold")
     if summary is None:
-        return Group(head, Text("  ended before anything was measured"))
+        warmup = [Text(f"  {label}: {value}") for label, value in _warmup_rows(result.warmup)]
+        return Group(head, Text("  ended before anything was measured"), *warmup)
     table = Table(box=None, pad_edge=False, padding=(0, 2), show_header=False)
     table.add_column(style="bold")
     table.add_column()
@@ -75,7 +77,7 @@ def _rows(result: RunResult, summary: Summary) -> list[tuple[str, str]]:
     latency = summary.latency
     p50, p95, p99 = (_format_ms(latency.percentiles_ms[percent]) for percent in (50.0, 95.0, 99.0))
     since = "since due, including time spent waiting here" if settings.rate else "since sent"
-    errors = ", ".join(f"{code} {number:,}" for code, number in summary.errors.items())
+    errors = _format_errors(summary.errors)
     total = summary.requests - summary.ok
     due = f", of {summary.requests / summary.window_s:,.1f} requests/s due" if settings.rate else ""
     sent, received = (
@@ -91,6 +93,7 @@ def _rows(result: RunResult, summary: Summary) -> list[tuple[str, str]]:
             + (f" ({_format_ratio(total, summary.requests)}): {errors}" if total else ""),
         ),
         *_error_rows(result),
+        *_warmup_rows(result.warmup),
         ("goodput", f"{summary.in_time / summary.window_s:,.1f} good answers in time per second, by due time"),
         ("late", f"{summary.late:,} took over {settings.late_after_s * 1000:,.0f} ms ({since.partition(',')[0]})"),
         ("bytes", f"{sent} MB/s sent, {received} MB/s received"),
@@ -105,6 +108,17 @@ def _error_rows(result: RunResult) -> list[tuple[str, str]]:
         return []
     code = "" if error.code == f"http_{error.status}" else f" {error.code}"
     return [("first error", f"{error.status}{code}" + (f": {error.message}" if error.message else ""))]
+
+
+def _warmup_rows(warmup: WarmupSummary) -> list[tuple[str, str]]:
+    """Returns the row of the errors before the measurement, which no other row counts."""
+    failed = sum(warmup.errors.values())
+    text = f"{failed:,} of {warmup.requests:,} requests failed: {_format_errors(warmup.errors)}"
+    return [("warmup", text)] if failed else []
+
+
+def _format_errors(errors: Mapping[str, int]) -> str:
+    return ", ".join(f"{code} {number:,}" for code, number in errors.items())
 
 
 def _format_cost(cost: GeneratorCost) -> str:
@@ -143,6 +157,7 @@ def as_dict(result: RunResult) -> dict[str, Any]:
             "different_requests": len(spec.requests),
             "late_after_ms": settings.late_after_s * 1000,
             "versions": _versions(),
+            "warmup": asdict(result.warmup),
             "measured": None if summary is None else _summary_dict(summary, settings.inputs_per_request),
             "first_error": None if result.first_error is None else result.first_error._asdict(),
             "generator": _cost_dict(result.cost),

@@ -13,7 +13,8 @@ OTHER = "other"
 class RequestLog:
     """One row per finished request, including the warmup. Times are in seconds since the measurement began.
 
-    `code_index` is an index into `codes`; index 0 is a good answer.
+    `code_index` is an index into `codes`; index 0 is a good answer. `errors` counts all that failed, and `measured` and
+    `measured_errors` only what was due in the measurement.
     """
 
     def __init__(self) -> None:
@@ -23,7 +24,7 @@ class RequestLog:
         self.sent_bytes = array("Q")
         self.received_bytes = array("Q")
         self.codes = [OK]
-        self.errors = 0
+        self.errors = self.measured = self.measured_errors = 0
         self._index = {OK: 0}
 
     def __len__(self) -> int:
@@ -35,8 +36,10 @@ class RequestLog:
         index = self._index.get(code)
         if index is None:
             index = self._new_code(code)
-        if index:
-            self.errors += 1
+        self.errors += index > 0
+        if start_s >= 0:
+            self.measured += 1
+            self.measured_errors += index > 0
         self.start_s.append(start_s)
         self.latency_s.append(latency_s)
         self.code_index.append(index)

@@ -22,7 +22,7 @@ from redbatch.bench.load_generator import LoadGenerator, LoadPlan
 from redbatch.bench.open_loop import OpenLoop
 from redbatch.bench.progress import PROGRESS_INTERVAL_S, ProgressDisplay
 from redbatch.bench.settings import BenchSettings
-from redbatch.bench.statistics import Summary, summarize
+from redbatch.bench.statistics import Summary, WarmupSummary, summarize, summarize_warmup
 from redbatch.bench.target import Target
 from shared.process.listener import raise_open_file_limit
 
@@ -83,6 +83,7 @@ class RunResult:
     started_at: datetime
     interrupted: bool
     summary: Summary | None
+    warmup: WarmupSummary
     cost: GeneratorCost
     unanswered: int = 0
     first_error: AnsweredError | None = None
@@ -139,6 +140,7 @@ async def measure(spec: RunSpec, progress: ProgressDisplay) -> RunResult:
         started_at,
         interrupted.is_set(),
         summary,
+        summarize_warmup(generator.log),
         _generator_cost(generator, connector),
         generator.unanswered,
         generator.first_error,
@@ -172,7 +174,7 @@ async def _wait_until_ended(generator: LoadGenerator, progress: ProgressDisplay)
     ended = asyncio.create_task(generator.ended.wait())
     while not ended.done():
         await asyncio.wait([ended], timeout=PROGRESS_INTERVAL_S)
-        progress.show(time.monotonic() - generator.measure_start_s, len(generator.log), generator.log.errors)
+        progress.show(time.monotonic() - generator.measure_start_s, generator.log)
 
 
 def _window_s(generator: LoadGenerator, *, interrupted: bool) -> float:

@@ -62,6 +62,14 @@ class Summary:
     seconds: list[SecondSummary]
 
 
+@dataclass(frozen=True, slots=True)
+class WarmupSummary:
+    """Requests that were due before the window, and how many of them failed with each code."""
+
+    requests: int
+    errors: dict[str, int]
+
+
 def percentile(ordered: Sequence[float], percent: float) -> float:
     """Returns a percentile of sorted values, interpolated linearly as in numpy; NaN if there are no values."""
     if not ordered:
@@ -111,6 +119,14 @@ def summarize(log: RequestLog, window_s: float, late_after_s: float) -> Summary:
             log, in_window, [ends_s[i] for i in answered_rows if log.code_index[i] == 0], window_s, late_after_s
         ),
     )
+
+
+def summarize_warmup(log: RequestLog) -> WarmupSummary:
+    """Returns what became of the requests before the window."""
+    codes = Counter(log.codes[log.code_index[i]] for i, start_s in enumerate(log.start_s) if start_s < 0)
+    requests = codes.total()
+    del codes[OK]
+    return WarmupSummary(requests, dict(codes.most_common()))
 
 
 def _split_into_seconds(

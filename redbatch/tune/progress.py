@@ -7,6 +7,7 @@ import time
 from rich.console import Console
 from rich.progress import BarColumn, TextColumn
 
+from redbatch.bench.request_log import RequestLog
 from redbatch.progress import ProgressBar
 from redbatch.times import format_duration
 
@@ -41,7 +42,7 @@ class TuneProgress(ProgressBar):
         if not self.console.is_terminal:
             self.print_line(f"{format_duration(self._elapsed_s()):>12}  {text}")
 
-    def show(self, _elapsed_s: float, _finished: int, _errors: int) -> None:
+    def show(self, _elapsed_s: float, _log: RequestLog) -> None:
         """Redraws the bar; called regularly while a load runs."""
         self._draw()
 

@@ -17,7 +17,7 @@ import pytest
 import pytest_asyncio
 
 from redbatch.bench.arrivals import poisson, schedule
-from tests.bench_server import answer, serving
+from tests.bench_server import answer, refusal, serving
 from tests.integration.gateway.gateway_cluster import GatewayCluster, GatewayProcess
 from tests.processes import Processes
 from tests.waiting import wait_until
@@ -125,6 +125,16 @@ async def test_refusals_are_counted_by_code(bench: Bench, cluster: GatewayCluste
     assert "first error" in bench.output
     assert "503 no_worker: " in bench.output
     assert bench.errors.endswith("redbatch: none of 30 requests got a good answer\n")
+
+
+async def test_errors_of_the_warmup_are_in_the_result(bench: Bench) -> None:
+    """They are in no other figure, and the progress does not count them either."""
+    async with serving(lambda n: refusal("overloaded") if n == 1 else answer()) as server:
+        arguments = ["--clients", "1", "--warmup", "1s", "--duration", "6s", "--body", "{}"]
+        written = await bench.run(server.url, *arguments)
+    assert (written["measured"]["errors"], written["warmup"]["errors"]) == ({}, {"overloaded": 1})
+    assert re.search(r"warmup +1 of [\d,]+ requests failed: overloaded 1\n", bench.output)
+    assert re.search(r"5 s: [\d,]+ requests, [\d,]+ requests/s\n", bench.errors)
 
 
 async def test_texts_and_headers_reach_the_server(bench: Bench, gateway: GatewayProcess) -> None:

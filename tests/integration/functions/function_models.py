@@ -286,6 +286,24 @@ class Weighed(VectorizedFunction):
         return [sum(values)] * len(values)
 
 
+class Prices:
+    """Returns the name and the price in cents of each row; it changes the row in place, and a row without name fails.
+
+    Args:
+        batch_s: duration of a batch, at its start.
+    """
+
+    def __init__(self, batch_s: float) -> None:
+        self._batch_s = batch_s
+
+    def transform(self, rows: list[dict[str, Any]]) -> list[Any]:
+        """Computes all rows."""
+        time.sleep(self._batch_s)
+        for each in rows:
+            each["price"] *= 100
+        return [[each.pop("name").strip(), each["price"]] for each in rows]
+
+
 def square(value: int) -> int:
     """Returns the square of a value."""
     return value * value

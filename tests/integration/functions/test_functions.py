@@ -83,6 +83,21 @@ async def test_an_input_that_fails_does_not_fail_its_batch(cluster: GatewayClust
         assert (failed.status_code, named) == (bad[each], f"Input {position}")
 
 
+async def test_an_input_that_fails_changes_no_output_of_its_batch(cluster: GatewayCluster) -> None:
+    """Of a class that changes its inputs in place: the others run again, with the values that their clients sent."""
+    gateway = await start(cluster, f"{MODELS}:Prices", model_args='{"batch_s": 0.1}')
+    rows = [{"name": f" {number} ", "price": number} for number in range(30)]
+    async with plain_http.client(timeout=60, limits=httpx.Limits(max_connections=None)) as client:
+        answers = await asyncio.gather(
+            *(
+                client.post(f"{gateway.url}/predict", json={"input": each})
+                for each in [*rows[:15], {"name": None, "price": 1}, *rows[15:]]
+            )
+        )
+    assert answers.pop(15).status_code == 500
+    assert [each.json() for each in answers] == [{"output": [str(number), 100 * number]} for number in range(30)]
+
+
 async def test_methods_of_whole_batches_see_the_batch(cluster: GatewayCluster) -> None:
     """`postprocess` gets what `preprocess` and `transform` returned for the batch; inputs that fail, fail alone."""
     gateway = await start(cluster, f"{MODELS}:Batches")

@@ -33,6 +33,7 @@ async def test_an_unanswered_request_ends_at_its_deadline(
     took_s = time.monotonic() - start
     assert (answer.status_code, error_of(answer)["code"]) == (504, "deadline_exceeded")
     assert "Allow more time" in error_of(answer)["message"]
+    assert "retry-after" not in answer.headers
     assert timeout_ms / 1000 <= took_s <= timeout_ms / 1000 + MAX_LATE_S
 
     async def is_empty() -> bool:
@@ -47,7 +48,7 @@ async def test_an_unanswered_request_ends_at_its_deadline(
 async def test_a_request_to_a_model_that_still_loads_says_so(
     cluster: GatewayCluster, queue: QueueConnections, state: str, reason: str
 ) -> None:
-    """Until the deadline it waits for the worker; the 504 then says what the worker does."""
+    """Until the deadline it waits for the worker; the 504 then says what the worker does, and when to try again."""
     gateway = await cluster.start_gateway()
     beat = Heartbeat("ghost", "host", 1, "cpu", "null", 384, state, 0.0, 0, 0, 0)
     await consumer.heartbeat(queue.connection("ghost"), queue.keys, beat, 60_000)
@@ -55,6 +56,8 @@ async def test_a_request_to_a_model_that_still_loads_says_so(
     answer = await asyncio.to_thread(gateway.embed, {"text": "a", "timeout_ms": 100})
     assert (answer.status_code, error_of(answer)["code"]) == (504, "deadline_exceeded")
     assert reason in error_of(answer)["message"]
+    assert 1 <= int(answer.headers["retry-after"]) <= 2
+    assert 1_000 <= int(answer.headers["retry-after-ms"]) <= 2_000
 
 
 async def test_a_slow_model_does_not_delay_the_deadline(cluster: GatewayCluster) -> None:

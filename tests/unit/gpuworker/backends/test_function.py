@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from structlog.testing import capture_logs
 
+from gpuworker.backends.base import OneInputError
 from gpuworker.backends.function import FunctionBackend
 from gpuworker.model_spec import ModelLoadError, parse_model
 from tests.unit.gpuworker.backends.options import OPTIONS
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from gpuworker.backends.base import Outputs
 
 SOURCE = """
+import sys
 import numpy, torch
 
 class Model:
@@ -42,6 +44,10 @@ class Model:
 
 class Other(Model):
     pass
+
+class Exiting(Model):
+    def preprocess_input(self, value):
+        sys.exit(value)
 
 class Retrying(Model):
     def __init__(self):
@@ -167,3 +173,11 @@ def test_a_misspelled_method_is_a_warning(folder: Path) -> None:
     assert [(each["log_level"], each["method"], each["known"]) for each in logs] == [
         ("warning", "preproces", "preprocess")
     ]
+
+
+@pytest.mark.usefixtures("folder")
+def test_an_exit_in_preprocess_input_is_an_error_of_its_input() -> None:
+    """The engine process goes on."""
+    with pytest.raises(OneInputError) as raised:
+        load("ownmodel:Exiting").tokenize(["7"])
+    assert (type(raised.value.cause), raised.value.index) == (SystemExit, 0)

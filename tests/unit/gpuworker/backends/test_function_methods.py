@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import numpy as np
+import orjson
 import pytest
 
 from gpuworker.backends.base import ModelOutputError
@@ -86,7 +87,9 @@ def outputs(function: object, *values: Any) -> list[bytes]:  # noqa: ANN401 - an
     """Returns the outputs for some inputs."""
     check_methods(function)
     methods = FunctionMethods(function)
-    return methods.compute(methods.preprocess([methods.preprocess_input(each) for each in values]))
+    return methods.compute(
+        methods.preprocess([methods.preprocess_input(orjson.dumps(each).decode()) for each in values])
+    )
 
 
 @pytest.mark.parametrize(

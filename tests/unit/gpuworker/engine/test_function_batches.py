@@ -13,7 +13,6 @@ import orjson
 import pytest
 
 from gpuworker.backends.base import Backend, InputRefusedError
-from gpuworker.backends.function import PreprocessedInput
 from gpuworker.backends.function_methods import CollatedInputs, FunctionMethods
 from gpuworker.engine.delayed_calls import DelayedCalls
 from gpuworker.engine.model_errors import ErrorOptions
@@ -44,7 +43,8 @@ class FunctionHarness(ScriptedBackend):
         super().__init__(ops=frozenset((PREDICT,)), dim=0, packs=True)
         self.methods = FunctionMethods(function)
         self.splits_batches = True
-        self.prepares_ahead = self.collate_runs_user_code = self.methods.preprocesses_batches
+        self.prepares_ahead = self.methods.preprocesses_batches
+        self.collate_runs_user_code = self.methods.preprocesses_batches or self.methods.preprocesses_inputs
         self.retry_on = self.methods.retry_on
         self.reports = RecordingReports()
         self.results = self.reports.results
@@ -53,11 +53,11 @@ class FunctionHarness(ScriptedBackend):
 
     def tokenize(self, inputs: Any, _options: Any = None) -> Any:  # noqa: ANN401
         """Preprocesses each input."""
-        return [PreprocessedInput(self.methods.preprocess_input(orjson.loads(each))) for each in inputs]
+        return [self.methods.preprocess_input(each) for each in inputs]
 
     def collate(self, inputs: Any) -> Any:  # noqa: ANN401
         """Preprocesses a batch."""
-        return self.methods.preprocess([each.value for each in inputs])
+        return self.methods.preprocess(inputs)
 
     def run(self, batch: CollatedInputs, _op: str = PREDICT, *, exclusive: bool, raw: bool = False) -> Any:  # type: ignore[override]  # noqa: ANN401, ARG002
         """Computes a batch."""
@@ -68,7 +68,7 @@ class FunctionHarness(ScriptedBackend):
         now = time.monotonic()
         self.pipeline.add(
             [
-                EntryTask(str(each), (orjson.dumps(each),), now, now + timeout_s, op=PREDICT, slot=slot)
+                EntryTask(str(each), (orjson.dumps(each).decode(),), now, now + timeout_s, op=PREDICT, slot=slot)
                 for each, slot in zip(values, SLOTS, strict=False)
             ]
         )
@@ -165,6 +165,18 @@ async def test_exceptions_are_reported_by_type_and_clients_get_the_type() -> Non
     assert sum(result.num_outputs for result in harness.results) == 1
 
 
+@pytest.mark.parametrize("method", ["preprocess", "transform"])
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
+async def test_an_input_that_ends_the_program_fails_alone(method: str, error: type[BaseException]) -> None:
+    """The engine lives: its other inputs have their outputs."""
+    harness = create_harness(Passing(method, error, bad=1_000))
+    await harness.answer("bad", "good")
+    assert harness.outputs == {"good": "good"}
+    assert harness.messages == {
+        "bad": f"The model failed on this input ({error.__name__}): the worker's log has the traceback."
+    }
+
+
 async def test_clients_get_the_message_only_if_that_is_set() -> None:
     """It may quote the input."""
     harness = create_harness(Raising(bad=ValueError), messages="client")
@@ -173,16 +185,18 @@ async def test_clients_get_the_message_only_if_that_is_set() -> None:
 
 
 class Passing:
-    """Raises TimeoutError for some inputs the first times that it gets them.
+    """Raises an error for some inputs the first times that it gets them.
 
     Args:
-        times: how often, by input.
         method: in which method.
+        error: the class of the error.
+        times: how often, by input.
     """
 
     retry_on = (TimeoutError,)
 
-    def __init__(self, method: str, **times: int) -> None:
+    def __init__(self, method: str, error: type[BaseException] = TimeoutError, /, **times: int) -> None:
+        self._error = error
         self._times = times
         self._method = method
         self.calls: list[str] = []
@@ -194,7 +208,7 @@ class Passing:
         for each in values:
             if self._times.get(each, 0) > 0:
                 self._times[each] -= 1
-                raise TimeoutError
+                raise self._error
 
     def preprocess_input(self, value: str) -> str:  # noqa: D102
         self._compute("preprocess_input", [value])

@@ -18,9 +18,10 @@ from redbatch.bench.connector import Connector
 from redbatch.bench.load_generator import MIN_REFUSALS, LoadPlan
 from redbatch.bench.open_loop import OpenLoop
 from redbatch.bench.precise_timer import PreciseTimer
+from redbatch.bench.request_log import RequestLog
 from redbatch.bench.run import CannotConnectError, RunResult, RunSpec, measure
 from redbatch.bench.settings import BenchSettings
-from redbatch.bench.statistics import Summary
+from redbatch.bench.statistics import Summary, WarmupSummary
 from redbatch.bench.target import encode_body, encode_requests, parse_target
 from tests.bench_server import answer, refusal, serving
 from tests.waiting import wait_until
@@ -29,7 +30,7 @@ from tests.waiting import wait_until
 class NoProgress:
     """A progress display that shows nothing."""
 
-    def show(self, elapsed_s: float, finished: int, errors: int) -> None:
+    def show(self, elapsed_s: float, log: RequestLog) -> None:
         """Does nothing."""
 
 
@@ -87,6 +88,14 @@ def test_an_error_of_the_warmup_is_not_shown() -> None:
         connection.start_s = start_s
         generator.on_answer(connection, Answer(status, b"Sorry.", keep_alive=False))
     assert generator.first_error == (429, "http_429", "Sorry.")
+
+
+async def test_errors_of_the_warmup_are_counted_apart() -> None:
+    """The first request is sent in the warmup."""
+    async with serving(lambda n: refusal("queue_full") if n == 1 else answer()) as server:
+        result = await run(server.url, clients=1, requests=5, warmup="50ms")
+    assert summary_of(result).errors == {}
+    assert result.warmup == WarmupSummary(server.requests - 5, {"queue_full": 1})
 
 
 async def test_the_warmup_is_not_measured() -> None:

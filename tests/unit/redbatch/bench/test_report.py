@@ -19,7 +19,7 @@ from redbatch.bench.request_log import RequestLog
 from redbatch.bench.result_plot import draw
 from redbatch.bench.run import GeneratorCost, RunResult, RunSpec
 from redbatch.bench.settings import BenchSettings
-from redbatch.bench.statistics import summarize
+from redbatch.bench.statistics import WarmupSummary, summarize
 from redbatch.bench.target import parse_target
 from redbatch.terminal import PrintableConsole
 
@@ -29,7 +29,7 @@ COST = GeneratorCost(
 
 
 def result_of(cost: GeneratorCost = COST, *, empty: bool = False, **settings: object) -> RunResult:
-    """Returns a run of 2 s with 1,000 good answers of 10 to 20 ms, 3 refusals and one late answer."""
+    """Returns a run of 2 s with 1,000 good answers of 10 to 20 ms, 3 refusals and one late answer; all good before."""
     record = RequestLog()
     for i in range(1_000):
         record.add(i / 500, 0.010 + i / 100_000, "ok", 200, 4_000)
@@ -40,7 +40,7 @@ def result_of(cost: GeneratorCost = COST, *, empty: bool = False, **settings: ob
         BenchSettings.model_validate({"timeout_ms": 1_000, **settings}), parse_target("http://host"), [b"request"], True
     )
     summary = None if empty else summarize(record, 2.0, job.settings.late_after_s)
-    return RunResult(job, datetime(2026, 1, 2, tzinfo=UTC), empty, summary, cost)
+    return RunResult(job, datetime(2026, 1, 2, tzinfo=UTC), empty, summary, WarmupSummary(100, {}), cost)
 
 
 def text_of(result: RunResult) -> str:
@@ -126,6 +126,17 @@ def test_the_first_error_is_shown_in_full() -> None:
     assert json.loads(as_json(result_of()))["first_error"] is None
 
 
+@pytest.mark.parametrize("empty", [False, True])
+def test_errors_of_the_warmup_are_shown(*, empty: bool) -> None:
+    """In a separate line and in the JSON, also if nothing was measured; without errors, there is no line."""
+    warmup = WarmupSummary(4_500, {"overloaded": 4_133, "http_502": 1})
+    result = replace(result_of(empty=empty), warmup=warmup)
+    line = r"warmup:? +4,134 of 4,500 requests failed: overloaded 4,133, http_502 1\n"
+    assert re.search(line, text_of(result))
+    assert json.loads(as_json(result))["warmup"] == {"requests": 4_500, "errors": warmup.errors}
+    assert "warmup" not in text_of(result_of(empty=empty))
+
+
 def test_a_body_of_the_user_is_named() -> None:
     """In place of the texts, which it may not contain."""
     assert "64 clients, bodies of --body, 2.0 s" in text_of(result_of(body="{}"))
@@ -157,28 +168,28 @@ def test_the_plot_is_a_png(tmp_path: Path) -> None:
 
 def progress_text(*, terminal: bool, **settings: object) -> str:
     """Returns the progress output of a run at -0.5 s, 4 s, 5 s, 5.5 s and 10 s."""
-    output = io.StringIO()
+    output, log = io.StringIO(), RequestLog()
     console = Console(file=output, force_terminal=terminal, width=100, force_interactive=terminal)
     with LoadProgress(BenchSettings.model_validate(settings), console) as progress:
         for elapsed_s, finished in ((-0.5, 10), (4.0, 910), (5.0, 1_110), (5.5, 1_200), (10.0, 2_100)):
-            progress.show(elapsed_s, finished, 3 if elapsed_s < 4 else 12)
+            while (number := len(log)) < finished:
+                code = "overloaded" if number % 100 == 0 else "ok"
+                log.add(-0.1 if number < 110 else elapsed_s - 0.5, 0.01, code, 200, 100)
+            progress.show(elapsed_s, log)
     return output.getvalue()
 
 
 def test_progress_is_a_line_every_five_seconds_without_a_terminal() -> None:
-    """Without a terminal, progress is a line every five seconds: all of it since the start of the measurement.
-
-    A ninth of the time from the last call in the warmup belongs to it.
-    """
+    """Without a terminal, progress is a line every five seconds, without the requests and errors of the warmup."""
     assert progress_text(terminal=False).splitlines() == [
-        "5 s: 1,000 requests, 200 requests/s, 8 errors",
-        "10 s: 1,990 requests, 199 requests/s, 8 errors",
+        "5 s: 1,000 requests, 200 requests/s, 10 errors",
+        "10 s: 1,990 requests, 199 requests/s, 19 errors",
     ]
 
 
-@pytest.mark.parametrize("settings", [{}, {"requests": 2_000}])
+@pytest.mark.parametrize("settings", [{}, {"requests": 1_900}])
 def test_progress_is_a_bar_on_a_terminal(settings: dict[str, int]) -> None:
     """The bar shows the phase of the run."""
     text = progress_text(terminal=True, **settings)
-    for expected in ("warmup", "measuring", "waiting for answers", "200 requests/s, 12 errors"):
+    for expected in ("warmup", "measuring", "waiting for answers", "200 requests/s, 10 errors"):
         assert expected in text
