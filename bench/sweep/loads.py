@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bench.step import ERRORS
+from redbatch.bench.request_log import RequestLog
 from redbatch.bench.run import RunResult, RunSpec, run
 from redbatch.bench.settings import BenchSettings
 from redbatch.bench.target import encode_requests, parse_target
@@ -97,5 +98,5 @@ def figures(result: RunResult) -> dict[str, float]:
 class _NoProgress:
     """Shows no progress of a load: the progress bar is that of the whole sweep."""
 
-    def show(self, elapsed_s: float, finished: int, errors: int) -> None:
+    def show(self, elapsed_s: float, log: RequestLog) -> None:
         """Does nothing."""
