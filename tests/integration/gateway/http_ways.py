@@ -77,17 +77,14 @@ Only "endless bodies" may get either: while a client sends without a pause, ngin
 class Way:
     """A port that speaks HTTP; with TLS if there is a context with the authority of its certificate.
 
-    `api_key` is one that the gateway accepts; "" if it needs none.
+    `api_key` is one that the gateway accepts; "" if it needs none. Paths begin with `prefix`: nothing directly, as
+    gateways of earlier versions have no `root_path`.
     """
 
     port: int
     tls: ssl.SSLContext | None = None
     api_key: str = ""
-
-    @property
-    def prefix(self) -> str:
-        """What paths begin with: nothing directly, as gateways of earlier versions have no `root_path`."""
-        return "" if self.tls is None else PREFIX
+    prefix: str = ""
 
     @property
     def url(self) -> str:
@@ -168,7 +165,7 @@ async def running_nginx(
     try:
         await wait_until(lambda: process.poll() is not None or (folder / "nginx.pid").exists(), "nginx runs")
         assert process.poll() is None
-        yield Way(port, context, api_key)
+        yield Way(port, context, api_key, PREFIX)
     finally:
         process.terminate()
         await asyncio.to_thread(process.wait, 10)
