@@ -7,17 +7,9 @@ from collections.abc import Sequence
 
 
 class Slow:
-    """Returns the length of each input, after some seconds. Early versions need all three methods."""
-
-    def preprocess(self, value: object) -> object:
-        """Returns the input."""
-        return value
+    """Returns the length of each input, after some seconds."""
 
     def transform(self, values: Sequence[object]) -> list[int]:
         """Returns these lengths."""
         time.sleep(3)
         return [len(str(each)) for each in values]
-
-    def postprocess(self, result: int) -> int:
-        """Returns the output."""
-        return result
