@@ -41,7 +41,9 @@ async def test_another_user_reads_the_redis_of_up(tmp_path: Path, rows: list[Fig
         (server,) = [each for each in up.children() if each not in up.children("redbatch")]
         ports = [each.laddr.port for each in server.net_connections("inet") if each.status == "LISTEN"]
         keys = {uid: await read_as(uid, url, public) for uid in (ROOT_UID, NOBODY_UID) if os.getuid() == ROOT_UID}
-        rows.append({"fault": "F21 another user at Redis", "ports": len(ports), "other_user": keys.get(NOBODY_UID, "–")})
+        rows.append(
+            {"fault": "F21 another user at Redis", "ports": len(ports), "other_user": keys.get(NOBODY_UID, "–")}
+        )
         assert ports == []
         path = Path(unquote(urlsplit(url).path))
         assert Path(public) in path.parents
