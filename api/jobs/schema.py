@@ -22,8 +22,8 @@ LINE_HEADERS = {"model": "X-Model", "priority": "X-Priority"}
 HINT = ' Send {"texts": ["...", ...]}, or {"inputs": [...]} for a function.'
 INPUT_FIELDS = ("input", "inputs")
 NO_TIMEOUT = (
-    "leave it out: a job on /jobs has the gateway's job_timeout_s. A request of another route with Prefer: respond-async "
-    "may have it."
+    "leave it out: a job on /jobs has the gateway's job_timeout_s. "
+    "A request of another route with Prefer: respond-async may have it."
 )
 
 
