@@ -136,11 +136,15 @@ def _warn_of_little_memory(settings: GatewaySettings) -> None:
         )
 
 
+def _connect(settings: GatewaySettings) -> QueueConnections:
+    """Returns the connections for what all queues share."""
+    client = f"gateway:{secrets.token_hex(8)}"
+    return QueueConnections(settings, settings.initial_queue, client, record_unexpected_reply)
+
+
 async def serve(settings: GatewaySettings, listen: socket.socket, tracing: Tracing | None = None) -> int:
     """Serves on a listening socket until SIGTERM or SIGINT; returns the exit code."""
-    connections = QueueConnections(
-        settings, settings.initial_queue, f"gateway:{secrets.token_hex(8)}", record_unexpected_reply
-    )
+    connections = _connect(settings)
     try:
         authenticator = await create_authenticator(settings, connections.connection("keys"))
     except NoKeysError as error:

@@ -9,6 +9,7 @@ import httpx
 import pytest
 import redis.asyncio
 
+from api.jobs.representation import format_public_id
 from redbatch.up.local_redis import LocalRedis
 from tests.integration.gateway.gateway_cluster import (
     GatewayCluster,
@@ -80,3 +81,21 @@ async def test_a_worker_that_cannot_claim_is_not_ready(isolated_cluster: Gateway
         await raw.delete(lane)
     await wait_until(lambda: missing_of(worker) == [], "the worker is ready", poll_s=0.05)
     assert worker.running
+
+
+async def test_a_job_that_redis_cannot_read_is_a_503(
+    isolated_cluster: GatewayCluster, own_redis: LocalRedis, client: httpx.AsyncClient
+) -> None:
+    """The client does not see what Redis replied, and all else is served."""
+    gateway, _ = await asyncio.gather(isolated_cluster.start_gateway(), isolated_cluster.start_worker())
+    await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
+    job_id = "a" * 32
+    async with redis.asyncio.Redis.from_url(own_redis.url, protocol=2) as raw:
+        await replace_with_a_list(raw, isolated_cluster.keys.job(job_id))
+        answer = await client.get(f"{gateway.url}/jobs/{format_public_id(isolated_cluster.queue, job_id)}")
+        await raw.delete(isolated_cluster.keys.job(job_id))
+    assert (answer.status_code, error_of(answer)["code"]) == (503, "redis_unreachable")
+    assert "WRONGTYPE" not in answer.text
+    (line,) = gateway.program.log_records("request failed")
+    assert "WRONGTYPE" in line["message"]
+    assert await status_of(gateway, client) == "ok"
