@@ -115,7 +115,7 @@ async def test_a_slot_that_moves_away_and_back(
 async def test_a_slot_that_migrates(
     servers: RedisCluster, on_cluster: GatewayCluster, client: httpx.AsyncClient
 ) -> None:
-    """While Redis answers ASK, or from 7.0 on TRYAGAIN, requests wait; they are answered if the slot stays after all."""
+    """While Redis answers ASK (or TRYAGAIN, from 7.0 on), requests wait; they are answered if the slot stays."""
     gateway, worker = await start(on_cluster, redis_grace_s=60)
     slot = slot_of_queue(on_cluster)
     await asyncio.to_thread(servers.begin_move, slot, 0, 1)
