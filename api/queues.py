@@ -31,7 +31,7 @@ from shared.messages import OPS, Heartbeat, Options
 from shared.process.tasks import cancel_and_wait
 from shared.producer import MAX_QUEUES
 from shared.redis_errors import KeyMovedError, UnexpectedReplyError
-from shared.settings import canonical_model, queue_slug
+from shared.settings import canonical_model, public_model, queue_slug
 
 log = structlog.get_logger()
 
@@ -215,7 +215,7 @@ class Queues:
             raise NoWorkerError(
                 "No worker has been seen yet: start one, then try again.", retry_after_s=NO_WORKER_RETRY_S
             )
-        names = ", ".join(each.name for each in self.live()) or "none at the moment"
+        names = ", ".join(map(_names_of, self.live())) or "none at the moment"
         raise ModelNotFoundError(f"There is no such model here. Served: {names}.", param="model")
 
     def of_name(self, name: str) -> ServedQueue | None:
@@ -290,6 +290,13 @@ class Queues:
             log.warning("cannot serve queue", queue=name, reason=error.log_message)
             self._unusable[name] = time.monotonic()
             return
-        queue = self._served[name] = ServedQueue(self._settings, name, self._spans_of(name))
+        queue = ServedQueue(self._settings, name, self._spans_of(name))
         await queue.start()
+        self._served[name] = queue
         log.info("queue added", queue=name)
+
+
+def _names_of(queue: ServedQueue) -> str:
+    """Returns the names by which clients may call the model of a queue: the queue's, and those of its workers."""
+    others = {public_model(each.model) for each in queue.workers()} - {queue.name}
+    return f"{queue.name} ({', '.join(sorted(others))})" if others else queue.name
