@@ -270,7 +270,8 @@ class Dispatcher:
 
     def missing(self) -> list[str]:
         """Returns the parts whose absence keeps this gateway from answering: redis, worker."""
-        return ["redis"] if self._submitter.retrying_since is not None else self.monitor.missing()
+        is_refused = self._submitter.retrying_since is not None or self._replies.is_refused
+        return ["redis"] if is_refused else self.monitor.missing()
 
     def _start_waiting(self, request: InFlight) -> None:
         self._replies.wait_for(request, self._keys)

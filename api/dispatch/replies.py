@@ -22,6 +22,7 @@ from shared.keys import Keys
 from shared.process.backoff import Backoff
 from shared.process.tasks import cancel_and_wait
 from shared.producer import Bell, parse_bell_element
+from shared.redis_errors import UnexpectedReplyError
 
 log = structlog.get_logger()
 
@@ -60,6 +61,7 @@ class Replies:
 
     Attributes:
         collect_lock: held while replies are on their way from Redis.
+        is_refused: whether Redis answers, but refuses what announces or collects replies. They then come late.
     """
 
     def __init__(
@@ -84,6 +86,7 @@ class Replies:
         self._deferred: list[InFlight] = []
         self._deferred_added = asyncio.Event()
         self.collect_lock = asyncio.Lock()
+        self.is_refused = False
 
     def reserve(self, request: InFlight, max_bytes: int) -> None:
         """Reserves a waiter for a request if one is free; otherwise its replies are announced on the bell.
@@ -175,7 +178,9 @@ class Replies:
                 if ring is not None:
                     await self._collect(parse_bell_element(ring), keys, Bell(gateway, MAX_COLLECT_RINGS))
                 backoff.reset()
-            except RedisUnreachableError:
+                self.is_refused = False
+            except RedisUnreachableError as error:
+                self.is_refused = isinstance(error, UnexpectedReplyError)
                 await self._reconcile_bell(backoff)
 
     async def _reconcile_bell(self, backoff: Backoff) -> None:

@@ -69,6 +69,27 @@ async def test_requests_wait_until_redis_is_repaired(
     assert '"exception"' not in gateway.program.output + worker.output
 
 
+async def test_a_bell_that_cannot_be_popped_is_no_silence(
+    isolated_cluster: GatewayCluster, own_redis: LocalRedis, client: httpx.AsyncClient
+) -> None:
+    """Replies are looked for without it; /readyz reports Redis until the bell works again."""
+    gateway, worker = await asyncio.gather(
+        isolated_cluster.start_gateway(reply_connections=2), isolated_cluster.start_worker()
+    )
+    await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
+    async with redis.asyncio.Redis.from_url(own_redis.url, protocol=2) as raw:
+        clients: Any = await raw.client_list()
+        (name,) = [row["name"] for row in clients if row["name"].endswith(":reply:bell")]
+        bell = isolated_cluster.keys.bell(name.split(":")[1])
+        await raw.set(bell, "a string")
+        answers = await asyncio.gather(*(gateway.send(client, f"{number}") for number in range(4)))
+        assert [answer.status_code for answer in answers] == [200] * 4
+        await wait_until(lambda: gateway.missing() == ["redis"], "the gateway is not ready", poll_s=0.05)
+        await raw.delete(bell)
+    await wait_until(lambda: gateway.missing() == [], "the gateway is ready", poll_s=0.05)
+    assert worker.running
+
+
 async def test_a_worker_that_cannot_claim_is_not_ready(isolated_cluster: GatewayCluster, own_redis: LocalRedis) -> None:
     """It says that Redis is away, though its heartbeat gets through; it serves once the key is repaired."""
     worker = await isolated_cluster.start_worker()
