@@ -41,6 +41,19 @@ async def status_of(gateway: GatewayProcess, client: httpx.AsyncClient) -> str:
     return "ok" if answer.status_code == 200 else f"{answer.status_code} {error_of(answer)['code']}"
 
 
+async def name_of_gateway(raw: redis.asyncio.Redis) -> str:
+    """Returns the name of the only gateway, once it listens to its bell."""
+    names: list[str] = []
+
+    async def listens() -> bool:
+        clients: Any = await raw.client_list()
+        names[:] = [row["name"] for row in clients if row["name"].endswith(":reply:bell")]
+        return bool(names)
+
+    await wait_until(listens, "the gateway listens to its bell")
+    return names[0].split(":")[1]
+
+
 @pytest.mark.parametrize("which", ["epoch", "lane"])
 async def test_requests_wait_until_redis_is_repaired(
     isolated_cluster: GatewayCluster, own_redis: LocalRedis, client: httpx.AsyncClient, which: str
@@ -78,9 +91,7 @@ async def test_a_bell_that_cannot_be_popped_is_no_silence(
     )
     await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
     async with redis.asyncio.Redis.from_url(own_redis.url, protocol=2) as raw:
-        clients: Any = await raw.client_list()
-        (name,) = [row["name"] for row in clients if row["name"].endswith(":reply:bell")]
-        bell = isolated_cluster.keys.bell(name.split(":")[1])
+        bell = isolated_cluster.keys.bell(await name_of_gateway(raw))
         await raw.set(bell, "a string")
         answers = await asyncio.gather(*(gateway.send(client, f"{number}") for number in range(4)))
         assert [answer.status_code for answer in answers] == [200] * 4
