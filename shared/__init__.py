@@ -29,5 +29,6 @@
 - settings: settings that gateways and workers share.
 - tenants: quotas and limits of tenants.
 - tls: TLS to Redis.
+- redis_errors: error replies of Redis as exceptions.
 - redis_wire: commands and replies over one socket.
 """

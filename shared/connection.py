@@ -10,18 +10,25 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import hiredis
 from redis.asyncio.connection import AbstractConnection, ConnectionPool, SSLConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import AuthenticationError, NoScriptError, RedisError, ResponseError
+from redis.exceptions import AuthenticationError, RedisError, ResponseError
 from redis.maint_notifications import MaintNotificationsConfig
 
 from shared.errors import RedisUnreachableError
 from shared.keys import Keys
+from shared.redis_errors import (
+    CommandUnknownError,
+    ScriptMissingError,
+    UnexpectedReplyError,
+    leads_elsewhere,
+    to_exception,
+)
 from shared.redis_wire import Wire
 from shared.scripts import Script
 from shared.settings import QueueSettings
@@ -35,31 +42,8 @@ BLOCK_S = 2.0
 BLOCK_MARGIN_S = 3.0
 """A connection waits for the reply to a blocking read this much longer than the read may block."""
 
-
-_UNAVAILABLE_ERRORS = (
-    *("LOADING", "OOM", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY ", "MISCONF", "NOREPLICAS"),
-    *("NOAUTH", "UNBLOCKED", "max number of clients"),
-)
-
-
-_REPLICA_ERRORS = ("READONLY", "MASTERDOWN", "instance state changed")
-"""Redis is a replica now. Its connections stay open, and only a new one may lead to the master."""
-
-
-class GroupMissingError(Exception):
-    """The consumer group is missing: the stream was deleted, flushed, or never read."""
-
-
-class CommandUnknownError(Exception):
-    """This Redis is too old for a command."""
-
-
-class NotPermittedError(Exception):
-    """The user of the URL lacks the permission for a command or key."""
-
-
-class ScriptRefusedError(Exception):
-    """A script refused the call, for a reason that its header gives."""
+OnUnexpectedReply = Callable[[str, str], None]
+"""Called with the name of a connection and an error reply that no caller can do anything about."""
 
 
 class RedisConnection:
@@ -69,11 +53,22 @@ class RedisConnection:
         pool: creates connections, with their options.
         settings: default timeout of a call; TLS.
         name: shown by CLIENT LIST.
+        on_unexpected: called with an error reply that may always come; see `QueueConnections`.
         identified: whether to read the connection's id at Redis, so that it can be killed after it broke.
     """
 
-    def __init__(self, pool: ConnectionPool, settings: QueueSettings, name: str, *, identified: bool = False) -> None:
+    def __init__(
+        self,
+        pool: ConnectionPool,
+        settings: QueueSettings,
+        name: str,
+        on_unexpected: OnUnexpectedReply,
+        *,
+        identified: bool = False,
+    ) -> None:
         self._tls = settings.redis_tls
+        self._name = name
+        self._on_unexpected = on_unexpected
         self._identified = identified
         self._identity: dict[bytes, bytes] = {}
         self._orphans: deque[dict[bytes, bytes]] = deque(maxlen=16)
@@ -88,11 +83,8 @@ class RedisConnection:
         """Sends one command and returns its reply.
 
         Raises:
-            RedisUnreachableError: no connection, no reply in time, or Redis cannot serve (loading, out of memory).
-            GroupMissingError: NOGROUP.
-            CommandUnknownError: Redis has no such command.
-            NotPermittedError: the user of the URL lacks the permission.
-            ResponseError: any other error reply.
+            RedisUnreachableError: no connection, no reply in time, or an error reply, for some of which there are
+                subclasses in shared.redis_errors.
         """
         async with self._lock:
             return (await self._exchange((command,), timeout_s))[0]
@@ -122,7 +114,7 @@ class RedisConnection:
     async def _evaluate(self, script: Script, suffix: str, keys: Sequence[str], args: Sequence[Argument]) -> Any:  # noqa: ANN401
         try:
             return (await self._exchange(((f"EVALSHA{suffix}", script.sha, len(keys), *keys, *args),)))[0]
-        except NoScriptError:
+        except ScriptMissingError:
             return (await self._exchange(((f"EVAL{suffix}", script.text, len(keys), *keys, *args),)))[0]
 
     async def pop(self, key: str, timeout_s: float) -> bytes | None:
@@ -156,7 +148,6 @@ class RedisConnection:
         await self._close()
 
     async def _exchange(self, commands: Sequence[Sequence[Argument]], timeout_s: float | None = None) -> list[Any]:
-        """Raises NoScriptError as well."""
         try:
             wire = self._wire
             if wire is None or wire.is_lost:  # it broke while it was idle, so no reply is lost
@@ -164,7 +155,7 @@ class RedisConnection:
             replies = await wire.exchange_all(commands, self._timeout_s if timeout_s is None else timeout_s)
         except ResponseError as error:  # while connecting
             await self._close()
-            raise _to_exception(f"{error.status_code or ''} {error}".strip()) from None
+            raise self._to_exception(f"{error.status_code or ''} {error}".strip()) from None
         except (RedisError, OSError, TimeoutError) as error:
             connecting = self._wire is None
             await self._close()
@@ -174,10 +165,16 @@ class RedisConnection:
             raise
         for reply in replies:
             if isinstance(reply, hiredis.ReplyError):
-                if any(word in str(reply) for word in _REPLICA_ERRORS):
+                if leads_elsewhere(str(reply)):
                     await self._close()
-                raise _to_exception(str(reply))
+                raise self._to_exception(str(reply))
         return replies
+
+    def _to_exception(self, reply: str) -> RedisUnreachableError:
+        error = to_exception(reply)
+        if type(error) is UnexpectedReplyError:
+            self._on_unexpected(self._name, error.reply)
+        return error
 
     def _describe_failure(self, error: Exception, *, connecting: bool) -> str:
         """Returns the reason why there is no reply."""
@@ -241,25 +238,6 @@ def _num_cancellations() -> int:
     return task.cancelling() if task is not None else 0
 
 
-_EXCEPTIONS: dict[str, type[Exception]] = {
-    "NOSCRIPT": NoScriptError,
-    "NOPERM": NotPermittedError,
-    "NOGROUP": GroupMissingError,
-    "UNBLOCKED the stream key": GroupMissingError,
-    "unknown command": CommandUnknownError,
-    "STALE": ScriptRefusedError,
-}
-
-
-def _to_exception(text: str) -> Exception:
-    for words, exception in _EXCEPTIONS.items():
-        if words in text:
-            return exception(text)
-    if any(word in text for word in _UNAVAILABLE_ERRORS):
-        return RedisUnreachableError(f"Redis refuses to serve: {text[:120]}")
-    return ResponseError(text)
-
-
 class QueueConnections:
     """The connections of one process to one queue.
 
@@ -267,12 +245,21 @@ class QueueConnections:
         settings: where Redis is, and its timeout.
         name: the queue.
         client: prefix of the names of this process's connections in CLIENT LIST.
+        on_unexpected: called with each error reply that no caller can do anything about, so that it can be logged:
+            callers only know that Redis is out of reach.
     """
 
-    def __init__(self, settings: QueueSettings, name: str, client: str) -> None:
+    def __init__(
+        self,
+        settings: QueueSettings,
+        name: str,
+        client: str,
+        on_unexpected: OnUnexpectedReply = lambda _connection, _reply: None,
+    ) -> None:
         self.keys = Keys(name)
         self.settings = settings
         self._client = client
+        self._on_unexpected = on_unexpected
         is_tcp = not settings.redis_url.startswith("unix://")
         self._pool = ConnectionPool.from_url(
             settings.redis_url,
@@ -291,7 +278,7 @@ class QueueConnections:
     def connection(self, purpose: str, *, identified: bool = False) -> RedisConnection:
         """Returns a new connection of this process, named `<client>:<purpose>`."""
         name = f"{self._client}:{purpose}"
-        connection = RedisConnection(self._pool, self.settings, name, identified=identified)
+        connection = RedisConnection(self._pool, self.settings, name, self._on_unexpected, identified=identified)
         self._connections.append(connection)
         return connection
 

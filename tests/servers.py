@@ -38,8 +38,8 @@ class Server(LocalRedis):
     `pcall` would go on silently. A test that causes refusals clears the log (ACL LOG RESET).
     """
 
-    def __init__(self, *, options: Sequence[str] = (), users: bool | None = None) -> None:
-        super().__init__(server_binary(), options=options)
+    def __init__(self, *, port: int = 0, options: Sequence[str] = (), users: bool | None = None) -> None:
+        super().__init__(server_binary(), port=port, options=options)
         self._users = users_are_on() if users is None else users
 
     @property

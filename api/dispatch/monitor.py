@@ -111,12 +111,15 @@ class Monitor:
         started_at = self._poll_started_at = time.monotonic()
         try:
             self._stats = await producer.queue_stats(self._connection, self._keys)
-        except RedisUnreachableError as error:
+        except Exception as error:
             if self._down_since is None:
                 self._down_since = started_at
-                log.warning("Redis is out of reach", reason=error.message)
+                reason = error.log_message if isinstance(error, RedisUnreachableError) else type(error).__name__
+                log.warning("Redis is out of reach", reason=reason)
             elif started_at - self._down_since > STALE_AFTER_S:
                 _clear(self._keys.queue)
+            if not isinstance(error, RedisUnreachableError):
+                raise
         else:
             metrics.REDIS_ROUND_TRIP.observe(time.monotonic() - started_at)
             self._observe_workers(self._stats)

@@ -6,9 +6,9 @@ import asyncio
 import itertools
 from typing import TYPE_CHECKING, Any, Literal
 
-from shared.connection import CommandUnknownError, NotPermittedError
 from shared.errors import NotDurableError
 from shared.process.tasks import cancel_and_wait
+from shared.redis_errors import CommandUnknownError, NotPermittedError
 
 if TYPE_CHECKING:
     from shared.connection import RedisConnection

@@ -25,6 +25,7 @@ from shared.heartbeats import MIXED_MODELS, mixed_models
 from shared.messages import DOES_NOT_LOAD, DRAINING, FAILING, LOADING, READY, STANDBY, Heartbeat
 from shared.process.limited_log import LimitedLog
 from shared.process.tasks import wait_for_event
+from shared.redis_errors import KeyMovedError, UnexpectedReplyError
 
 log, limited_log = structlog.get_logger(), LimitedLog()
 
@@ -94,7 +95,7 @@ class HeartbeatSender:
                 await self._remove_load_error()
             except RedisUnreachableError as error:
                 self._redis_reachable = False
-                limited_log.write(logging.WARNING, "no heartbeat", reason=error.message)
+                limited_log.write(logging.WARNING, "no heartbeat", reason=error.log_message)
             await wait_for_event(self._send_now, self._interval_s)
 
     async def _announce(self) -> None:
@@ -102,11 +103,9 @@ class HeartbeatSender:
         try:
             is_new = await consumer.announce(self._worker_state.control, self._worker_state.keys)
             self.is_queue_unproven |= is_new and not self._engine.model
-        except RedisUnreachableError:
-            raise
-        except Exception as error:  # noqa: BLE001 - Redis may forbid the key that all queues share
+        except (KeyMovedError, UnexpectedReplyError) as error:  # of the key that all queues share
             if self._can_announce:
-                log.warning("Redis does not let this worker announce the queue", reason=str(error))
+                log.warning("Redis does not let this worker announce the queue", reason=error.log_message)
             self._can_announce = False
         else:
             self._can_announce = True
@@ -120,10 +119,8 @@ class HeartbeatSender:
             return
         try:
             workers = await consumer.live_workers(self._worker_state.control, self._worker_state.keys)
-        except RedisUnreachableError:
-            raise
-        except Exception as error:  # noqa: BLE001 - Redis may forbid the keys, or hold something else in them
-            log.warning("the heartbeats of the queue's other workers cannot be read", reason=str(error))
+        except UnexpectedReplyError as error:  # Redis may forbid the keys, or hold something else in them
+            log.warning("the heartbeats of the queue's other workers cannot be read", reason=error.log_message)
             workers = []
         self._checked_models = True
         if models := mixed_models(workers):
@@ -160,10 +157,9 @@ class HeartbeatSender:
             return
         try:
             await consumer.leave(self._worker_state.control, self._worker_state.keys, self._name_of_error)
-        except RedisUnreachableError:
-            raise
-        except Exception as error:  # noqa: BLE001 - Redis may hold something else in the key
-            log.warning("why the model did not load is no longer valid, but cannot be removed", reason=str(error))
+        except UnexpectedReplyError as error:  # Redis may hold something else in the key
+            reason = error.log_message
+            log.warning("why the model did not load is no longer valid, but cannot be removed", reason=reason)
         self._left_no_error = True
 
     def set_ready(self, engine: Ready) -> None:
@@ -212,7 +208,7 @@ class HeartbeatSender:
 
     def missing_parts(self) -> list[str]:
         """Returns what keeps this worker from serving: `redis`, `engine` or both; or that its model fails, and how."""
-        missing = [] if self._redis_reachable else ["redis"]
+        missing = [] if self._redis_reachable and not self._worker_state.refused_calls else ["redis"]
         if self.state == FAILING:
             return [*missing, f"model_failing: {self._worker_state.circuit.reason}"]
         return missing if self.state in (READY, STANDBY) else [*missing, "engine"]

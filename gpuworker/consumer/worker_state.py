@@ -40,6 +40,7 @@ class WorkerState:
         circuit: whether its model works, so that it may claim.
         standby: whether it waits for a GPU, and keeps no entries.
         job_entries_answered: set when entries of jobs were answered.
+        refused_calls: of the calls without which it cannot serve, those that Redis did not answer the last time.
         spans: records its batches if requests are traced.
     """
 
@@ -57,6 +58,7 @@ class WorkerState:
     circuit: Circuit = field(default_factory=lambda: Circuit(CircuitOptions(0.0, 0.0)))
     standby: bool = False
     job_entries_answered: asyncio.Event = field(default_factory=asyncio.Event)
+    refused_calls: set[str] = field(default_factory=set)
     spans: Spans | None = None
 
     def __post_init__(self) -> None:

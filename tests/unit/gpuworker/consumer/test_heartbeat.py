@@ -12,7 +12,6 @@ from typing import Any, cast
 
 import pytest
 from prometheus_client import REGISTRY
-from redis.exceptions import ResponseError
 from structlog.testing import capture_logs
 
 from gpuworker.consumer import heartbeat
@@ -27,6 +26,7 @@ from shared.heartbeats import MIXED_MODELS
 from shared.keys import Keys
 from shared.messages import Heartbeat
 from shared.process.tasks import cancel_and_wait
+from shared.redis_errors import NotPermittedError
 from tests.waiting import wait_until
 
 MODEL = "null"
@@ -87,7 +87,7 @@ class RefusingConnection(ScriptedConnection):
         """Returns what the scripts return. Raises Redis' error for `leave`."""
         if args[0] is scripts.LEAVE:
             self.num_removals += 1
-            raise ResponseError("NOPERM")
+            raise NotPermittedError("NOPERM")
         self.num_beats += args[0] is scripts.HEARTBEAT
         return [1, 1]
 
