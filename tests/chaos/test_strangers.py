@@ -53,14 +53,14 @@ NUM_ADDRESSES = 249
 MAX_SHARE = 0.5
 """The default of `max_address_ratio`."""
 
-HEAD = b"GET /redbatch/livez HTTP/1.1\r\nHost: x\r\n"
+HEAD = b"GET /livez HTTP/1.1\r\nHost: x\r\n"
 POST = b"POST /embed HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n"
 ENDLESS: dict[str, tuple[bytes, bytes, set[bytes]]] = {
     "fields without an end": (HEAD, b"a: b\r\n" * 4_000, {b"431"}),
     "a value without an end": (HEAD + b"a: ", b"x" * 16_384, {b"431", b"503"}),
     "a value without an end, in small parts": (HEAD + b"a: ", b"x" * 1_024, {b"431", b"503"}),
     "a name without an end": (HEAD, b"x" * 16_384, {b"431", b"503"}),
-    "a URL without an end": (b"GET /redbatch/", b"u" * 2_048, {b"414", b"503"}),
+    "a URL without an end": (b"GET /", b"u" * 2_048, {b"414", b"503"}),
     "requests without an end in one read": (b"", b"GET / HTTP/1.1\r\n\r\n" * 14_000, {b""}),
 }
 """By name: how the head begins, what follows again and again, and the statuses of the answers, b"" for none.
