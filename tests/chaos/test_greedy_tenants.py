@@ -15,7 +15,15 @@ import pytest
 from shared.keys import Keys
 from shared.tenants import NO_QUOTA, Quota
 from tests import plain_http
-from tests.chaos.attack import measure_growth, memory_of, memory_of_redis, new_tenant, p99_of, probe_livez
+from tests.chaos.attack import (
+    MAX_P99_MS,
+    measure_growth,
+    memory_of,
+    memory_of_redis,
+    new_tenant,
+    p99_of,
+    probe_livez,
+)
 from tests.chaos.scenario import Figures, Scenario, all_correct
 from tests.integration.gateway.gateway_cluster import GatewayProcess
 from tests.integration.gateway.http_ways import SETTINGS, Way
@@ -30,16 +38,13 @@ pytestmark = [
     pytest.mark.parametrize("own_redis", [["--maxmemory", "256mb"]], indirect=True),
 ]
 
-MAX_P99_MS = 250.0
-"""Generous: the attackers take one of the machine's cores, too."""
-
 MAX_GROWTH_MB = 30.0
 """Of the gateway: each upload holds up to 5 MiB beside what arrives."""
 
 MAX_KEPT_MB = 2
 """Of Redis: what may be left of the attack's jobs a moment after they have ended."""
 
-JOB_INTERVAL_S = 0.5
+JOB_INTERVAL_S = 0.1
 """Time between two jobs of the other tenant."""
 
 ONE_TEXT = {"text": "a text"}
