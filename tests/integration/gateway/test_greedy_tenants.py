@@ -107,7 +107,7 @@ async def test_inputs_that_cannot_run_are_charged(isolated_cluster: GatewayClust
 
 
 async def test_a_job_of_which_nothing_can_run_is_charged(isolated_cluster: GatewayCluster, new_key: NewKey) -> None:
-    """Beyond the quota it is refused while it arrives. Otherwise a tenth is charged, also of one in a single portion."""
+    """Beyond the quota it is refused while it arrives. Otherwise a tenth is charged, also of one portion."""
     gateway = await start(isolated_cluster)
     small, large = [JobClient(gateway, x_api_key=await new_key(Quota(daily_tokens=each))) for each in (1_000, 10**7)]
     answer = small.post_lines(iter([EMPTY * 100_000]))
