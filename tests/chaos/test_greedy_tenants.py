@@ -68,7 +68,8 @@ class Attackers:
 
         def send(body: bytes) -> tuple[int, str]:
             answer = self.client.post_lines(iter([body]))
-            return answer.status_code, answer.headers.get("location") or answer.json()["error"]["code"]
+            content = answer.json()
+            return answer.status_code, content["status_url"] if answer.status_code == 202 else content["error"]["code"]
 
         return await asyncio.gather(*(asyncio.to_thread(send, each) for each in bodies))
 
