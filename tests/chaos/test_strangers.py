@@ -38,8 +38,8 @@ IDLE_FAULT = "F21 idle connections of 249 addresses"
 STRANGERS, STRANGER = 100, "127.0.0.2"
 ATTACK_S = 3.0
 MAX_GROWTH_MB = 5.0
-"""100 connections take 1.5 MB, 300 take 3.3, and all unfinished heads 1 MiB. That of 14,000 requests in each of 100 reads
-would be 3 GB.
+"""100 connections take 1.5 MB, 300 take 3.3, and all unfinished heads 1 MiB. 14,000 requests in each of 100 reads would
+take 3 GB.
 """
 
 MAX_TRICKLE_GROWTH_MB = 10.0
