@@ -81,6 +81,7 @@ class HeartbeatSender:
         while True:
             self._send_now.clear()
             self._worker_state.interactive_load.advance(time.monotonic())
+            metrics.TOKEN_RATE.labels(self._worker_state.worker).set(self._worker_state.tokens_per_s)
             try:
                 now_ms, workers = await consumer.heartbeat(
                     self._worker_state.control, self._worker_state.keys, self._heartbeat(), self._ttl_ms
@@ -223,7 +224,6 @@ class HeartbeatSender:
     def _heartbeat(self) -> Heartbeat:
         worker_state, engine = self._worker_state, self._engine
         gpu, tokens_per_s = gpu_of(engine.device, self._gpus), worker_state.tokens_per_s
-        metrics.TOKEN_RATE.labels(worker_state.worker).set(tokens_per_s)
         return Heartbeat(
             worker=worker_state.worker,
             host=socket.gethostname(),
