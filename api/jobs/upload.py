@@ -167,10 +167,10 @@ class JobUpload:
         self._buffer = []
         if not self._num_inputs:
             raise InvalidRequestError("There is no input: send at least one.")
-        if self._num_failed == self._num_inputs:
+        await self._flush()
+        if self._num_failed == self._num_inputs:  # after the flush, which charges the tenant for them
             message = f"None of the inputs can run. {self._first_error}"
             raise NothingToRunError(message, quoted=self._first_error)
-        await self._flush()
         capacity = JobCapacity(self._vector_bytes + RESULT_BYTES, self._settings.max_memory_ratio)
         result = await self._create(self._job_spec(traceparent), capacity)
         if result.status == "different":

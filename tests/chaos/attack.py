@@ -22,6 +22,11 @@ from tests.integration.gateway.gateway_cluster import GatewayProcess
 from tests.integration.gateway.http_ways import DIRECTLY
 
 ROOT = Path(__file__).parents[2]
+MAX_P99_MS = 50.0
+"""Of /livez during an attack: twice the worst figure in docs/reliability.md, of two cores, one of which the attackers
+take. Other tests do not run at the time (`exclusive`); on a machine that is busy with other work it may be exceeded.
+"""
+
 MIN_PROBES = 100
 """Minimum number of probes: with fewer, the p99 would be the maximum."""
 
