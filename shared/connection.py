@@ -46,6 +46,9 @@ _REPLICA_ERRORS = ("READONLY", "MASTERDOWN", "instance state changed")
 """Redis is a replica now. Its connections stay open, and only a new one may lead to the master."""
 
 
+_NO_SUCH_DATABASE = "DB index is out of range"
+
+
 class GroupMissingError(Exception):
     """The consumer group is missing: the stream was deleted, flushed, or never read."""
 
@@ -168,7 +171,9 @@ class RedisConnection:
         except (RedisError, OSError, TimeoutError) as error:
             connecting = self._wire is None
             await self._close()
-            raise RedisUnreachableError(self._describe_failure(error, connecting=connecting)) from error
+            unreachable = RedisUnreachableError(self._describe_failure(error, connecting=connecting))
+            unreachable.is_refused = isinstance(error, AuthenticationError)
+            raise unreachable from error
         except BaseException:
             await self._close()
             raise
@@ -255,8 +260,10 @@ def _to_exception(text: str) -> Exception:
     for words, exception in _EXCEPTIONS.items():
         if words in text:
             return exception(text)
-    if any(word in text for word in _UNAVAILABLE_ERRORS):
-        return RedisUnreachableError(f"Redis refuses to serve: {text[:120]}")
+    if any(word in text for word in (*_UNAVAILABLE_ERRORS, _NO_SUCH_DATABASE)):
+        error = RedisUnreachableError(f"Redis refuses to serve: {text[:120]}")
+        error.is_refused = _NO_SUCH_DATABASE in text
+        return error
     return ResponseError(text)
 
 

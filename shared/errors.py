@@ -247,9 +247,10 @@ class UnavailableError(RedbatchError):
 
 
 class RedisUnreachableError(UnavailableError):
-    """Redis did not answer."""
+    """Redis did not answer. Or it did, and `is_refused`: for want of another user, password or database in its URL."""
 
     code = "redis_unreachable"
+    is_refused = False
 
 
 class NoWorkerError(UnavailableError):

@@ -19,6 +19,7 @@ from redbatch.up.cluster import Cluster, ClusterSize
 from redbatch.up.data_dir import DataDir, DataDirError
 from redbatch.up.local_redis import LocalRedisError
 from redbatch.up.memory import default_redis_bytes
+from redbatch.up.redis_check import RedisRefusedError
 from shared.process.listener import ListenError, listen, raise_open_file_limit
 from shared.process.settings import read_settings
 
@@ -54,6 +55,8 @@ def run(
             return asyncio.run(cluster.run(listener))
     except (ListenError, LocalRedisError, DataDirError) as error:
         return report_failure(str(error))
+    except RedisRefusedError as error:
+        return report_misuse(str(error))
 
 
 def _open(data_path: Path | None) -> AbstractContextManager[DataDir | None]:
