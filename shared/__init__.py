@@ -10,6 +10,7 @@
 - dead_letters: entries that were given up, for people.
 - entry_fields: parses stream entries.
 - errors: the tree of errors that cross a process border.
+- eviction: whether Redis evicts keys.
 - feed_window: how much of jobs may be in the lanes.
 - heartbeats: heartbeats as Redis holds them; whether workers serve one model.
 - job_results: reads the results of jobs.
@@ -29,5 +30,6 @@
 - settings: settings that gateways and workers share.
 - tenants: quotas and limits of tenants.
 - tls: TLS to Redis.
+- redis_url: what is wrong with a URL of Redis.
 - redis_wire: commands and replies over one socket.
 """

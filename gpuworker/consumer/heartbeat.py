@@ -21,6 +21,7 @@ from gpuworker.model_spec import ops_of
 from gpuworker.settings import WorkerSettings
 from shared import consumer
 from shared.errors import RedisUnreachableError
+from shared.eviction import EVICTION_WARNING, evicts
 from shared.heartbeats import MIXED_MODELS, mixed_models
 from shared.messages import DOES_NOT_LOAD, DRAINING, FAILING, LOADING, READY, STANDBY, Heartbeat
 from shared.process.limited_log import LimitedLog
@@ -63,7 +64,7 @@ class HeartbeatSender:
         self._started_ms = int(time.time() * 1000)
         self._redis_reachable = False
         self._can_announce = True
-        self._checked_models = self._left_no_error = False
+        self._checked_eviction = self._checked_models = self._left_no_error = False
         self._last_tick = time.monotonic()
         self._send_now = asyncio.Event()
         self.state = LOADING
@@ -89,6 +90,7 @@ class HeartbeatSender:
                 self._worker_state.workers = max(1, workers)
                 self._redis_reachable = True
                 await self._announce()
+                await self._check_eviction()
                 await self._check_models()
                 await self._remove_load_error()
             except RedisUnreachableError as error:
@@ -109,6 +111,24 @@ class HeartbeatSender:
             self._can_announce = False
         else:
             self._can_announce = True
+
+    async def _check_eviction(self) -> None:
+        """Warns once if Redis may remove keys; once for all workers of a process.
+
+        Its failure is not fatal. It is tried again only if Redis was unreachable.
+        """
+        if self._checked_eviction:
+            return
+        policy = ""
+        try:
+            policy = await consumer.eviction_policy(self._worker_state.control)
+        except RedisUnreachableError:
+            raise
+        except Exception as error:  # noqa: BLE001 - Redis may forbid it: then nothing is known
+            log.debug("the maxmemory-policy of Redis cannot be read", reason=str(error))
+        self._checked_eviction = True
+        if evicts(policy):
+            limited_log.write(logging.WARNING, EVICTION_WARNING, policy=policy)
 
     async def _check_models(self) -> None:
         """Warns once, as soon as the model is loaded, if workers of the queue have other models.
