@@ -27,6 +27,7 @@
 - producer: the gateway's operations on the queue.
 - script_arguments: the arguments of the scripts, as named rows.
 - scripts: the scripts, loaded.
+- silence_probe: finds out that the address of Redis leads elsewhere while old connections hang.
 - settings: settings that gateways and workers share.
 - tenants: quotas and limits of tenants.
 - tls: TLS to Redis.

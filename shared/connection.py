@@ -30,10 +30,7 @@ from shared.tls import describe_tls_error
 Argument = str | bytes | int | float
 
 BLOCK_S = 2.0
-"""Longest single blocking read: a connection that died silently is noticed after this time and a margin."""
-
-BLOCK_MARGIN_S = 3.0
-"""A connection waits for the reply to a blocking read this much longer than the read may block."""
+"""Longest single blocking read: a connection that died silently is noticed after this time and that of a call."""
 
 
 _UNAVAILABLE_ERRORS = (
@@ -87,8 +84,8 @@ class RedisConnection:
         self._has_read_only_scripts = True
         self._wire: Wire | None = None
 
-    async def call(self, *command: Argument, timeout_s: float | None = None) -> Any:  # noqa: ANN401 - depends on the command
-        """Sends one command and returns its reply.
+    async def call(self, *command: Argument, block_s: float = 0.0) -> Any:  # noqa: ANN401 - depends on the command
+        """Sends one command and returns its reply, for which it may wait at Redis for `block_s`.
 
         Raises:
             RedisUnreachableError: no connection, no reply in time, or Redis cannot serve (loading, out of memory).
@@ -98,15 +95,15 @@ class RedisConnection:
             ResponseError: any other error reply.
         """
         async with self._lock:
-            return (await self._exchange((command,), timeout_s))[0]
+            return (await self._exchange((command,), block_s))[0]
 
-    async def call_all(self, commands: Sequence[Sequence[Argument]], *, timeout_s: float | None = None) -> list[Any]:
-        """Sends commands at once over one connection and returns their replies.
+    async def call_all(self, commands: Sequence[Sequence[Argument]], *, block_s: float = 0.0) -> list[Any]:
+        """Sends commands at once over one connection and returns their replies; `block_s` is that of all together.
 
         Raises as `call` does; some commands may have been executed then.
         """
         async with self._lock:
-            return await self._exchange(commands, timeout_s) if commands else []
+            return await self._exchange(commands, block_s) if commands else []
 
     async def run(self, script: Script, keys: Sequence[str], args: Sequence[Argument]) -> Any:  # noqa: ANN401 - depends on the script
         """Runs a script by its SHA-1, or by its text if Redis does not know it yet. Raises as `call` does.
@@ -131,7 +128,7 @@ class RedisConnection:
     async def pop(self, key: str, timeout_s: float) -> bytes | None:
         """Pops the first element of a list; waits for one at most `timeout_s` seconds (and at most BLOCK_S)."""
         timeout_s = max(0.01, min(timeout_s, BLOCK_S))
-        reply = await self.call("BLPOP", key, f"{timeout_s:.3f}", timeout_s=timeout_s + BLOCK_MARGIN_S)
+        reply = await self.call("BLPOP", key, f"{timeout_s:.3f}", block_s=timeout_s)
         return None if reply is None else reply[1]
 
     async def kill(self, other: RedisConnection) -> None:
@@ -154,17 +151,22 @@ class RedisConnection:
         if other._identity:
             await self.call("CLIENT", "UNBLOCK", other._identity[b"id"])
 
+    def reset(self) -> None:
+        """Resets the connection, if there is one: the call in flight fails, and the next one opens a new connection."""
+        if self._wire is not None:
+            self._wire.abort()
+
     async def close(self) -> None:
         """Closes the connection, if there is one."""
         await self._close()
 
-    async def _exchange(self, commands: Sequence[Sequence[Argument]], timeout_s: float | None = None) -> list[Any]:
+    async def _exchange(self, commands: Sequence[Sequence[Argument]], block_s: float = 0.0) -> list[Any]:
         """Raises NoScriptError as well."""
         try:
             wire = self._wire
             if wire is None or wire.is_lost:  # it broke while it was idle, so no reply is lost
                 wire = await self._open()
-            replies = await wire.exchange_all(commands, self._timeout_s if timeout_s is None else timeout_s)
+            replies = await wire.exchange_all(commands, block_s + self._timeout_s)
         except ResponseError as error:  # while connecting
             await self._close()
             raise _to_exception(f"{error.status_code or ''} {error}".strip()) from None
@@ -301,6 +303,11 @@ class QueueConnections:
         connection = RedisConnection(self._pool, self.settings, name, identified=identified)
         self._connections.append(connection)
         return connection
+
+    def reset_all(self) -> None:
+        """Resets every connection: see `RedisConnection.reset`."""
+        for connection in self._connections:
+            connection.reset()
 
     async def close(self) -> None:
         """Closes every connection."""

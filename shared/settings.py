@@ -79,11 +79,12 @@ class QueueSettings(BaseSettings):
         description="For rediss://: file with the private key of the client certificate (PEM).",
     )
     redis_timeout_s: float = Field(
-        default=5.0,
+        default=2.0,
         gt=0,
         le=60,
         title="Timeout of a call or connection to Redis",
-        description="Timeout of a call to Redis, and of a connection to it.",
+        description="Timeout of a call to Redis, and of a connection to it. Raise it for a Redis that is far away, or "
+        "often busy for longer.",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info",

@@ -27,6 +27,7 @@ from shared.keys import BULK, INTERACTIVE, LANES, Keys
 from shared.messages import DOES_NOT_LOAD, DRAINING, FAILING, LOADING, READY, STANDBY, Heartbeat
 from shared.process.tasks import wait_for_event
 from shared.producer import QueueStats
+from shared.silence_probe import UNREACHABLE_AFTER_S, Watch
 from shared.tenants import NO_ACTIVE_TENANTS, Limits
 
 log = structlog.get_logger()
@@ -37,9 +38,6 @@ PROBE_INTERVAL_S = 0.25
 
 STALE_AFTER_S = 5.0
 """Older statistics are removed from the metrics: a gateway that is cut off must not speak for the cluster."""
-
-UNREACHABLE_AFTER_S = 1.0
-"""A poll that takes longer may never be answered: Redis then counts as out of reach from the start of that poll."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +56,7 @@ class Monitor:
         keys: Redis keys of the queue.
         worker_grace_s: how long after the last ready worker a live worker that is not ready counts as ready, s.
         callbacks: what to call after a loss of data, and after a poll.
+        watch: watches each poll, so that all connections are made anew if only a new one is answered.
 
     Attributes:
         vector_bytes: of a vector of the queue's model; 0 while unknown.
@@ -66,11 +65,17 @@ class Monitor:
     """
 
     def __init__(
-        self, connection: RedisConnection, keys: Keys, worker_grace_s: float, callbacks: MonitorCallbacks
+        self,
+        connection: RedisConnection,
+        keys: Keys,
+        worker_grace_s: float,
+        callbacks: MonitorCallbacks,
+        watch: Watch,
     ) -> None:
         self._connection = connection
         self._keys = keys
         self._callbacks = callbacks
+        self._watch = watch
         self._stats: QueueStats | None = None
         self._down_since: float | None = None
         self._poll_started_at: float | None = None
@@ -111,7 +116,8 @@ class Monitor:
         """Polls once."""
         started_at = self._poll_started_at = time.monotonic()
         try:
-            before, self._stats = self._stats, await producer.queue_stats(self._connection, self._keys)
+            async with self._watch():
+                before, self._stats = self._stats, await producer.queue_stats(self._connection, self._keys)
         except RedisUnreachableError as error:
             if self._down_since is None:
                 self._down_since = started_at

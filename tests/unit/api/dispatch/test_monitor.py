@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from typing import Any, cast
 
@@ -47,7 +48,7 @@ async def test_a_change_of_the_epoch_is_a_loss(epochs: list[bytes], losses: int)
         nonlocal losses_seen
         losses_seen += 1
 
-    monitor = Monitor(cast("Any", UnreachableRedis()), Keys("q"), 60.0, MonitorCallbacks(on_loss, lambda: None))
+    monitor = Monitor(cast("Any", UnreachableRedis()), Keys("q"), 60.0, MonitorCallbacks(on_loss, lambda: None), nullcontext)
     running = asyncio.create_task(monitor.run())
     for epoch in epochs:
         monitor.observe_epoch(epoch)
@@ -63,7 +64,7 @@ async def test_before_the_first_answer_of_redis_no_worker_is_known() -> None:
     async def on_loss() -> None:
         """Does nothing."""
 
-    monitor = Monitor(cast("Any", UnreachableRedis()), Keys("q"), 60.0, MonitorCallbacks(on_loss, lambda: None))
+    monitor = Monitor(cast("Any", UnreachableRedis()), Keys("q"), 60.0, MonitorCallbacks(on_loss, lambda: None), nullcontext)
     assert monitor.worker_unseen_s() is None
     await monitor.poll()
     assert monitor.worker_unseen_s() is None
@@ -88,7 +89,7 @@ async def test_operations_are_known_while_all_workers_report_them() -> None:
         """Does nothing."""
 
     queue = QueueWithWorkers()
-    monitor = Monitor(cast("Any", queue), Keys("q"), 60.0, MonitorCallbacks(on_loss, lambda: None))
+    monitor = Monitor(cast("Any", queue), Keys("q"), 60.0, MonitorCallbacks(on_loss, lambda: None), nullcontext)
     assert monitor.ops == frozenset()
     beat = Heartbeat("w", "h", 1, "cpu", "m", 0, "loading", 0.0, 0, 0, 0)
     text, function = replace(beat, ops=("embed", "tokenize")), replace(beat, ops=("predict",))
@@ -112,7 +113,7 @@ async def test_workers_with_different_models_are_a_warning_once_for_each_change(
         """Does nothing."""
 
     queue = QueueWithWorkers()
-    monitor = Monitor(cast("Any", queue), Keys("q"), 60.0, MonitorCallbacks(on_loss, lambda: None))
+    monitor = Monitor(cast("Any", queue), Keys("q"), 60.0, MonitorCallbacks(on_loss, lambda: None), nullcontext)
     first = Heartbeat("w", "h", 1, "cpu", "a/bge", 384, "ready", 0.0, 0, 0, 0, revision="1")
     second = replace(first, model="b/bge", dim=768, revision="2")
     warned = []
@@ -138,7 +139,7 @@ async def make_monitor(queue: QueueWithWorkers, grace_s: float, *workers: Heartb
     async def on_loss() -> None:
         """Does nothing."""
 
-    monitor = Monitor(cast("Any", queue), Keys("q"), grace_s, MonitorCallbacks(on_loss, lambda: None))
+    monitor = Monitor(cast("Any", queue), Keys("q"), grace_s, MonitorCallbacks(on_loss, lambda: None), nullcontext)
     queue.workers = workers
     await monitor.poll()
     return monitor

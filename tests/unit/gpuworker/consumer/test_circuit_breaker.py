@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -33,7 +34,7 @@ class Harness:
         # Its circuit opens at the fifth failure.
         settings = WorkerSettings(model="null", circuit_after_s=1e-9, circuit_backoff_s=backoff_s)
         self.state = WorkerState(settings, "w", Keys("q"), cast("Any", None))
-        self.heartbeat = HeartbeatSender(self.state, [])
+        self.heartbeat = HeartbeatSender(self.state, [], nullcontext)
         self.heartbeat.state = READY
         self.handed_back: list[Entry] = []
         self.dropped: list[str] = []

@@ -1,0 +1,90 @@
+"""Notices that the address of Redis leads elsewhere while connections to the old server hang.
+
+A node that is lost, and an address that moves without a reset, leave connections on which nothing ever arrives. Each
+would wait for its own timeout, one after the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+import structlog
+
+from shared.connection import QueueConnections, RedisConnection
+from shared.errors import RedisUnreachableError
+
+log = structlog.get_logger()
+
+UNREACHABLE_AFTER_S = 1.0
+"""A call that takes longer may never be answered."""
+
+ATTEMPT_S = 0.5
+PAUSE_S = 0.25
+"""Maximum time of a probe, and the pause after one without an answer: the address may move while they go on."""
+
+LEAD_S = 0.25
+"""How long the older call may still be answered after a probe was: a server that was busy answers it first."""
+
+Watch = Callable[[], AbstractAsyncContextManager[None]]
+
+
+class SilenceProbe:
+    """Watches a call that a process sends regularly. If it is silent where a new connection is not, closes all others.
+
+    The process then connects anew, and recovers as after any broken connection. The probe is the call itself: a server
+    that is only slow, a replica, and one that refuses writes for a while do not answer it over a new connection either.
+
+    Args:
+        queue: whose connections are closed.
+        send: sends the call over a connection; it may arrive twice.
+    """
+
+    def __init__(self, queue: QueueConnections, send: Callable[[RedisConnection], Awaitable[object]]) -> None:
+        self._queue = queue
+        self._send = send
+        self._connection = queue.connection("probe")
+        self._is_silent = self._has_failed = False
+
+    @asynccontextmanager
+    async def watch(self) -> AsyncIterator[None]:
+        """Watches the call in the block. If it fails, its connection is closed, so that the next one has a new one."""
+        self._is_silent = False
+        probing = asyncio.create_task(self._probe(), name="silence probe")
+        try:
+            yield
+        except RedisUnreachableError:
+            self._has_failed |= self._is_silent
+            raise
+        finally:
+            probing.cancel()
+        if self._has_failed:
+            self._reconnect()
+
+    async def _probe(self) -> None:
+        await asyncio.sleep(UNREACHABLE_AFTER_S)
+        self._is_silent = True
+        try:
+            while not await self._is_answered():
+                await asyncio.sleep(PAUSE_S)
+            await asyncio.sleep(LEAD_S)
+        finally:
+            await self._connection.close()
+        self._reconnect()
+
+    async def _is_answered(self) -> bool:
+        try:
+            async with asyncio.timeout(ATTEMPT_S):
+                await self._send(self._connection)
+        except (RedisUnreachableError, TimeoutError):
+            return False
+        except Exception as error:  # noqa: BLE001 - the call itself will have the same answer, and handle it
+            log.debug("the probe of a silent Redis failed", reason=str(error))
+            return False
+        return True
+
+    def _reconnect(self) -> None:
+        self._is_silent = self._has_failed = False
+        log.warning("Redis is silent over a connection, but not over a new one: all connections are made anew")
+        self._queue.reset_all()

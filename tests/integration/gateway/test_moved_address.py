@@ -1,0 +1,100 @@
+"""A Redis that hangs behind an address that then leads to another one, and a Redis that is only slow."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+
+import httpx
+import pytest
+
+from tests.integration.gateway.gateway_cluster import GatewayCluster, GatewayProcess, null_vector, vector_bytes
+from tests.processes import Processes
+from tests.proxy import FaultProxy
+from tests.servers import Server
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.redis, pytest.mark.slow]
+
+INTERVAL_S = 0.02
+RECONNECTS = "Redis is silent over a connection, but not over a new one: all connections are made anew"
+
+
+class Load:
+    """A request every INTERVAL_S, each with its own text and the default deadline, until `stop`."""
+
+    def __init__(self, gateway: GatewayProcess, client: httpx.AsyncClient) -> None:
+        self._gateway = gateway
+        self._client = client
+        self._calls: list[asyncio.Task[tuple[bool, float]]] = []
+        self._task = asyncio.create_task(self._run())
+
+    async def stop(self) -> tuple[int, int, float]:
+        """Waits for all answers; returns their number, that of those without the right vector, and the longest time."""
+        self._task.cancel()
+        answers = await asyncio.gather(*self._calls)
+        return len(answers), sum(not right for right, _ in answers), max(took_s for _, took_s in answers)
+
+    async def _run(self) -> None:
+        while True:
+            self._calls.append(asyncio.create_task(self._call(f"text {len(self._calls)}")))
+            await asyncio.sleep(INTERVAL_S)
+
+    async def _call(self, text: str) -> tuple[bool, float]:
+        sent_at = time.monotonic()
+        answer = await self._gateway.send(self._client, text)
+        right = answer.status_code == 200 and vector_bytes(answer.json()["embedding"]) == null_vector(text)
+        return right, time.monotonic() - sent_at
+
+
+@pytest.mark.parametrize("moved_after_s", [0.0, 2.5])
+async def test_no_request_fails_when_the_address_moves_and_nothing_is_reset(
+    moved_after_s: float, queue_name: str, tmp_path_factory: pytest.TempPathFactory, client: httpx.AsyncClient
+) -> None:
+    """A lost node resets no connection; gateway and worker find out that new ones lead to another, empty Redis."""
+    with Server() as old, Server() as new:
+        async with FaultProxy(old.url) as proxy, Processes(tmp_path_factory.mktemp("moved")) as processes:
+            cluster = GatewayCluster(processes, proxy.url, queue_name)
+            gateway, worker = await asyncio.gather(cluster.start_gateway(), cluster.start_worker())
+            await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
+            load = Load(gateway, client)
+            await asyncio.sleep(1.0)
+            os.kill(old.pid, signal.SIGSTOP)
+            try:
+                await asyncio.sleep(moved_after_s)
+                proxy.lead_to(new.url)
+                moved_at = time.monotonic()
+                for each in (gateway.program, worker):
+                    await wait_until(lambda each=each: each.log_records(RECONNECTS), "it connects anew", timeout_s=20)  # type: ignore[misc]
+                await wait_until(lambda: time.monotonic() - moved_at > 5, "the load goes on for 5 s", timeout_s=10)
+                calls, failed, longest_s = await load.stop()
+            finally:
+                os.kill(old.pid, signal.SIGCONT)
+    sys.stdout.write(f"{calls} requests, {failed} failed, the longest answer took {longest_s:.2f} s\n")
+    assert failed == 0
+    assert longest_s < moved_after_s + 5
+
+
+async def test_a_slow_redis_loses_nothing_and_no_connection(
+    isolated_cluster: GatewayCluster, own_redis: Server, client: httpx.AsyncClient
+) -> None:
+    """Pauses of 1.5 s are shorter than the timeout, and new connections get no answer either."""
+    gateway, worker = await asyncio.gather(isolated_cluster.start_gateway(), isolated_cluster.start_worker())
+    await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
+    settles = gateway.metric("redbatch_settles_total")
+    load = Load(gateway, client)
+    for _ in range(4):
+        await asyncio.sleep(1.0)
+        os.kill(own_redis.pid, signal.SIGSTOP)
+        await asyncio.sleep(1.5)
+        os.kill(own_redis.pid, signal.SIGCONT)
+    calls, failed, longest_s = await load.stop()
+    sys.stdout.write(f"{calls} requests, {failed} failed, the longest answer took {longest_s:.2f} s\n")
+    assert failed == 0
+    assert gateway.metric("redbatch_resubmitted_entries_total") == 0
+    assert gateway.metric("redbatch_settles_total") == settles
+    assert not gateway.program.log_records(RECONNECTS)
+    assert not worker.log_records(RECONNECTS)
