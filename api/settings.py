@@ -102,9 +102,9 @@ class GatewaySettings(RequestSettings):
         ge=0,
         le=100,
         title="Replicas that hold a job before it is accepted; 0: all but one",
-        description="With job_durability replicas: how many replicas must hold a job before it is accepted. 0: all that "
-        "are connected but one, so that one slow replica delays no job, and at least one. A master cut off with a part "
-        "of its replicas goes on accepting jobs with what it has left, which a number refuses.",
+        description="With job_durability replicas: how many replicas must hold a job before it is accepted. 0: all "
+        "that are connected but one, so that one slow replica delays no job, and at least one. A master that is cut "
+        "off with some of its replicas goes on accepting jobs; a number above theirs refuses these.",
     )
     job_durable_s: float = Field(
         default=2.0, gt=0, le=60, description="Maximum time to reach that durability; after it: 503."

@@ -83,6 +83,7 @@ class RedisConnection:
         self._timeout_s = settings.redis_timeout_s
         self._has_read_only_scripts = True
         self._wire: Wire | None = None
+        self._opening: asyncio.Timeout | None = None
 
     async def call(self, *command: Argument, block_s: float = 0.0) -> Any:  # noqa: ANN401 - depends on the command
         """Sends one command and returns its reply, for which it may wait at Redis for `block_s`.
@@ -152,8 +153,10 @@ class RedisConnection:
             await self.call("CLIENT", "UNBLOCK", other._identity[b"id"])
 
     def reset(self) -> None:
-        """Resets the connection, if there is one: the call in flight fails, and the next one opens a new connection."""
-        if self._wire is not None:
+        """Resets the connection, also while it is opened: a call in flight fails, and the next one opens a new one."""
+        if self._opening is not None:
+            self._opening.reschedule(0)
+        elif self._wire is not None:
             self._wire.abort()
 
     async def close(self) -> None:
@@ -165,7 +168,7 @@ class RedisConnection:
         try:
             wire = self._wire
             if wire is None or wire.is_lost:  # it broke while it was idle, so no reply is lost
-                wire = await self._open()
+                wire = await self._open_unless_reset()
             replies = await wire.exchange_all(commands, block_s + self._timeout_s)
         except ResponseError as error:  # while connecting
             await self._close()
@@ -198,6 +201,14 @@ class RedisConnection:
             return f"There is no safe connection to Redis: {problem}."
         reason = _system_reason(error) if connecting else ""
         return f"Redis did not answer ({type(error).__name__}{reason}): try again."
+
+    async def _open_unless_reset(self) -> Wire:
+        """Does as `_open`. Raises TimeoutError if the connection is reset meanwhile."""
+        try:
+            async with asyncio.timeout(None) as self._opening:
+                return await self._open()
+        finally:
+            self._opening = None
 
     async def _open(self) -> Wire:
         """Connects, sends the name and reads the id. After that redis-py is not involved."""

@@ -11,7 +11,7 @@ EVICTION_WARNING = (
 
 
 def parse_policy(info: bytes) -> str:
-    """Returns the policy in the section `memory` of INFO; "" if it is not told, as by some managed services."""
+    """Returns the policy in the section `memory` of INFO; "" if Redis does not report it, as some managed services."""
     found = re.search(rb"^maxmemory_policy:(\S+)", info, re.MULTILINE)
     return found[1].decode("ascii", "replace") if found else ""
 

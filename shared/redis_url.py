@@ -39,7 +39,9 @@ def find_url_problem(url: str) -> str:
 
 def _find_path_problem(parts: SplitResult) -> str:
     host = parts.netloc.rpartition("@")[2]
-    return "" if parts.path and not host else "it takes the path of a socket after a third slash: unix:///run/redis.sock"
+    return (
+        "" if parts.path and not host else "it takes the path of a socket after a third slash: unix:///run/redis.sock"
+    )
 
 
 def _find_host_problem(parts: SplitResult) -> str:
@@ -64,7 +66,9 @@ def _find_option_problem(parts: SplitResult) -> str:
         return "ssl_ options are not supported: use redis_tls_ca, redis_tls_cert and redis_tls_key"
     if any(name not in OPTIONS for name, _ in options):
         return f"its only options are {', '.join(OPTIONS)}"
-    return "" if all(value.isdecimal() for name, value in options if name == "db") else "its db is not a number from 0 on"
+    return (
+        "" if all(value.isdecimal() for name, value in options if name == "db") else "its db is not a number from 0 on"
+    )
 
 
 def _options(parts: SplitResult) -> list[tuple[str, str]]:

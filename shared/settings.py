@@ -58,8 +58,9 @@ class QueueSettings(BaseSettings):
     redis_url: str = Field(
         default="redis://127.0.0.1:6379/0",
         title="URL of the cluster's Redis",
-        description="URL of the cluster's Redis (redis://, rediss:// or unix://). When not set, `redbatch gateway` and "
-        "`redbatch worker` take that of your running `redbatch up`, if there is one.",
+        description="URL of the cluster's Redis (redis://, rediss:// or unix://); in a name or password, / ? # and % "
+        "are percent-encoded. When not set, `redbatch gateway` and `redbatch worker` take that of your running "
+        "`redbatch up`, if there is one.",
     )
     redis_tls_ca: str | None = Field(
         default=None,

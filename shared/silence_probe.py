@@ -20,9 +20,8 @@ log = structlog.get_logger()
 UNREACHABLE_AFTER_S = 1.0
 """A call that takes longer may never be answered."""
 
-ATTEMPT_S = 0.5
-PAUSE_S = 0.25
-"""Maximum time of a probe, and the pause after one without an answer: the address may move while they go on."""
+ATTEMPT_S, PAUSE_S = 0.5, 0.1
+"""Maximum time of a probe, and the pause after it: the address may move while they go on."""
 
 LEAD_S = 0.25
 """How long the older call may still be answered after a probe was: a server that was busy answers it first."""
@@ -33,7 +32,7 @@ Watch = Callable[[], AbstractAsyncContextManager[None]]
 class SilenceProbe:
     """Watches a call that a process sends regularly. If it is silent where a new connection is not, closes all others.
 
-    The process then connects anew, and recovers as after any broken connection. The probe is the call itself: a server
+    The process then connects again, and recovers as after any broken connection. The probe is the call itself: a server
     that is only slow, a replica, and one that refuses writes for a while do not answer it over a new connection either.
 
     Args:
@@ -66,25 +65,26 @@ class SilenceProbe:
         await asyncio.sleep(UNREACHABLE_AFTER_S)
         self._is_silent = True
         try:
-            while not await self._is_answered():
-                await asyncio.sleep(PAUSE_S)
+            await self._wait_for_answer()
             await asyncio.sleep(LEAD_S)
         finally:
             await self._connection.close()
         self._reconnect()
 
-    async def _is_answered(self) -> bool:
-        try:
-            async with asyncio.timeout(ATTEMPT_S):
-                await self._send(self._connection)
-        except (RedisUnreachableError, TimeoutError):
-            return False
-        except Exception as error:  # noqa: BLE001 - the call itself will have the same answer, and handle it
-            log.debug("the probe of a silent Redis failed", reason=str(error))
-            return False
-        return True
+    async def _wait_for_answer(self) -> None:
+        """Sends the call over a new connection until it is answered."""
+        while True:
+            try:
+                async with asyncio.timeout(ATTEMPT_S):
+                    await self._send(self._connection)
+                    return
+            except (RedisUnreachableError, TimeoutError):
+                pass
+            except Exception as error:  # noqa: BLE001 - the call itself will have the same answer, and handle it
+                log.debug("the probe of a silent Redis failed", reason=str(error))
+            await asyncio.sleep(PAUSE_S)
 
     def _reconnect(self) -> None:
         self._is_silent = self._has_failed = False
-        log.warning("Redis is silent over a connection, but not over a new one: all connections are made anew")
+        log.warning("Redis is silent over a connection, but not over a new one: all are opened again")
         self._queue.reset_all()

@@ -56,7 +56,7 @@ class Monitor:
         keys: Redis keys of the queue.
         worker_grace_s: how long after the last ready worker a live worker that is not ready counts as ready, s.
         callbacks: what to call after a loss of data, and after a poll.
-        watch: watches each poll, so that all connections are made anew if only a new one is answered.
+        watch: watches each poll, so that all connections are opened again if only a new one is answered.
 
     Attributes:
         vector_bytes: of a vector of the queue's model; 0 while unknown.

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 Level = Literal["none", "aof", "replicas"]
 
+
 class Durability:
     """Waits until all earlier writes to Redis are durable; concurrent callers share one check.
 

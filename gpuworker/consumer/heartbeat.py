@@ -50,7 +50,7 @@ class HeartbeatSender:
     Args:
         worker_state: of the worker.
         gpus: the GPUs that this process sees.
-        watch: watches each heartbeat, so that all connections are made anew if only a new one is answered.
+        watch: watches each heartbeat, so that all connections are opened again if only a new one is answered.
 
     Attributes:
         state: one of shared.messages.STATES.

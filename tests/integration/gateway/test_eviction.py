@@ -24,7 +24,7 @@ async def test_a_policy_that_loses_data_is_a_warning_and_a_metric(
         gateway, worker = await asyncio.gather(isolated_cluster.start_gateway(), isolated_cluster.start_worker())
         processes = (gateway.program, worker)
         for each in processes:
-            await wait_until(lambda each=each: each.log_records(EVICTION_WARNING), "it warns")
+            await wait_until(lambda each=each: bool(each.log_records(EVICTION_WARNING)), "it warns")  # type: ignore[misc]
         assert gateway.metric("redbatch_redis_evicts") == 1
         raw.config_set("maxmemory-policy", "noeviction")
         await wait_until(lambda: gateway.metric("redbatch_redis_evicts") == 0, "the metric shows the change")

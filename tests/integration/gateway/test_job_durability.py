@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager
 from typing import Any
 
 import pytest
@@ -15,7 +15,7 @@ import redis
 from tests.integration.gateway.gateway_cluster import GatewayCluster, error_of, null_vector
 from tests.integration.gateway.job_client import JobClient
 from tests.processes import Processes
-from tests.servers import Server, parse_version
+from tests.servers import Server, parse_version, stopped
 from tests.users import REPLICA, password_of, users_are_on
 from tests.waiting import wait_until
 
@@ -76,16 +76,6 @@ async def replicated_redis(num_replicas: int) -> AsyncIterator[tuple[Server, lis
         yield primary, replicas
 
 
-@contextmanager
-def stopped(server: Server) -> Iterator[None]:
-    """Stops a server for the time of the block: it stays connected, and acknowledges nothing."""
-    os.kill(server.pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(server.pid, signal.SIGCONT)
-
-
 async def test_a_job_waits_for_a_replica(cluster: GatewayCluster, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Concurrent jobs share a WAIT for the replica; a job that it lacks is refused, also after a reconnect."""
     async with (
@@ -121,7 +111,7 @@ async def test_a_job_waits_for_as_many_replicas_as_set(
     num_replicas: int,
     num_stopped: int,
     required: int,
-    accepted: bool,  # noqa: FBT001 - a parameter of the test
+    accepted: bool,
 ) -> None:
     """By default for all that are connected but one, so that one which hangs delays no job."""
     async with (

@@ -6,12 +6,9 @@ import asyncio
 import contextlib
 import io
 import json
-import os
-import signal
 import socket
 import time
 from collections import Counter
-from typing import Any
 
 import numpy as np
 import pytest

@@ -3,24 +3,36 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import sys
 import time
+from functools import partial
 
 import httpx
 import pytest
 
-from tests.integration.gateway.gateway_cluster import GatewayCluster, GatewayProcess, null_vector, vector_bytes
-from tests.processes import Processes
+from tests.integration.gateway.gateway_cluster import (
+    GatewayCluster,
+    GatewayProcess,
+    gateway_of,
+    is_listening,
+    null_vector,
+    vector_bytes,
+    worker_is_ready,
+)
+from tests.processes import Processes, Program
 from tests.proxy import FaultProxy
-from tests.servers import Server
+from tests.servers import Server, stopped
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow]
 
 INTERVAL_S = 0.02
-RECONNECTS = "Redis is silent over a connection, but not over a new one: all connections are made anew"
+RECONNECTS = "Redis is silent over a connection, but not over a new one: all are opened again"
+
+
+def has_connected_again(program: Program) -> bool:
+    """Whether a process has opened all of its connections again because the old ones were silent."""
+    return bool(program.log_records(RECONNECTS))
 
 
 class Load:
@@ -58,21 +70,31 @@ async def test_no_request_fails_when_the_address_moves_and_nothing_is_reset(
     with Server() as old, Server() as new:
         async with FaultProxy(old.url) as proxy, Processes(tmp_path_factory.mktemp("moved")) as processes:
             cluster = GatewayCluster(processes, proxy.url, queue_name)
-            gateway, worker = await asyncio.gather(cluster.start_gateway(), cluster.start_worker())
-            await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
+            # In threads, because the proxy runs in this one.
+            gateway_ready, worker_ready = (
+                partial(asyncio.to_thread, is_listening),
+                partial(asyncio.to_thread, worker_is_ready),
+            )
+            program, worker = await asyncio.gather(
+                processes.start("gateway", "api", cluster.env(), gateway_ready),
+                processes.start("worker", "gpuworker", cluster.env(model="null"), worker_ready),
+            )
+            gateway = gateway_of(program)
+
+            async def sees_worker() -> bool:
+                return await asyncio.to_thread(gateway.missing) == []
+
+            await wait_until(sees_worker, "the gateway sees the worker")
             load = Load(gateway, client)
             await asyncio.sleep(1.0)
-            os.kill(old.pid, signal.SIGSTOP)
-            try:
+            with stopped(old):
                 await asyncio.sleep(moved_after_s)
                 proxy.lead_to(new.url)
                 moved_at = time.monotonic()
                 for each in (gateway.program, worker):
-                    await wait_until(lambda each=each: each.log_records(RECONNECTS), "it connects anew", timeout_s=20)  # type: ignore[misc]
+                    await wait_until(partial(has_connected_again, each), "it connects again", timeout_s=20)
                 await wait_until(lambda: time.monotonic() - moved_at > 5, "the load goes on for 5 s", timeout_s=10)
                 calls, failed, longest_s = await load.stop()
-            finally:
-                os.kill(old.pid, signal.SIGCONT)
     sys.stdout.write(f"{calls} requests, {failed} failed, the longest answer took {longest_s:.2f} s\n")
     assert failed == 0
     assert longest_s < moved_after_s + 5
@@ -88,13 +110,12 @@ async def test_a_slow_redis_loses_nothing_and_no_connection(
     load = Load(gateway, client)
     for _ in range(4):
         await asyncio.sleep(1.0)
-        os.kill(own_redis.pid, signal.SIGSTOP)
-        await asyncio.sleep(1.5)
-        os.kill(own_redis.pid, signal.SIGCONT)
+        with stopped(own_redis):
+            await asyncio.sleep(1.5)
     calls, failed, longest_s = await load.stop()
     sys.stdout.write(f"{calls} requests, {failed} failed, the longest answer took {longest_s:.2f} s\n")
     assert failed == 0
     assert gateway.metric("redbatch_resubmitted_entries_total") == 0
     assert gateway.metric("redbatch_settles_total") == settles
-    assert not gateway.program.log_records(RECONNECTS)
-    assert not worker.log_records(RECONNECTS)
+    assert not has_connected_again(gateway.program)
+    assert not has_connected_again(worker)

@@ -1,4 +1,4 @@
-"""`redbatch up --redis-url`: a Redis that cannot serve ends it with one line, and one that does not answer yet does not."""
+"""`redbatch up --redis-url`: a Redis that refuses it ends it with one line; one that does not answer yet is awaited."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from shared.eviction import evicts, parse_policy
         (b"", "", False),
     ],
 )
-def test_nothing_is_claimed_of_an_unknown_policy(info: bytes, policy: str, loses: bool) -> None:  # noqa: FBT001 - a parameter
+def test_nothing_is_claimed_of_an_unknown_policy(info: bytes, policy: str, loses: bool) -> None:
     """Some managed services hide it."""
     assert parse_policy(info) == policy
     assert evicts(policy) is loses

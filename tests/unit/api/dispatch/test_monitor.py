@@ -48,7 +48,9 @@ async def test_a_change_of_the_epoch_is_a_loss(epochs: list[bytes], losses: int)
         nonlocal losses_seen
         losses_seen += 1
 
-    monitor = Monitor(cast("Any", UnreachableRedis()), Keys("q"), 60.0, MonitorCallbacks(on_loss, lambda: None), nullcontext)
+    monitor = Monitor(
+        cast("Any", UnreachableRedis()), Keys("q"), 60.0, MonitorCallbacks(on_loss, lambda: None), nullcontext
+    )
     running = asyncio.create_task(monitor.run())
     for epoch in epochs:
         monitor.observe_epoch(epoch)
@@ -64,7 +66,9 @@ async def test_before_the_first_answer_of_redis_no_worker_is_known() -> None:
     async def on_loss() -> None:
         """Does nothing."""
 
-    monitor = Monitor(cast("Any", UnreachableRedis()), Keys("q"), 60.0, MonitorCallbacks(on_loss, lambda: None), nullcontext)
+    monitor = Monitor(
+        cast("Any", UnreachableRedis()), Keys("q"), 60.0, MonitorCallbacks(on_loss, lambda: None), nullcontext
+    )
     assert monitor.worker_unseen_s() is None
     await monitor.poll()
     assert monitor.worker_unseen_s() is None
@@ -79,7 +83,7 @@ class QueueWithWorkers:
     async def run(self, *_args: object) -> list[object]:
         """Returns the result of the script queue_stats."""
         beats = [json.dumps(asdict(each)).encode() for each in self.workers]
-        return [0, b"e", 0, 0, [0, 0], 0, [b"", b""], 0, beats, 0, 0, b"0", b"0", 0, 0, 0, 0, 0, 0]
+        return [0, b"e", 0, 0, [0, 0], 0, [b"", b""], 0, beats, 0, 0, b"0", b"0", 0, 0, 0, 0, 0, 0, b""]
 
 
 async def test_operations_are_known_while_all_workers_report_them() -> None:
