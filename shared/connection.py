@@ -70,6 +70,9 @@ class RedisConnection:
         settings: default timeout of a call; TLS.
         name: shown by CLIENT LIST.
         identified: whether to read the connection's id at Redis, so that it can be killed after it broke.
+
+    Attributes:
+        num_timeouts: number of calls that were not answered in time, although the connection was open.
     """
 
     def __init__(self, pool: ConnectionPool, settings: QueueSettings, name: str, *, identified: bool = False) -> None:
@@ -84,6 +87,7 @@ class RedisConnection:
         self._has_read_only_scripts = True
         self._wire: Wire | None = None
         self._opening: asyncio.Timeout | None = None
+        self.num_timeouts = 0
 
     async def call(self, *command: Argument, block_s: float = 0.0) -> Any:  # noqa: ANN401 - depends on the command
         """Sends one command and returns its reply, for which it may wait at Redis for `block_s`.
@@ -175,6 +179,7 @@ class RedisConnection:
             raise _to_exception(f"{error.status_code or ''} {error}".strip()) from None
         except (RedisError, OSError, TimeoutError) as error:
             connecting = self._wire is None
+            self.num_timeouts += isinstance(error, TimeoutError) and not connecting
             await self._close()
             unreachable = RedisUnreachableError(self._describe_failure(error, connecting=connecting))
             unreachable.is_refused = isinstance(error, AuthenticationError)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 
 import structlog
 
@@ -26,8 +26,6 @@ ATTEMPT_S, PAUSE_S = 0.5, 0.1
 LEAD_S = 0.25
 """How long the older call may still be answered after a probe was: a server that was busy answers it first."""
 
-Watch = Callable[[], AbstractAsyncContextManager[None]]
-
 
 class SilenceProbe:
     """Watches a call that a process sends regularly. If it is silent where a new connection is not, closes all others.
@@ -37,39 +35,41 @@ class SilenceProbe:
 
     Args:
         queue: whose connections are closed.
+        connection: over which the process sends the call.
         send: sends the call over a connection; it may arrive twice.
     """
 
-    def __init__(self, queue: QueueConnections, send: Callable[[RedisConnection], Awaitable[object]]) -> None:
+    def __init__(
+        self,
+        queue: QueueConnections,
+        connection: RedisConnection,
+        send: Callable[[RedisConnection], Awaitable[object]],
+    ) -> None:
         self._queue = queue
+        self._watched = connection
         self._send = send
         self._connection = queue.connection("probe")
-        self._is_silent = self._has_failed = False
+        self._num_timeouts = 0
 
     @asynccontextmanager
     async def watch(self) -> AsyncIterator[None]:
-        """Watches the call in the block. If it fails, its connection is closed, so that the next one has a new one."""
-        self._is_silent = False
+        """Watches the call in the block: while it has no answer, and whether it is the first after a timeout."""
         probing = asyncio.create_task(self._probe(), name="silence probe")
         try:
             yield
-        except RedisUnreachableError:
-            self._has_failed |= self._is_silent
-            raise
         finally:
             probing.cancel()
-        if self._has_failed:
-            self._reconnect()
+        if self._watched.num_timeouts > self._num_timeouts:  # a timeout closes the connection, so this is a new one
+            self._reset_all()
 
     async def _probe(self) -> None:
         await asyncio.sleep(UNREACHABLE_AFTER_S)
-        self._is_silent = True
         try:
             await self._wait_for_answer()
             await asyncio.sleep(LEAD_S)
         finally:
             await self._connection.close()
-        self._reconnect()
+        self._reset_all()
 
     async def _wait_for_answer(self) -> None:
         """Sends the call over a new connection until it is answered."""
@@ -84,7 +84,7 @@ class SilenceProbe:
                 log.debug("the probe of a silent Redis failed", reason=str(error))
             await asyncio.sleep(PAUSE_S)
 
-    def _reconnect(self) -> None:
-        self._is_silent = self._has_failed = False
+    def _reset_all(self) -> None:
+        self._num_timeouts = self._watched.num_timeouts
         log.warning("Redis is silent over a connection, but not over a new one: all are opened again")
         self._queue.reset_all()

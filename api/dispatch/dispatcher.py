@@ -41,8 +41,7 @@ from shared.errors import DeadlineExceededError, TooLargeError
 from shared.keys import INTERACTIVE, LANES
 from shared.messages import EMBED, LOADING, READY, NewEntry
 from shared.process.tasks import cancel_and_wait
-from shared.producer import MAX_BULK_SHARE, QueueBound, queue_stats
-from shared.silence_probe import SilenceProbe
+from shared.producer import MAX_BULK_SHARE, QueueBound
 
 log = structlog.get_logger()
 
@@ -76,8 +75,7 @@ class Dispatcher:
         self._deadlines = Deadlines(self._expire)
         self._grace = Grace(settings.redis_grace_s, settings.worker_grace_s, settings.redis_memory_ratio)
         callbacks = MonitorCallbacks(self._on_loss, self._on_fleet)
-        probe = SilenceProbe(self.queue, lambda connection: queue_stats(connection, keys))
-        self.monitor = Monitor(self.queue.connection("monitor"), keys, settings.worker_grace_s, callbacks, probe.watch)
+        self.monitor = Monitor(self.queue, settings.worker_grace_s, callbacks)
         self.charges = Charges(self.queue.connection("charge"), keys, self.monitor.limits)
         self._submitter = Submitter(
             self.queue.connection("submit"),

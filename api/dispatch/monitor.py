@@ -20,14 +20,14 @@ from api.dispatch.admission import ClusterState, LongBacklog, fleet_rate, long_b
 from api.dispatch.monitor_metrics import clear, publish, warn_of_eviction
 from api.tenants import ANONYMOUS, Tenant, limits_of
 from shared import producer
-from shared.connection import RedisConnection
+from shared.connection import QueueConnections
 from shared.errors import OverloadedError, QueueFullError, RedbatchError, RedisUnreachableError
 from shared.heartbeats import MIXED_MODELS, mixed_models
-from shared.keys import BULK, INTERACTIVE, LANES, Keys
+from shared.keys import BULK, INTERACTIVE, LANES
 from shared.messages import DOES_NOT_LOAD, DRAINING, FAILING, LOADING, READY, STANDBY, Heartbeat
 from shared.process.tasks import wait_for_event
 from shared.producer import QueueStats
-from shared.silence_probe import UNREACHABLE_AFTER_S, Watch
+from shared.silence_probe import UNREACHABLE_AFTER_S, SilenceProbe
 from shared.tenants import NO_ACTIVE_TENANTS, Limits
 
 log = structlog.get_logger()
@@ -52,11 +52,9 @@ class Monitor:
     """Polls the queue's state, and detects a loss of its data.
 
     Args:
-        connection: used only by the monitor.
-        keys: Redis keys of the queue.
+        queue: the connections of this gateway to the queue.
         worker_grace_s: how long after the last ready worker a live worker that is not ready counts as ready, s.
         callbacks: what to call after a loss of data, and after a poll.
-        watch: watches each poll, so that all connections are opened again if only a new one is answered.
 
     Attributes:
         vector_bytes: of a vector of the queue's model; 0 while unknown.
@@ -64,18 +62,11 @@ class Monitor:
         max_input_tokens: that the queue's model reads of a text; 0 without a maximum, and while it is unknown.
     """
 
-    def __init__(
-        self,
-        connection: RedisConnection,
-        keys: Keys,
-        worker_grace_s: float,
-        callbacks: MonitorCallbacks,
-        watch: Watch,
-    ) -> None:
-        self._connection = connection
-        self._keys = keys
+    def __init__(self, queue: QueueConnections, worker_grace_s: float, callbacks: MonitorCallbacks) -> None:
+        self._keys = keys = queue.keys
+        self._connection = queue.connection("monitor")
+        self._probe = SilenceProbe(queue, self._connection, lambda connection: producer.queue_stats(connection, keys))
         self._callbacks = callbacks
-        self._watch = watch
         self._stats: QueueStats | None = None
         self._down_since: float | None = None
         self._poll_started_at: float | None = None
@@ -116,7 +107,7 @@ class Monitor:
         """Polls once."""
         started_at = self._poll_started_at = time.monotonic()
         try:
-            async with self._watch():
+            async with self._probe.watch():
                 before, self._stats = self._stats, await producer.queue_stats(self._connection, self._keys)
         except RedisUnreachableError as error:
             if self._down_since is None:

@@ -20,14 +20,14 @@ from gpuworker.ipc.messages import Ready
 from gpuworker.model_spec import ops_of
 from gpuworker.settings import WorkerSettings
 from shared import consumer
-from shared.connection import RedisConnection
+from shared.connection import QueueConnections, RedisConnection
 from shared.errors import RedisUnreachableError
 from shared.eviction import EVICTION_WARNING, evicts
 from shared.heartbeats import MIXED_MODELS, mixed_models
 from shared.messages import DOES_NOT_LOAD, DRAINING, FAILING, LOADING, READY, STANDBY, Heartbeat
 from shared.process.limited_log import LimitedLog
 from shared.process.tasks import wait_for_event
-from shared.silence_probe import Watch
+from shared.silence_probe import SilenceProbe
 
 log, limited_log = structlog.get_logger(), LimitedLog()
 
@@ -50,17 +50,17 @@ class HeartbeatSender:
     Args:
         worker_state: of the worker.
         gpus: the GPUs that this process sees.
-        watch: watches each heartbeat, so that all connections are opened again if only a new one is answered.
+        queue: the worker's connections to the queue.
 
     Attributes:
         state: one of shared.messages.STATES.
         is_queue_unproven: whether this worker was the first to announce its queue, and its model has not loaded yet.
     """
 
-    def __init__(self, worker_state: WorkerState, gpus: Sequence[Gpu], watch: Watch) -> None:
+    def __init__(self, worker_state: WorkerState, gpus: Sequence[Gpu], queue: QueueConnections) -> None:
         self._worker_state = worker_state
         self._gpus = gpus
-        self._watch = watch
+        self._probe = SilenceProbe(queue, worker_state.control, self.send)
         self._gpu_pool, self._gpu_slots = _lease_slots(worker_state.settings)
         self._interval_s = worker_state.settings.heartbeat.interval_s
         self._ttl_ms = int(1000 * worker_state.settings.heartbeat.ttl_s)
@@ -87,7 +87,7 @@ class HeartbeatSender:
             self._send_now.clear()
             self._worker_state.interactive_load.advance(time.monotonic())
             try:
-                async with self._watch():
+                async with self._probe.watch():
                     now_ms, workers = await self.send(self._worker_state.control)
                 self._worker_state.clock.observe(now_ms)
                 self._worker_state.workers = max(1, workers)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
+from contextlib import ExitStack
 from functools import partial
+from typing import Self
 
 import httpx
 import pytest
 
+from shared.process.tasks import cancel_and_wait
 from tests.integration.gateway.gateway_cluster import (
     GatewayCluster,
     GatewayProcess,
@@ -36,15 +39,21 @@ def has_connected_again(program: Program) -> bool:
 
 
 class Load:
-    """A request every INTERVAL_S, each with its own text and the default deadline, until `stop`."""
+    """A request every INTERVAL_S, each with its own text and the default deadline."""
 
     def __init__(self, gateway: GatewayProcess, client: httpx.AsyncClient) -> None:
         self._gateway = gateway
         self._client = client
         self._calls: list[asyncio.Task[tuple[bool, float]]] = []
-        self._task = asyncio.create_task(self._run())
 
-    async def stop(self) -> tuple[int, int, float]:
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.create_task(self._run())
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        await cancel_and_wait([self._task, *self._calls])
+
+    async def finish(self) -> tuple[int, int, float]:
         """Waits for all answers; returns their number, that of those without the right vector, and the longest time."""
         self._task.cancel()
         answers = await asyncio.gather(*self._calls)
@@ -67,7 +76,7 @@ async def test_no_request_fails_when_the_address_moves_and_nothing_is_reset(
     moved_after_s: float, queue_name: str, tmp_path_factory: pytest.TempPathFactory, client: httpx.AsyncClient
 ) -> None:
     """A lost node resets no connection; gateway and worker find out that new ones lead to another, empty Redis."""
-    with Server() as old, Server() as new:
+    with Server() as old, Server() as new, ExitStack() as stack:
         async with FaultProxy(old.url) as proxy, Processes(tmp_path_factory.mktemp("moved")) as processes:
             cluster = GatewayCluster(processes, proxy.url, queue_name)
             # In threads, because the proxy runs in this one.
@@ -85,16 +94,16 @@ async def test_no_request_fails_when_the_address_moves_and_nothing_is_reset(
                 return await asyncio.to_thread(gateway.missing) == []
 
             await wait_until(sees_worker, "the gateway sees the worker")
-            load = Load(gateway, client)
-            await asyncio.sleep(1.0)
-            with stopped(old):
+            async with Load(gateway, client) as load:
+                await asyncio.sleep(1.0)
+                stack.enter_context(stopped(old))
                 await asyncio.sleep(moved_after_s)
                 proxy.lead_to(new.url)
                 moved_at = time.monotonic()
                 for each in (gateway.program, worker):
                     await wait_until(partial(has_connected_again, each), "it connects again", timeout_s=20)
                 await wait_until(lambda: time.monotonic() - moved_at > 5, "the load goes on for 5 s", timeout_s=10)
-                calls, failed, longest_s = await load.stop()
+                calls, failed, longest_s = await load.finish()
     sys.stdout.write(f"{calls} requests, {failed} failed, the longest answer took {longest_s:.2f} s\n")
     assert failed == 0
     assert longest_s < moved_after_s + 5
@@ -107,12 +116,12 @@ async def test_a_slow_redis_loses_nothing_and_no_connection(
     gateway, worker = await asyncio.gather(isolated_cluster.start_gateway(), isolated_cluster.start_worker())
     await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
     settles = gateway.metric("redbatch_settles_total")
-    load = Load(gateway, client)
-    for _ in range(4):
-        await asyncio.sleep(1.0)
-        with stopped(own_redis):
-            await asyncio.sleep(1.5)
-    calls, failed, longest_s = await load.stop()
+    async with Load(gateway, client) as load:
+        for _ in range(4):
+            await asyncio.sleep(1.0)
+            with stopped(own_redis):
+                await asyncio.sleep(1.5)
+        calls, failed, longest_s = await load.finish()
     sys.stdout.write(f"{calls} requests, {failed} failed, the longest answer took {longest_s:.2f} s\n")
     assert failed == 0
     assert gateway.metric("redbatch_resubmitted_entries_total") == 0

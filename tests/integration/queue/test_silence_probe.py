@@ -57,11 +57,12 @@ async def process(old: Server, queue_name: str) -> AsyncIterator[Process]:
     async with FaultProxy(old.url) as proxy:
         settings = QueueSettings(redis_url=proxy.url, redis_timeout_s=TIMEOUT_S)
         queue = QueueConnections(settings, queue_name, "test")
-        probe = SilenceProbe(queue, lambda connection: connection.call("PING"))
+        caller = queue.connection("caller")
+        probe = SilenceProbe(queue, caller, lambda connection: connection.call("PING"))
         waiting = queue.connection("waiter")
         await waiting.ping()
         task = asyncio.create_task(waiting.call("BLPOP", queue.keys.reply("nobody"), "0", block_s=LONG_S))
-        process = Process(proxy, queue, queue.connection("caller"), probe, task)
+        process = Process(proxy, queue, caller, probe, task)
         assert await process.call() == b"PONG"
         yield process
         task.cancel()
