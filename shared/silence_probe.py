@@ -86,5 +86,5 @@ class SilenceProbe:
 
     def _reset_all(self) -> None:
         self._num_timeouts = self._watched.num_timeouts
-        log.warning("Redis is silent over a connection, but not over a new one: all are opened again")
+        log.warning("Redis answers over a new connection after a silence: all connections are opened again")
         self._queue.reset_all()

@@ -30,7 +30,7 @@ from tests.waiting import wait_until
 pytestmark = [pytest.mark.redis, pytest.mark.slow]
 
 INTERVAL_S = 0.02
-RECONNECTS = "Redis is silent over a connection, but not over a new one: all are opened again"
+RECONNECTS = "Redis answers over a new connection after a silence: all connections are opened again"
 
 
 def has_connected_again(program: Program) -> bool:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from redbatch.up.local_redis import free_port
+from redbatch.up.local_redis import LocalRedis, free_port
 from tests.integration.up.up_process import Start, vector
-from tests.servers import Server
+from tests.servers import Server, server_binary
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow]
@@ -37,7 +37,7 @@ async def test_it_waits_for_a_redis_that_comes_later(start: Start) -> None:
     port = free_port()
     up = start("--redis-url", f"redis://127.0.0.1:{port}/0")
     await wait_until(lambda: "Connection refused" in up.output, "it says why it waits", timeout_s=30)
-    with Server(options=("--port", str(port)), users=False):
+    with LocalRedis(server_binary(), port=port):
         await up.wait_until_ready()
         assert await up.embed() == pytest.approx(vector("hello"), abs=1e-6)
     assert f"no Redis yet at redis://127.0.0.1:{port}/0: " in up.output
