@@ -101,7 +101,7 @@ class GatewaySettings(RequestSettings):
         default=0,
         ge=0,
         le=100,
-        title="Replicas that hold a job before it is accepted; 0: all but one",
+        title="Replicas that hold an accepted job",
         description="With job_durability replicas: how many replicas must hold a job before it is accepted. 0: all "
         "that are connected but one, so that one slow replica delays no job, and at least one. A master that is cut "
         "off with some of its replicas goes on accepting jobs; a number above theirs refuses these.",

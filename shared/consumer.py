@@ -10,7 +10,6 @@ from typing import NamedTuple
 from shared import scripts
 from shared.connection import BLOCK_S, Argument, RedisConnection
 from shared.entry_fields import parse_entry
-from shared.eviction import parse_policy
 from shared.heartbeats import parse_heartbeat
 from shared.jobs import MAX_RESULTS
 from shared.keys import GROUP, LANES, QUEUES, RELEASED, Keys
@@ -334,11 +333,6 @@ async def live_workers(connection: RedisConnection, keys: Keys) -> list[Heartbea
         part = names[start : start + MAX_HEARTBEATS]
         beats += await connection.call_all([("GET", keys.worker(name.decode())) for name in part])
     return [beat for data in beats if data is not None and (beat := parse_heartbeat(data)) is not None]
-
-
-async def eviction_policy(connection: RedisConnection) -> str:
-    """Returns the maxmemory-policy of Redis; "" if Redis does not report it."""
-    return parse_policy(await connection.call("INFO", "memory"))
 
 
 async def announce(connection: RedisConnection, keys: Keys) -> bool:

@@ -22,7 +22,7 @@ from gpuworker.settings import WorkerSettings
 from shared import consumer
 from shared.connection import QueueConnections, RedisConnection
 from shared.errors import RedisUnreachableError
-from shared.eviction import EVICTION_WARNING, evicts
+from shared.eviction import EVICTION_WARNING, evicts, parse_policy
 from shared.heartbeats import MIXED_MODELS, mixed_models
 from shared.messages import DOES_NOT_LOAD, DRAINING, FAILING, LOADING, READY, STANDBY, Heartbeat
 from shared.process.limited_log import LimitedLog
@@ -128,7 +128,7 @@ class HeartbeatSender:
             return
         policy = ""
         try:
-            policy = await consumer.eviction_policy(self._worker_state.control)
+            policy = parse_policy(await self._worker_state.control.call("INFO", "memory"))
         except RedisUnreachableError:
             raise
         except Exception as error:  # noqa: BLE001 - Redis may forbid it: then nothing is known
