@@ -79,14 +79,14 @@ async def test_no_request_fails_when_the_address_moves_and_nothing_is_reset(
     with Server() as old, Server() as new, ExitStack() as stack:
         async with FaultProxy(old.url) as proxy, Processes(tmp_path_factory.mktemp("moved")) as processes:
             cluster = GatewayCluster(processes, proxy.url, queue_name)
-            # In threads, because the proxy runs in this one.
-            gateway_ready, worker_ready = (
-                partial(asyncio.to_thread, is_listening),
-                partial(asyncio.to_thread, worker_is_ready),
-            )
-            program, worker = await asyncio.gather(
-                processes.start("gateway", "api", cluster.env(), gateway_ready),
-                processes.start("worker", "gpuworker", cluster.env(model="null"), worker_ready),
+            program, worker = await asyncio.gather(  # which are asked in threads, because the proxy runs in this one
+                processes.start("gateway", "api", cluster.env(), lambda each: asyncio.to_thread(is_listening, each)),
+                processes.start(
+                    "worker",
+                    "gpuworker",
+                    cluster.env(model="null"),
+                    lambda each: asyncio.to_thread(worker_is_ready, each),
+                ),
             )
             gateway = gateway_of(program)
 

@@ -6,7 +6,7 @@ import asyncio
 import json
 from dataclasses import asdict, replace
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import pytest
 from structlog.testing import capture_logs
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.asyncio
 
 def connections(connection: object) -> QueueConnections:
     """Returns the connections to a queue, all of which are this one."""
-    return cast("Any", SimpleNamespace(keys=Keys("q"), connection=lambda _purpose: connection))
+    return cast("QueueConnections", SimpleNamespace(keys=Keys("q"), connection=lambda _purpose: connection))
 
 
 class UnreachableRedis:
