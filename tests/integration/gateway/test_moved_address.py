@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
+from asyncio import to_thread
 from contextlib import ExitStack
 from functools import partial
 from typing import Self
@@ -79,19 +80,16 @@ async def test_no_request_fails_when_the_address_moves_and_nothing_is_reset(
     with Server() as old, Server() as new, ExitStack() as stack:
         async with FaultProxy(old.url) as proxy, Processes(tmp_path_factory.mktemp("moved")) as processes:
             cluster = GatewayCluster(processes, proxy.url, queue_name)
-            program, worker = await asyncio.gather(  # which are asked in threads, because the proxy runs in this one
-                processes.start("gateway", "api", cluster.env(), lambda each: asyncio.to_thread(is_listening, each)),
-                processes.start(
-                    "worker",
-                    "gpuworker",
-                    cluster.env(model="null"),
-                    lambda each: asyncio.to_thread(worker_is_ready, each),
-                ),
+            environment = cluster.env(model="null")
+            # Whether they are ready is found out in threads, because the proxy runs in this one.
+            program, worker = await asyncio.gather(
+                processes.start("gateway", "api", environment, lambda each: to_thread(is_listening, each)),
+                processes.start("worker", "gpuworker", environment, lambda each: to_thread(worker_is_ready, each)),
             )
             gateway = gateway_of(program)
 
             async def sees_worker() -> bool:
-                return await asyncio.to_thread(gateway.missing) == []
+                return await to_thread(gateway.missing) == []
 
             await wait_until(sees_worker, "the gateway sees the worker")
             async with Load(gateway, client) as load:
