@@ -29,7 +29,7 @@ from shared.errors import (
 from shared.messages import OPS, Heartbeat, Options
 from shared.process.tasks import cancel_and_wait
 from shared.producer import MAX_QUEUES
-from shared.settings import canonical_model, queue_slug
+from shared.settings import canonical_model, public_model, queue_slug
 
 log = structlog.get_logger()
 
@@ -212,7 +212,7 @@ class Queues:
             raise NoWorkerError(
                 "No worker has been seen yet: start one, then try again.", retry_after_s=NO_WORKER_RETRY_S
             )
-        names = ", ".join(each.name for each in self.live()) or "none at the moment"
+        names = ", ".join(map(_names_of, self.live())) or "none at the moment"
         raise ModelNotFoundError(f"There is no such model here. Served: {names}.", param="model")
 
     def of_name(self, name: str) -> ServedQueue | None:
@@ -281,3 +281,9 @@ class Queues:
         else:
             self._served[name] = queue
             log.info("queue added", queue=name)
+
+
+def _names_of(queue: ServedQueue) -> str:
+    """Returns the names by which clients may call the model of a queue: the queue's, and those of its workers."""
+    others = {public_model(each.model) for each in queue.workers()} - {queue.name}
+    return f"{queue.name} ({', '.join(sorted(others))})" if others else queue.name

@@ -256,7 +256,7 @@ class Submitter:
         if outcome.status == "limited":
             jitter = random.random()  # noqa: S311 - spreads clients
             return quota_error(pending.tokens, pending.request.tenant.quota, outcome.wait, jitter)
-        return DeadlineExceededError("The deadline passed before the request reached the queue.")
+        return DeadlineExceededError("The deadline passed before the request reached the queue: allow more time.")
 
     def _excess(self, pending: PendingSubmit, outcome: SubmitOutcome) -> int:
         """Returns how many queued tokens must be processed before a `slow` submit fits."""

@@ -334,6 +334,7 @@ class Claimer:
                     entry.attempts if suspect else 0,
                     entry.ref.lane != INTERACTIVE,
                     in_flight_entry.slot,
+                    entry.ref.cost,
                 )
             )
         for start in range(0, len(entries), FRAME_ENTRIES):

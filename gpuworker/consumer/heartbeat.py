@@ -86,6 +86,7 @@ class HeartbeatSender:
         while True:
             self._send_now.clear()
             self._worker_state.interactive_load.advance(time.monotonic())
+            metrics.TOKEN_RATE.labels(self._worker_state.worker).set(self._worker_state.tokens_per_s)
             try:
                 async with self._probe.watch():
                     now_ms, workers = await self.send(self._worker_state.control)
@@ -249,7 +250,7 @@ class HeartbeatSender:
 
     def _heartbeat(self) -> Heartbeat:
         worker_state, engine = self._worker_state, self._engine
-        gpu = gpu_of(engine.device, self._gpus)
+        gpu, tokens_per_s = gpu_of(engine.device, self._gpus), worker_state.tokens_per_s
         return Heartbeat(
             worker=worker_state.worker,
             host=socket.gethostname(),
@@ -258,13 +259,13 @@ class HeartbeatSender:
             model=worker_state.settings.model,
             dim=engine.dim,
             state=self.state,
-            tokens_per_s=round(worker_state.tokens_per_s, 1),
+            tokens_per_s=round(tokens_per_s, 1),
             holds=len(worker_state.in_flight),
             begun=len(worker_state.in_flight.running()),
             started_ms=self._started_ms,
             long_tokens=worker_state.in_flight.long_tokens(worker_state.settings.batching.max_size),
             bulk_tokens_per_s=round(
-                worker_state.interactive_load.bulk_rate(worker_state.tokens_per_s, worker_state.settings.bulk.share), 1
+                worker_state.interactive_load.bulk_rate(tokens_per_s, worker_state.settings.bulk.share), 1
             ),
             dtype=engine.dtype,
             pooling=engine.pooling,

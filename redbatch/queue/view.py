@@ -176,7 +176,12 @@ def _workers(stats: QueueStats) -> PlainTable | Text:
     for beat in sorted(stats.workers, key=lambda beat: beat.worker):
         up_s = max(0, stats.now_ms - beat.started_ms) // 1000
         state = _format_state(beat)
-        numbers = (str(beat.holds), str(beat.begun), f"{beat.tokens_per_s:,.0f}", f"{up_s} s")
+        numbers = (
+            str(beat.holds),
+            str(beat.begun),
+            f"{beat.tokens_per_s:,.0f}" if beat.tokens_per_s else "–",
+            f"{up_s} s",
+        )
         table.add_row(beat.worker, state, beat.model, beat.device, *numbers)
     return table
 

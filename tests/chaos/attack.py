@@ -6,7 +6,7 @@ import asyncio
 import json
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import httpx
@@ -96,8 +96,10 @@ async def measure_growth(*readers: MemoryReader) -> AsyncIterator[list[float]]:
     starts = [await read() for read in readers]
     peaks = list(starts)
 
+    stopped = asyncio.Event()
+
     async def sample() -> None:
-        while True:
+        while not stopped.is_set():
             await asyncio.sleep(SAMPLE_S)
             peaks[:] = [max(peak, await read()) for peak, read in zip(peaks, readers, strict=True)]
 
@@ -105,9 +107,8 @@ async def measure_growth(*readers: MemoryReader) -> AsyncIterator[list[float]]:
     try:
         yield growths_mb
     finally:
-        sampling.cancel()
-        with suppress(asyncio.CancelledError):
-            await sampling
+        stopped.set()  # not cancelled: redis-py may swallow that before Python 3.12, and the loop would go on for ever
+        await sampling
     growths_mb += [peak - start for peak, start in zip(peaks, starts, strict=True)]
 
 
