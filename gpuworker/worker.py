@@ -104,7 +104,7 @@ class Worker:
         self._claimer = Claimer(worker_state, self._claim_connection, reclaim_connection, self._engine, self._committer)
         self._reclaimer = Reclaimer(worker_state, reclaim_connection, self._claimer, self._drop)
         self._job_feeder = JobFeeder(worker_state, lambda: self._claimer.batch_tokens)
-        self._heartbeat = HeartbeatSender(worker_state, gpus)
+        self._heartbeat = HeartbeatSender(worker_state, gpus, self._queue)
         self.missing_parts, self.is_alive = self._heartbeat.missing_parts, self._heartbeat.is_alive
         self._hang_timeout = HangTimeout(settings.engine_hang_s, _longest_wait_s(settings))
         self._watchdog = Watchdog(worker_state, self._engine, self._hang_timeout, self._sharing)

@@ -37,10 +37,7 @@ from shared.tls import describe_tls_error
 Argument = str | bytes | int | float
 
 BLOCK_S = 2.0
-"""Longest single blocking read: a connection that died silently is noticed after this time and a margin."""
-
-BLOCK_MARGIN_S = 3.0
-"""A connection waits for the reply to a blocking read this much longer than the read may block."""
+"""Longest single blocking read: a connection that died silently is noticed after this time and that of a call."""
 
 OnUnexpectedReply = Callable[[str, str], None]
 """Called with the name of a connection and an error reply that no caller can do anything about."""
@@ -55,6 +52,9 @@ class RedisConnection:
         name: shown by CLIENT LIST.
         on_unexpected: called with an error reply that may always come; see `QueueConnections`.
         identified: whether to read the connection's id at Redis, so that it can be killed after it broke.
+
+    Attributes:
+        num_timeouts: number of calls that were not answered in time, although the connection was open.
     """
 
     def __init__(
@@ -78,24 +78,26 @@ class RedisConnection:
         self._timeout_s = settings.redis_timeout_s
         self._has_read_only_scripts = True
         self._wire: Wire | None = None
+        self._opening: asyncio.Timeout | None = None
+        self.num_timeouts = 0
 
-    async def call(self, *command: Argument, timeout_s: float | None = None) -> Any:  # noqa: ANN401 - depends on the command
-        """Sends one command and returns its reply.
+    async def call(self, *command: Argument, block_s: float = 0.0) -> Any:  # noqa: ANN401 - depends on the command
+        """Sends one command and returns its reply, for which it may wait at Redis for `block_s`.
 
         Raises:
             RedisUnreachableError: no connection, no reply in time, or an error reply, for some of which there are
                 subclasses in shared.redis_errors.
         """
         async with self._lock:
-            return (await self._exchange((command,), timeout_s))[0]
+            return (await self._exchange((command,), block_s))[0]
 
-    async def call_all(self, commands: Sequence[Sequence[Argument]], *, timeout_s: float | None = None) -> list[Any]:
-        """Sends commands at once over one connection and returns their replies.
+    async def call_all(self, commands: Sequence[Sequence[Argument]], *, block_s: float = 0.0) -> list[Any]:
+        """Sends commands at once over one connection and returns their replies; `block_s` is that of all together.
 
         Raises as `call` does; some commands may have been executed then.
         """
         async with self._lock:
-            return await self._exchange(commands, timeout_s) if commands else []
+            return await self._exchange(commands, block_s) if commands else []
 
     async def run(self, script: Script, keys: Sequence[str], args: Sequence[Argument]) -> Any:  # noqa: ANN401 - depends on the script
         """Runs a script by its SHA-1, or by its text if Redis does not know it yet. Raises as `call` does.
@@ -120,7 +122,7 @@ class RedisConnection:
     async def pop(self, key: str, timeout_s: float) -> bytes | None:
         """Pops the first element of a list; waits for one at most `timeout_s` seconds (and at most BLOCK_S)."""
         timeout_s = max(0.01, min(timeout_s, BLOCK_S))
-        reply = await self.call("BLPOP", key, f"{timeout_s:.3f}", timeout_s=timeout_s + BLOCK_MARGIN_S)
+        reply = await self.call("BLPOP", key, f"{timeout_s:.3f}", block_s=timeout_s)
         return None if reply is None else reply[1]
 
     async def kill(self, other: RedisConnection) -> None:
@@ -143,23 +145,33 @@ class RedisConnection:
         if other._identity:
             await self.call("CLIENT", "UNBLOCK", other._identity[b"id"])
 
+    def reset(self) -> None:
+        """Resets the connection, also while it is opened: a call in flight fails, and the next one opens a new one."""
+        if self._opening is not None:
+            self._opening.reschedule(0)
+        elif self._wire is not None:
+            self._wire.abort()
+
     async def close(self) -> None:
         """Closes the connection, if there is one."""
         await self._close()
 
-    async def _exchange(self, commands: Sequence[Sequence[Argument]], timeout_s: float | None = None) -> list[Any]:
+    async def _exchange(self, commands: Sequence[Sequence[Argument]], block_s: float = 0.0) -> list[Any]:
         try:
             wire = self._wire
             if wire is None or wire.is_lost:  # it broke while it was idle, so no reply is lost
-                wire = await self._open()
-            replies = await wire.exchange_all(commands, self._timeout_s if timeout_s is None else timeout_s)
+                wire = await self._open_unless_reset()
+            replies = await wire.exchange_all(commands, block_s + self._timeout_s)
         except ResponseError as error:  # while connecting
             await self._close()
             raise self._to_exception(f"{error.status_code or ''} {error}".strip()) from None
         except (RedisError, OSError, TimeoutError) as error:
             connecting = self._wire is None
+            self.num_timeouts += isinstance(error, TimeoutError) and not connecting
             await self._close()
-            raise RedisUnreachableError(self._describe_failure(error, connecting=connecting)) from error
+            unreachable = RedisUnreachableError(self._describe_failure(error, connecting=connecting))
+            unreachable.is_refused = isinstance(error, AuthenticationError)
+            raise unreachable from error
         except BaseException:
             await self._close()
             raise
@@ -188,6 +200,14 @@ class RedisConnection:
             return f"There is no safe connection to Redis: {problem}."
         reason = _system_reason(error) if connecting else ""
         return f"Redis did not answer ({type(error).__name__}{reason}): try again."
+
+    async def _open_unless_reset(self) -> Wire:
+        """Does as `_open`. Raises TimeoutError if the connection is reset meanwhile."""
+        try:
+            async with asyncio.timeout(None) as self._opening:
+                return await self._open()
+        finally:
+            self._opening = None
 
     async def _open(self) -> Wire:
         """Connects, sends the name and reads the id. After that redis-py is not involved."""
@@ -281,6 +301,11 @@ class QueueConnections:
         connection = RedisConnection(self._pool, self.settings, name, self._on_unexpected, identified=identified)
         self._connections.append(connection)
         return connection
+
+    def reset_all(self) -> None:
+        """Resets every connection: see `RedisConnection.reset`."""
+        for connection in self._connections:
+            connection.reset()
 
     async def close(self) -> None:
         """Closes every connection."""

@@ -247,10 +247,14 @@ class UnavailableError(RedbatchError):
 
 
 class RedisUnreachableError(UnavailableError):
-    """Redis did not answer, or refused to serve with an error `reply`: for logs and operators, not for clients."""
+    """Redis did not answer, or refused to serve with an error `reply`: for logs and operators, not for clients.
+
+    `is_refused`: for want of another user, password, permission or database.
+    """
 
     code = "redis_unreachable"
     reply = ""
+    is_refused = False
 
     @property
     def log_message(self) -> str:

@@ -58,10 +58,13 @@ _REPLICA_WORDS = ("READONLY", "MASTERDOWN", "instance state changed")
 
 _CLUSTER_WORDS = ("CLUSTERDOWN", "the cluster is down")
 
+_NO_SUCH_DATABASE = "DB index is out of range"
+
 _UNAVAILABLE_WORDS = (
     *("LOADING", "OOM", "BUSY ", "MISCONF", "NOREPLICAS", "NOAUTH", "UNBLOCKED", "max number of clients"),
     *_REPLICA_WORDS,
     *_CLUSTER_WORDS,
+    _NO_SUCH_DATABASE,
 )
 
 
@@ -70,6 +73,7 @@ def to_exception(reply: str) -> RedisUnreachableError:
     error = _class_of(reply)(_MESSAGE)
     # Redis quotes arguments of a command that it does not know: these may be a client's.
     error.reply = reply.partition(", with args beginning with")[0][:MAX_REPLY_CHARS]
+    error.is_refused = isinstance(error, NotPermittedError) or _NO_SUCH_DATABASE in reply
     return error
 
 

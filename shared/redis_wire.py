@@ -43,6 +43,10 @@ class Wire(asyncio.Protocol):
         """Whether the connection is known to be lost."""
         return self._transport.is_closing()
 
+    def abort(self) -> None:
+        """Resets the connection; a pending exchange raises ConnectionError."""
+        self._transport.abort()
+
     async def exchange(self, command: Command, timeout_s: float) -> Any:  # noqa: ANN401 - depends on the command
         """Sends a command and returns its reply. Raises as `exchange_all` does."""
         return (await self.exchange_all((command,), timeout_s))[0]

@@ -76,7 +76,7 @@ class Dispatcher:
         self._deadlines = Deadlines(self._expire)
         self._grace = Grace(settings.redis_grace_s, settings.worker_grace_s, settings.redis_memory_ratio)
         callbacks = MonitorCallbacks(self._on_loss, self._on_fleet)
-        self.monitor = Monitor(self.queue.connection("monitor"), keys, settings.worker_grace_s, callbacks)
+        self.monitor = Monitor(self.queue, settings.worker_grace_s, callbacks)
         self.charges = Charges(self.queue.connection("charge"), keys, self.monitor.limits)
         self._submitter = Submitter(
             self.queue.connection("submit"),

@@ -188,7 +188,7 @@ class JobUpload:
         """Waits until a job is durable. Raises NotDurableError, RedisUnreachableError, and may cancel the job then."""
         store, settings = self._job_store, self._settings
         try:
-            await store.durability.confirm(settings.durability, settings.durable_s)
+            await store.durability.confirm(settings.durability, settings.durable_s, settings.durable_replicas)
         except (NotDurableError, RedisUnreachableError):
             # With an idempotency key, another request may have received the id of the job, and rely on the job.
             if result.status == "ok" and not self._request.idempotency:

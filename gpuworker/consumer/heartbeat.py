@@ -20,12 +20,15 @@ from gpuworker.ipc.messages import Ready
 from gpuworker.model_spec import ops_of
 from gpuworker.settings import WorkerSettings
 from shared import consumer
+from shared.connection import QueueConnections, RedisConnection
 from shared.errors import RedisUnreachableError
+from shared.eviction import EVICTION_WARNING, evicts, parse_policy
 from shared.heartbeats import MIXED_MODELS, mixed_models
 from shared.messages import DOES_NOT_LOAD, DRAINING, FAILING, LOADING, READY, STANDBY, Heartbeat
 from shared.process.limited_log import LimitedLog
 from shared.process.tasks import wait_for_event
 from shared.redis_errors import KeyMovedError, UnexpectedReplyError
+from shared.silence_probe import SilenceProbe
 
 log, limited_log = structlog.get_logger(), LimitedLog()
 
@@ -48,15 +51,17 @@ class HeartbeatSender:
     Args:
         worker_state: of the worker.
         gpus: the GPUs that this process sees.
+        queue: the worker's connections to the queue.
 
     Attributes:
         state: one of shared.messages.STATES.
         is_queue_unproven: whether this worker was the first to announce its queue, and its model has not loaded yet.
     """
 
-    def __init__(self, worker_state: WorkerState, gpus: Sequence[Gpu]) -> None:
+    def __init__(self, worker_state: WorkerState, gpus: Sequence[Gpu], queue: QueueConnections) -> None:
         self._worker_state = worker_state
         self._gpus = gpus
+        self._probe = SilenceProbe(queue, worker_state.control, self.send)
         self._gpu_pool, self._gpu_slots = _lease_slots(worker_state.settings)
         self._interval_s = worker_state.settings.heartbeat.interval_s
         self._ttl_ms = int(1000 * worker_state.settings.heartbeat.ttl_s)
@@ -64,7 +69,7 @@ class HeartbeatSender:
         self._started_ms = int(time.time() * 1000)
         self._redis_reachable = False
         self._can_announce = True
-        self._checked_models = self._left_no_error = False
+        self._checked_eviction = self._checked_models = self._left_no_error = False
         self._last_tick = time.monotonic()
         self._send_now = asyncio.Event()
         self.state = LOADING
@@ -84,19 +89,23 @@ class HeartbeatSender:
             self._worker_state.interactive_load.advance(time.monotonic())
             metrics.TOKEN_RATE.labels(self._worker_state.worker).set(self._worker_state.tokens_per_s)
             try:
-                now_ms, workers = await consumer.heartbeat(
-                    self._worker_state.control, self._worker_state.keys, self._heartbeat(), self._ttl_ms
-                )
+                async with self._probe.watch():
+                    now_ms, workers = await self.send(self._worker_state.control)
                 self._worker_state.clock.observe(now_ms)
                 self._worker_state.workers = max(1, workers)
                 self._redis_reachable = True
                 await self._announce()
+                await self._check_eviction()
                 await self._check_models()
                 await self._remove_load_error()
             except RedisUnreachableError as error:
                 self._redis_reachable = False
                 limited_log.write(logging.WARNING, "no heartbeat", reason=error.log_message)
             await wait_for_event(self._send_now, self._interval_s)
+
+    async def send(self, connection: RedisConnection) -> tuple[int, int]:
+        """Sends a heartbeat; returns Redis' clock (ms) and the number of live workers that take work."""
+        return await consumer.heartbeat(connection, self._worker_state.keys, self._heartbeat(), self._ttl_ms)
 
     async def _announce(self) -> None:
         """Announces the queue to gateways. Its failure is not fatal: gateways can also be configured with the queue."""
@@ -109,6 +118,22 @@ class HeartbeatSender:
             self._can_announce = False
         else:
             self._can_announce = True
+
+    async def _check_eviction(self) -> None:
+        """Warns once if Redis may remove keys; once for all workers of a process.
+
+        Its failure is not fatal. It is tried again only if Redis was unreachable.
+        """
+        if self._checked_eviction:
+            return
+        policy = ""
+        try:
+            policy = parse_policy(await self._worker_state.control.call("INFO", "memory"))
+        except UnexpectedReplyError as error:  # Redis may forbid it: then nothing is known
+            log.debug("the maxmemory-policy of Redis cannot be read", reason=error.log_message)
+        self._checked_eviction = True
+        if evicts(policy):
+            limited_log.write(logging.WARNING, EVICTION_WARNING, policy=policy)
 
     async def _check_models(self) -> None:
         """Warns once, as soon as the model is loaded, if workers of the queue have other models.
