@@ -133,7 +133,9 @@ class ServedQueue:
     def serves(self, model: str) -> bool:
         """Whether its workers use this name for their model; while there is no worker, whether earlier workers did."""
         names = {each.model for each in self.workers()} or self.dispatcher.monitor.models
-        return canonical_model(model) in map(canonical_model, names)
+        return canonical_model(model) in {
+            canonical_model(each) for name in names for each in (name, public_model(name))
+        }
 
     def is_staffed(self) -> bool:
         """Whether a worker has been alive within the grace time, so that requests are accepted."""
@@ -202,6 +204,8 @@ class Queues:
                 raise InvalidRequestError(f"Name a model: this cluster serves {names}.", param="model")
             return self._own
         by_name = self._served.get(model.lower())  # names of queues are in lower case
+        if by_name is None and "/" not in model:
+            by_name = self._served.get(queue_slug(model))
         if by_name is not None and by_name.dispatcher.monitor.models:
             return by_name
         serving = [each for each in self._served.values() if each.serves(model)]

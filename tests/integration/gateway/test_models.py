@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import redis.asyncio
 
+from gpuworker.model_spec import parse_model
 from tests import plain_http
 from tests.integration.gateway.gateway_cluster import (
     REPEATS,
@@ -94,6 +95,23 @@ async def test_an_unknown_model_is_an_error_that_lists_the_known_ones(isolated_c
     openai = plain_http.post(f"{gateway.url}/v1/embeddings", json={"input": "a", "model": "none"})
     assert (openai.status_code, openai.json()["error"]["param"]) == (404, "model")
     assert plain_http.get(f"{gateway.url}/info", headers={"x-model": "none"}).status_code == 404
+
+
+async def test_a_folder_has_each_of_its_names(isolated_cluster: GatewayCluster, tmp_path: Path) -> None:
+    """The queue's, in which other characters are dashes; the folder's, as errors list it; and that in lower case."""
+    folder = tmp_path / "My Model"
+    folder.symlink_to(parse_model("minilm").path)
+    gateway, *_ = await asyncio.gather(
+        isolated_cluster.start_gateway(all_queues=True),
+        isolated_cluster.start_worker(),
+        isolated_cluster.start_worker(str(folder), queue="my-model"),
+    )
+    await wait_until(lambda: gateway.ready_workers("my-model") == 1, "the folder is served", timeout_s=60)
+    for name in ("my-model", "My Model", "my model", str(folder)):
+        assert gateway.embed({"text": "a", "model": name}).status_code == 200, name
+    message = error_of(gateway.embed({"text": "a", "model": "none"}))["message"]
+    assert "my-model (My Model)" in message
+    assert gateway.embed({"text": "a", "model": "someone/my model"}).status_code == 404
 
 
 async def test_before_a_worker_is_known_any_model_may_come(isolated_cluster: GatewayCluster) -> None:
