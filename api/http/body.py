@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 
 BUDGET_RETRY_S = 1.0
+IDENTITY = "identity"
 
 
 class BodyUnreadError(Exception):
@@ -61,9 +62,10 @@ async def read_body(
 
     Raises:
         BodyUnreadError: the body is too large (BodyTooLargeError), did not arrive in time (BodyTimeoutError), has a
-            type other than JSON and `other_types` (UnsupportedMediaTypeError), or exceeds the budget
+            type other than JSON and `other_types` or is compressed (UnsupportedMediaTypeError), or exceeds the budget
             (TooManyBodiesError).
     """
+    check_encoding(headers)
     _check_media_type(headers, limits.other_types)
     content_length = headers.get("content-length", "0")
     if content_length.isdigit() and int(content_length) > limits.max_bytes:
@@ -89,6 +91,12 @@ async def read_body(
             raise
         timeout = BodyTimeoutError(f"The body did not arrive within {limits.timeout_s:g} s: send it without pauses.")
         raise BodyUnreadError(timeout) from None
+
+
+def check_encoding(headers: Mapping[str, str]) -> None:
+    """Raises BodyUnreadError: the body is compressed, which no route takes."""
+    if headers.get("content-encoding", IDENTITY).lower() != IDENTITY:
+        raise BodyUnreadError(UnsupportedMediaTypeError("Content-Encoding: send the body without compression."))
 
 
 def _check_media_type(headers: Mapping[str, str], other_types: frozenset[str]) -> None:

@@ -22,7 +22,7 @@ from api.dialects.request import MODEL_HEADER, PRIORITY_HEADER
 from api.dialects.text_options import TextOptions, function_option_error
 from api.dispatch.admission import memory_full_error, model_failing_error
 from api.dispatch.size_limits import UNKNOWN_DIM, input_limit
-from api.http.body import BodyLimits, BodyUnreadError, read_body, too_many_bodies_error
+from api.http.body import BodyLimits, BodyUnreadError, check_encoding, read_body, too_many_bodies_error
 from api.http.protocol import QUEUE
 from api.http.share_holder import share_holder_of
 from api.jobs.inputs import JobInput, check_text, check_value
@@ -80,6 +80,7 @@ async def create_job(request: Request, state: State, tenant: Tenant) -> tuple[Se
         RedbatchError: the request is malformed or too large, or cannot be accepted now.
     """
     headers = {name.lower(): value for name, value in request.headers.items()}
+    check_encoding(headers)
     try:
         idempotency_key = parse_idempotency_key(headers)
         check_no_timeout(headers)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import re
 import socket
@@ -72,6 +73,21 @@ def test_an_invalid_body_is_a_400(served: GatewayProcess, content: bytes) -> Non
     """A body that is malformed, empty, of a wrong type, or without input gets a 400."""
     answer = post(served, content)
     assert (answer.status_code, error_of(answer)["code"]) == (400, "invalid_request")
+
+
+@pytest.mark.parametrize(
+    ("path", "media_type"),
+    [
+        *((path, "application/json") for path in ("/embed", "/v1/embeddings", "/similarity", "/predict", "/jobs")),
+        ("/jobs", "application/x-ndjson"),
+    ],
+)
+def test_a_compressed_body_is_a_415(served: GatewayProcess, path: str, media_type: str) -> None:
+    """It would be taken for malformed JSON."""
+    headers = {"content-type": media_type, "content-encoding": "gzip"}
+    answer = plain_http.post(f"{served.url}{path}", content=gzip.compress(b'{"text": "a"}'), headers=headers)
+    assert answer.status_code == 415
+    assert "Content-Encoding: send the body without compression." in answer.text
 
 
 @pytest.mark.parametrize("value", ["", "0", "-5", "300001", "1.5", "ten", "1" * 5_000, "000000000123456789"])
