@@ -116,7 +116,7 @@ test-redis7: $(READY) ## Run the tests that use Redis with the redis-server (7 o
 test-frameworks: $(READY) ## Run LangChain and LlamaIndex against a gateway, in a separate environment
 	@$(BIN)/pytest -m frameworks tests/integration/clients $(ARGS)
 
-fuzz: $(READY) ## Send CASES (1,000,000) generated streams of bytes to a gateway; check answers, logs and memory (half an hour)
+fuzz: $(READY) ## Send CASES (1,000,000) generated streams of bytes to a gateway; check answers, logs and memory (half an hour to an hour)
 	@exec $(BIN)/python -m tests.fuzz --cases $(or $(CASES),1000000) $(ARGS)
 
 check: $(READY) ## Check format, lint, types, import rules and language
