@@ -16,8 +16,8 @@ from shared.keys import BULK
 
 REFUSED_VALUES = {
     ("on_error", "fail"): (
-        "a job has the results of the inputs that do not fail, so send null, or leave it out to have a request with an "
-        "invalid input refused"
+        'a job has the results of the inputs that do not fail, so send "null", or leave it out to have a request with '
+        "an invalid input refused"
     ),
     ("encoding_format", "base64"): "the results of a job are JSON numbers or a .npy file, so send float",
 }

@@ -144,8 +144,9 @@ class HeartbeatSender:
             return
         try:
             workers = await consumer.live_workers(self._worker_state.control, self._worker_state.keys)
-        except UnexpectedReplyError as error:  # Redis may forbid the keys, or hold something else in them
-            log.warning("the heartbeats of the queue's other workers cannot be read", reason=error.log_message)
+        except (UnexpectedReplyError, ValueError) as error:  # Redis may forbid the keys, or hold something else in them
+            reason = error.log_message if isinstance(error, UnexpectedReplyError) else str(error)
+            log.warning("the heartbeats of the queue's other workers cannot be read", reason=reason)
             workers = []
         self._checked_models = True
         if models := mixed_models(workers):

@@ -77,7 +77,7 @@ def test_what_a_job_would_drop_is_refused(model: type[BaseModel], fields: dict[s
 
 def test_the_ways_to_avoid_on_error_fail_are_told_apart() -> None:
     """With null, an invalid input fails alone; without the field, it makes the request fail."""
-    with pytest.raises(InvalidRequestError, match="send null, or leave it out to have a request with"):
+    with pytest.raises(InvalidRequestError, match='send "null", or leave it out to have a request with'):
         parse_job_options(b'{"text": "a", "on_error": "fail"}', {}, EmbedBody)
 
 
