@@ -75,6 +75,7 @@ async def test_a_slot_moves_away_and_back(on_cluster: Scenario, servers: RedisCl
     assert all_correct(verdict)
 
 
+@pytest.mark.long
 async def test_a_slot_is_away_for_longer_than_the_grace(on_cluster: Scenario, servers: RedisCluster) -> None:
     """F24: calls get a 503 once the grace is over, and no other error; all is well when the slot is back."""
     scenario = on_cluster

@@ -107,6 +107,7 @@ async def test_no_request_fails_when_the_address_moves_and_nothing_is_reset(
     assert longest_s < moved_after_s + 5
 
 
+@pytest.mark.long
 async def test_a_slow_redis_loses_nothing_and_no_connection(
     isolated_cluster: GatewayCluster, own_redis: Server, client: httpx.AsyncClient
 ) -> None:

@@ -19,7 +19,7 @@ from tests.servers import Server, stopped
 
 pytestmark = [pytest.mark.redis, pytest.mark.asyncio]
 
-TIMEOUT_S = 1.5
+TIMEOUT_S = 2.5
 LONG_S = 60.0
 
 
