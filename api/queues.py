@@ -266,11 +266,19 @@ class Queues:
         for name, queue in list(self._served.items()):
             self._missed[name] = 0 if name in names else self._missed.get(name, 0) + 1
             unused = queue is not self._own and not queue.dispatcher.in_flight
-            if self._missed[name] > MAX_MISSED_POLLS and unused and not await queue.job_store.has_jobs():
+            if self._missed[name] > MAX_MISSED_POLLS and unused and not await self._has_jobs(queue):
                 del self._served[name], self._missed[name]
                 log.info("queue dropped", queue=name)
                 await queue.stop()
         self._choose_own()
+
+    async def _has_jobs(self, queue: ServedQueue) -> bool:
+        """Whether a queue has jobs; what cannot be read has none for clients. Raises RedisUnreachableError."""
+        try:
+            return await queue.job_store.has_jobs()
+        except (KeyMovedError, UnexpectedReplyError) as error:
+            log.warning("the jobs of a queue cannot be read", queue=queue.name, reason=error.log_message)
+            return False
 
     def _choose_own(self) -> None:
         """Makes the only queue that workers serve the own one, unless a setting names it.
@@ -295,7 +303,11 @@ class Queues:
             self._unusable[name] = time.monotonic()
             return
         queue = ServedQueue(self._settings, name, self._spans_of(name))
-        await queue.start()
+        try:
+            await queue.start()
+        except BaseException:
+            await queue.stop()
+            raise
         self._served[name] = queue
         log.info("queue added", queue=name)
 

@@ -15,6 +15,11 @@ _MESSAGE = "Redis refuses to serve: try again."
 class KeyMovedError(RedisUnreachableError):
     """The key is on another server of a Redis Cluster, or on its way to one."""
 
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether it is there, not on its way."""
+        return self.reply.startswith("MOVED ")
+
 
 class UnexpectedReplyError(RedisUnreachableError):
     """An error that the same call may always get: only callers that name a subclass know what to do."""

@@ -122,6 +122,7 @@ class Dispatcher:
     async def stop(self) -> None:
         """Stops the background work and closes the connections."""
         await cancel_and_wait(self._tasks)
+        await self.monitor.stop()
         await self._replies.stop()
         with suppress(TimeoutError):
             async with asyncio.timeout(FINAL_CANCEL_TIMEOUT_S):

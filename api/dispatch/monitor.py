@@ -25,7 +25,7 @@ from shared.errors import OverloadedError, QueueFullError, RedbatchError, RedisU
 from shared.heartbeats import MIXED_MODELS, mixed_models
 from shared.keys import BULK, INTERACTIVE, LANES
 from shared.messages import DOES_NOT_LOAD, DRAINING, FAILING, LOADING, READY, STANDBY, Heartbeat
-from shared.process.tasks import wait_for_event
+from shared.process.tasks import cancel_and_wait, wait_for_event
 from shared.producer import QueueStats
 from shared.silence_probe import UNREACHABLE_AFTER_S, SilenceProbe
 from shared.tenants import NO_ACTIVE_TENANTS, Limits
@@ -70,6 +70,7 @@ class Monitor:
         self._stats: QueueStats | None = None
         self._down_since: float | None = None
         self._poll_started_at: float | None = None
+        self._polling: asyncio.Task[None] | None = None
         self._last_heartbeat_at: float | None = None
         self._ready_at: dict[str, float] = {}
         self._worker_grace_s = worker_grace_s
@@ -104,7 +105,21 @@ class Monitor:
             await asyncio.sleep(POLL_INTERVAL_S)
 
     async def poll(self) -> None:
-        """Polls once."""
+        """Polls once, or waits for the poll that is under way: there is only one connection for them."""
+        if self._polling is None:
+            self._polling = asyncio.create_task(self._poll(), name="poll")
+            self._polling.add_done_callback(self._end_poll)
+        await asyncio.shield(self._polling)  # it is not the caller's alone, who may leave
+
+    def _end_poll(self, _poll: asyncio.Task[None]) -> None:
+        self._polling = None
+
+    async def stop(self) -> None:
+        """Ends the poll that is under way, if there is one."""
+        if self._polling is not None:
+            await cancel_and_wait([self._polling])
+
+    async def _poll(self) -> None:
         started_at = self._poll_started_at = time.monotonic()
         try:
             async with self._probe.watch():

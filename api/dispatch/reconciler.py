@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 
 import structlog
 
@@ -16,9 +16,11 @@ from shared.connection import RedisConnection
 from shared.errors import RedisUnreachableError
 from shared.keys import Keys
 from shared.process.backoff import Backoff
+from shared.process.limited_log import LimitedLog
 from shared.producer import OutstandingRequest
+from shared.redis_errors import UnexpectedReplyError
 
-log = structlog.get_logger()
+log, limited_log = structlog.get_logger(), LimitedLog()
 
 CHUNK_REQUESTS = 64
 
@@ -62,7 +64,7 @@ class Reconciler:
         connections = [*broken, self._connection]
         while True:
             await backoff.wait()
-            with suppress(RedisUnreachableError):
+            try:
                 await self._connection.ping()
                 for connection in connections:
                     await self._connection.kill(connection)
@@ -70,6 +72,11 @@ class Reconciler:
                 for request in unanswered:
                     request.reconcile_on_submit = request.reconcile_on_submit or request.has_unplaced_entries
                 await self.reconcile(unanswered, cause="connection")
+            except UnexpectedReplyError as error:  # it may go on for ever, as for want of a permission
+                limited_log.write(logging.ERROR, "requests cannot be reconciled", reason=error.log_message)
+            except RedisUnreachableError:
+                pass
+            else:
                 return
 
     async def reconcile(self, requests: Iterable[InFlight], cause: str) -> None:

@@ -184,6 +184,9 @@ async def create_authenticator(settings: GatewaySettings, connection: RedisConne
     try:
         keys = await api_keys.read_all(connection)
     except KeyMovedError as error:
+        if not error.is_elsewhere:  # on its way: it can be read soon
+            log.warning("cannot read API keys", reason=error.log_message)
+            return ApiKeyAuthenticator(connection)
         raise NoKeysError(
             "This gateway requires API keys, but they are on another server of the Redis Cluster "
             f"(rb:keys: {error.reply}): use a Redis without cluster mode, or admit all clients with --no-auth "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Sequence
 
@@ -18,9 +19,10 @@ from shared.connection import RedisConnection
 from shared.consumer import ReclaimQuery
 from shared.errors import RedisUnreachableError
 from shared.keys import RELEASED
-from shared.redis_errors import GroupMissingError
+from shared.process.limited_log import LimitedLog
+from shared.redis_errors import GroupMissingError, UnexpectedReplyError
 
-log = structlog.get_logger()
+log, limited_log = structlog.get_logger(), LimitedLog()
 
 MAX_RENEWAL = 1_024
 """Maximum entries of one renewal. Redis runs nothing else meanwhile, for about 5 µs each."""
@@ -68,7 +70,9 @@ class Reclaimer:
                     await self._reclaim()
             except GroupMissingError:
                 await self._join()
-            except RedisUnreachableError:
+            except RedisUnreachableError as error:
+                if isinstance(error, UnexpectedReplyError):  # it may go on for ever, as for want of a permission
+                    limited_log.write(logging.ERROR, "entries cannot be renewed", reason=error.log_message)
                 self._note_stall(renew_s)
             if time.monotonic() - began > SLOW_S:
                 self._note_stall(renew_s)

@@ -51,11 +51,11 @@ class TokenRate:
         began = batch.ended_at - batch.run_s
         if batch.is_saturated and self._was_saturated and self._counts_gaps:
             began -= batch.gap_s
-        busy_s = max(0.0, batch.ended_at - max(self._last_ended, began))
-        self._last_ended = max(self._last_ended, batch.ended_at)
         self._was_saturated = batch.is_saturated
         if not batch.is_saturated:
             return
+        busy_s = max(0.0, batch.ended_at - max(self._last_ended, began))
+        self._last_ended = max(self._last_ended, batch.ended_at)
         if not self.at(batch.ended_at):
             self._tokens = self._busy_s = 0.0
         self._tokens = DECAY * self._tokens + batch.cost

@@ -6,6 +6,7 @@ from redbatch.urls import mask_password
 from shared.connection import QueueConnections
 from shared.errors import RedisUnreachableError
 from shared.producer import queue_stats
+from shared.redis_errors import KeyMovedError
 from shared.settings import QueueSettings
 
 
@@ -24,7 +25,7 @@ async def check_redis(settings: QueueSettings, queue: str) -> str:
     try:
         await queue_stats(connections.connection("check"), connections.keys)
     except RedisUnreachableError as error:
-        if error.is_refused:
+        if error.is_refused or (isinstance(error, KeyMovedError) and error.is_elsewhere):
             raise RedisRefusedError(f"{where}: {error.log_message}") from None
         return error.log_message
     finally:

@@ -192,7 +192,8 @@ async def test_an_idle_worker_does_not_steal_after_a_stall(own_scenario: Scenari
 
 async def check_late_reclaim(scenario: Scenario, own_redis: LocalRedis) -> None:
     """Stalls Redis just after a renewal, so that the reclaim of the other worker is executed first."""
-    scenario.cluster.environment |= LONG_GRACE
+    # With the default time limit of a call, the late one would be given up before Redis executes it.
+    scenario.cluster.environment |= LONG_GRACE | {"REDBATCH_REDIS_TIMEOUT_S": "10"}
     await scenario.start(model=LONG, renew_ms=1_500, reclaim_idle_ms=3_000)
     idle_ms = [0]
 

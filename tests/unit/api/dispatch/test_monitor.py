@@ -66,6 +66,29 @@ async def test_a_change_of_the_epoch_is_a_loss(epochs: list[bytes], losses: int)
     assert losses_seen == losses
 
 
+async def test_one_poll_at_a_time_is_for_all_who_want_one() -> None:
+    """Each job without a ready worker polls: they wait for one call, which goes on if one of their clients leaves."""
+    may_answer, num_calls = asyncio.Event(), 0
+
+    class SlowRedis(UnreachableRedis):
+        async def run(self, *_args: object) -> None:
+            nonlocal num_calls
+            num_calls += 1
+            await may_answer.wait()
+            raise RedisUnreachableError("out of reach")
+
+    monitor = Monitor(connections(SlowRedis()), 60.0, MonitorCallbacks(lambda: asyncio.sleep(0), lambda: None))
+    polls = [asyncio.create_task(monitor.poll()) for _ in range(20)]
+    await asyncio.sleep(0.01)
+    polls[0].cancel()
+    await asyncio.sleep(0.01)
+    may_answer.set()
+    await asyncio.gather(*polls[1:])
+    assert num_calls == 1
+    await monitor.poll()
+    assert num_calls == 2
+
+
 async def test_before_the_first_answer_of_redis_no_worker_is_known() -> None:
     """Otherwise an unused queue would count as a model, and requests that name none would be refused as ambiguous."""
 

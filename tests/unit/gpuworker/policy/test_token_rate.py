@@ -61,6 +61,12 @@ def test_a_gap_in_which_another_runner_was_busy_does_not_count_again() -> None:
     assert rate == pytest.approx((0.9 * 10 + 10) / (0.9 * 1.0 + 0.5))
 
 
+def test_a_light_batch_beside_a_saturated_one_takes_none_of_its_time() -> None:
+    """What ran beside it has no tokens in the rate, so its time is not taken off either."""
+    rate = rate_after(TokenRate(counts_gaps=True), light(10.0, 1.0), saturated(10.02, 0.97, cost=97.0))
+    assert rate == pytest.approx(100.0)
+
+
 def test_a_rate_holds_for_some_time() -> None:
     """Then it is unknown, and the next saturated batch alone gives it: what made it low may be over."""
     rate = TokenRate(counts_gaps=True)
