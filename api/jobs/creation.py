@@ -80,7 +80,6 @@ async def create_job(request: Request, state: State, tenant: Tenant) -> tuple[Se
         RedbatchError: the request is malformed or too large, or cannot be accepted now.
     """
     headers = {name.lower(): value for name, value in request.headers.items()}
-    check_encoding(headers)
     try:
         idempotency_key = parse_idempotency_key(headers)
         check_no_timeout(headers)
@@ -90,6 +89,7 @@ async def create_job(request: Request, state: State, tenant: Tenant) -> tuple[Se
     except InvalidRequestError as error:
         raise BodyUnreadError(error) from None
     if is_lines:
+        check_encoding(headers)  # read_body does it for a document
         return await _create_from_lines(request, state, headers, tenant, idempotency_key)
     body, size = await _parse_body(request, state, headers)
     values = body.values()
