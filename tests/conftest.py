@@ -18,6 +18,7 @@ from shared.connection import QueueConnections
 from shared.keys import Keys
 from shared.settings import QueueSettings
 from tests.leaks import find_leaks, remove
+from tests.redis_cluster import RedisCluster
 from tests.servers import Server, Version, parse_version, require
 
 pytest_plugins = ["tests.chaos.other_checkout", "tests.chaos.report"]
@@ -65,6 +66,13 @@ def redis_url() -> Iterator[str]:
     """The URL of this session's server, without persistence, as a user with all rights."""
     with Server() as server:
         yield server.url
+
+
+@pytest.fixture
+def servers() -> Iterator[RedisCluster]:
+    """Two servers of a Redis Cluster, of which the first has all slots."""
+    with RedisCluster() as servers:
+        yield servers
 
 
 @pytest.fixture(scope="session")

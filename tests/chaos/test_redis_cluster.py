@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
@@ -21,13 +21,6 @@ pytestmark = [pytest.mark.redis, pytest.mark.slow]
 AWAY_S = 1.0
 SHORT_GRACE_S = 0.5
 REFUSED = "503 redis_unreachable"
-
-
-@pytest.fixture
-def servers() -> Iterator[RedisCluster]:
-    """Yields two servers, of which the first has all slots."""
-    with RedisCluster() as servers:
-        yield servers
 
 
 @pytest_asyncio.fixture

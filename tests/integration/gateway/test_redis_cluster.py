@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import httpx
 import pytest
@@ -31,13 +31,6 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.redis
 
 API_KEYS = "rb:keys"
-
-
-@pytest.fixture
-def servers() -> Iterator[RedisCluster]:
-    """Two servers, of which the first has all slots."""
-    with RedisCluster() as servers:
-        yield servers
 
 
 @pytest_asyncio.fixture
