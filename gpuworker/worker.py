@@ -109,6 +109,7 @@ class Worker:
         self._watchdog = Watchdog(worker_state, self._engine, self._hang_timeout, self._sharing)
         self._result_handler = ResultHandler(worker_state, self._committer)
         self._circuit_breaker = CircuitBreaker(worker_state, self._committer, self._heartbeat, self._drop)
+        self._queue.home.watch(self._claimer.recover_soon)
         self._returned_keys: asyncio.Future[list[str]] | None = None
         self._standby_rule, self._load_error = StandbyRule(), ""
 

@@ -3,6 +3,8 @@
 A `RedisConnection` has one owner. There is no pool: a process has one connection to Redis for each RedisConnection. A
 call that fails or is cancelled closes its connection, because a reply that may still come belongs to no call; the next
 call opens a new connection. Nothing is repeated here: only the caller knows whether that is safe.
+
+All connections of a `QueueConnections` lead to one Redis (shared.home). If that has a successor, all of them move.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import asyncio
 import os
 from collections import deque
 from collections.abc import Sequence
+from math import inf
 from typing import Any, cast
 
 import hiredis
@@ -21,8 +24,9 @@ from redis.exceptions import AuthenticationError, NoScriptError, RedisError, Res
 from redis.maint_notifications import MaintNotificationsConfig
 
 from shared.errors import RedisUnreachableError
+from shared.home_guard import HomeGuard
 from shared.keys import Keys
-from shared.redis_wire import Wire
+from shared.redis_wire import IDENTITY, Wire, parse_identity
 from shared.scripts import Script
 from shared.settings import QueueSettings
 from shared.tls import describe_tls_error
@@ -66,21 +70,22 @@ class RedisConnection:
     """One connection to Redis, used by one call at a time.
 
     Args:
-        pool: creates connections, with their options.
-        settings: default timeout of a call; TLS.
+        queue: creates connections, with their options, and knows the home.
         name: shown by CLIENT LIST.
         identified: whether to read the connection's id at Redis, so that it can be killed after it broke.
     """
 
-    def __init__(self, pool: ConnectionPool, settings: QueueSettings, name: str, *, identified: bool = False) -> None:
-        self._tls = settings.redis_tls
+    def __init__(self, queue: QueueConnections, name: str, *, identified: bool = False) -> None:
+        self._queue = queue
+        self._tls = queue.settings.redis_tls
+        self._is_server_known = False
         self._identified = identified
         self._identity: dict[bytes, bytes] = {}
         self._orphans: deque[dict[bytes, bytes]] = deque(maxlen=16)
         self._lock = asyncio.Lock()
-        self._connection: AbstractConnection = pool.make_connection()
+        self._connection: AbstractConnection = queue.pool.make_connection()
         self._connection.client_name = name
-        self._timeout_s = settings.redis_timeout_s
+        self._timeout_s = queue.settings.redis_timeout_s
         self._has_read_only_scripts = True
         self._wire: Wire | None = None
 
@@ -146,6 +151,31 @@ class RedisConnection:
         """Sends PING. Raises as `call` does."""
         await self.call("PING")
 
+    async def check_home(self) -> None:
+        """Reads again which Redis this is, as its replication id changes when it gets a replica; raises as `call` does.
+
+        Does nothing if there is no connection, or if Redis does not identify itself.
+        """
+        async with self._lock:
+            if self._wire is None or self._wire.is_lost or not self._is_server_known:
+                return
+            server = parse_identity(await self._exchange(IDENTITY))
+            try:
+                self._queue.home.admit(self, server, is_new=False)
+            except RedisUnreachableError:
+                await self._close()
+                raise
+
+    @property
+    def answered_at(self) -> float:
+        """When Redis last answered over it (event loop's clock); minus infinity if it is not open."""
+        return -inf if self._wire is None or self._wire.is_lost else self._wire.answered_at
+
+    def cut(self) -> None:
+        """Breaks the connection, if there is one: a call under way fails, and the next call opens a new connection."""
+        if self._wire is not None:
+            self._wire.abort()
+
     async def unblock(self, other: RedisConnection) -> None:
         """Makes the blocking read of `other`, if there is one, return at once with no element."""
         if other._identity:
@@ -193,7 +223,7 @@ class RedisConnection:
         return f"Redis did not answer ({type(error).__name__}{reason}): try again."
 
     async def _open(self) -> Wire:
-        """Connects, sends the name and reads the id. After that redis-py is not involved."""
+        """Connects, sends the name, and reads which Redis this is, and the id. After that redis-py is not involved."""
         num_cancellations = _num_cancellations()
         if self._wire is not None:
             self._identity = {}  # no command is outstanding on it, so Redis sends nothing to it: it need not be killed
@@ -210,10 +240,15 @@ class RedisConnection:
         wire = Wire(cast("asyncio.Transport", outgoing.transport))
         if incoming.at_eof():  # Redis has closed it since, and asyncio's streams leave their own side open
             raise ConnectionError("not connected")
-        if self._identified:
-            info = await wire.exchange(("CLIENT", "INFO"), self._timeout_s)
+        questions = (*IDENTITY, ("CLIENT", "INFO")) if self._identified else IDENTITY
+        replies = await wire.exchange_all(questions, self._timeout_s)
+        server, client = parse_identity(replies[: len(IDENTITY)]), replies[len(IDENTITY) :]
+        for info in client:
             if isinstance(info, hiredis.ReplyError):
                 raise ResponseError(str(info))
+        self._is_server_known = server is not None
+        self._queue.home.admit(self, server, is_new=True)
+        for info in client:
             self._identity = dict(part.split(b"=", 1) for part in info.split() if b"=" in part)
         self._wire = wire
         return wire
@@ -261,7 +296,7 @@ def _to_exception(text: str) -> Exception:
 
 
 class QueueConnections:
-    """The connections of one process to one queue.
+    """The connections of one process to one queue, which all lead to one Redis: the home.
 
     Args:
         settings: where Redis is, and its timeout.
@@ -274,7 +309,7 @@ class QueueConnections:
         self.settings = settings
         self._client = client
         is_tcp = not settings.redis_url.startswith("unix://")
-        self._pool = ConnectionPool.from_url(
+        self.pool = ConnectionPool.from_url(
             settings.redis_url,
             protocol=2,
             decode_responses=False,
@@ -287,13 +322,18 @@ class QueueConnections:
             maint_notifications_config=MaintNotificationsConfig(enabled=False),
         )
         self._connections: list[RedisConnection] = []
+        self.home = HomeGuard(name, self._connections)
 
     def connection(self, purpose: str, *, identified: bool = False) -> RedisConnection:
         """Returns a new connection of this process, named `<client>:<purpose>`."""
         name = f"{self._client}:{purpose}"
-        connection = RedisConnection(self._pool, self.settings, name, identified=identified)
+        connection = RedisConnection(self, name, identified=identified)
         self._connections.append(connection)
         return connection
+
+    def cut(self) -> None:
+        """Breaks every connection: calls under way fail, and the next calls open new connections."""
+        self.home.cut()
 
     async def close(self) -> None:
         """Closes every connection."""

@@ -12,7 +12,12 @@ from typing import Any
 
 import hiredis
 
+from shared.home import Server, parse_server
+
 Command = Sequence[str | bytes | int | float]
+
+IDENTITY = (("INFO", "server"), ("INFO", "replication"))
+"""Commands whose replies say which Redis this is."""
 
 CLOCK_STEP_S = 0.001
 """Resolution of uvloop's clock and timers: one may fire this much too early."""
@@ -25,6 +30,9 @@ class Wire(asyncio.Protocol):
 
     Args:
         transport: the connection; its protocol becomes this one.
+
+    Attributes:
+        answered_at: when the last exchange ended with all replies (event loop's clock), or this wire was made.
     """
 
     def __init__(self, transport: asyncio.Transport) -> None:
@@ -36,12 +44,17 @@ class Wire(asyncio.Protocol):
         self._reply_future: asyncio.Future[list[Any]] | None = None
         self._deadline = self._timer_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
+        self.answered_at = self._loop.time()
         transport.set_protocol(self)
 
     @property
     def is_lost(self) -> bool:
         """Whether the connection is known to be lost."""
         return self._transport.is_closing()
+
+    def abort(self) -> None:
+        """Breaks the connection: an exchange under way fails soon."""
+        self._transport.abort()
 
     async def exchange(self, command: Command, timeout_s: float) -> Any:  # noqa: ANN401 - depends on the command
         """Sends a command and returns its reply. Raises as `exchange_all` does."""
@@ -64,7 +77,9 @@ class Wire(asyncio.Protocol):
         self._set_deadline(self._loop.time() + timeout_s)
         try:
             self._transport.write(b"".join([_pack(each) for each in commands]))
-            return await reply_future
+            replies = await reply_future
+            self.answered_at = self._loop.time()
+            return replies
         finally:
             self._reply_future, self._replies, self._num_expected = None, [], 0
             del reply_future  # an exception in the future refers to this frame
@@ -112,6 +127,13 @@ class Wire(asyncio.Protocol):
     def _fail(self, error: Exception) -> None:
         if self._reply_future is not None and not self._reply_future.done():
             self._reply_future.set_exception(error)
+
+
+def parse_identity(replies: Sequence[Any]) -> Server | None:
+    """Returns which Redis has sent replies to IDENTITY; None if it does not let this user know."""
+    if any(isinstance(each, hiredis.ReplyError) for each in replies):
+        return None
+    return parse_server(b"".join(replies))
 
 
 def _pack(command: Command) -> bytes:

@@ -82,6 +82,7 @@ class HeartbeatSender:
             self._send_now.clear()
             self._worker_state.interactive_load.advance(time.monotonic())
             try:
+                await self._worker_state.control.check_home()
                 now_ms, workers = await consumer.heartbeat(
                     self._worker_state.control, self._worker_state.keys, self._heartbeat(), self._ttl_ms
                 )

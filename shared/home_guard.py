@@ -1,0 +1,88 @@
+"""Keeps all connections of a queue at one Redis, as `shared.home` decides: refuses new ones, and cuts old ones."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import structlog
+
+from shared.errors import RedisUnreachableError
+from shared.home import Admission, Home, Server
+
+log = structlog.get_logger()
+
+ALIVE_S = 3.0
+"""The home counts as alive this long after its last answer: gateways and workers call it each second."""
+
+
+class GuardedConnection(Protocol):
+    """A connection of the queue."""
+
+    @property
+    def answered_at(self) -> float:
+        """When Redis last answered over it (event loop's clock); minus infinity without an open connection."""
+
+    def cut(self) -> None:
+        """Breaks the connection, if it is open."""
+
+
+class HomeGuard:
+    """Admits the connections of one process to one queue.
+
+    Args:
+        queue: its name, for logs.
+        connections: all of its connections; the list may grow.
+    """
+
+    def __init__(self, queue: str, connections: Sequence[GuardedConnection]) -> None:
+        self._queue = queue
+        self._connections = connections
+        self._home = Home()
+        self._on_move: Callable[[], None] | None = None
+        self._has_warned = False
+
+    def watch(self, on_move: Callable[[], None]) -> None:
+        """Has each move reported, and logged: the new home may not know what the former one has answered last."""
+        self._on_move = on_move
+
+    def admit(self, connection: GuardedConnection, server: Server | None, *, is_new: bool) -> None:
+        """Decides whether a connection may be used, given the Redis at its end (None: it does not identify itself).
+
+        If one that is not new, and so has led to the home, now leads elsewhere, something between has moved them all.
+
+        Raises:
+            RedisUnreachableError: it leads to a replica, or to a Redis that has nothing to do with the home.
+        """
+        if server is None:
+            self._warn_once()
+            return
+        is_alive = is_new and self._is_alive()
+        admission = self._home.admit(server, is_alive=is_alive)
+        if admission is Admission.REFUSED:
+            what = "another Redis than other connections do, and not to its successor" if server.is_master else "a replica"
+            raise RedisUnreachableError(f"The address of Redis leads to {what}: try again.")
+        if admission is Admission.MOVES:
+            self.cut(but=connection)
+            if self._on_move is not None:
+                log.warning("another Redis has taken over: all connections move to it", queue=self._queue)
+                self._on_move()
+
+    def cut(self, but: GuardedConnection | None = None) -> None:
+        """Breaks every connection except one: calls under way fail, and the next calls open new connections."""
+        for connection in self._connections:
+            if connection is not but:
+                connection.cut()
+
+    def _is_alive(self) -> bool:
+        since = asyncio.get_running_loop().time() - ALIVE_S
+        return any(connection.answered_at > since for connection in self._connections)
+
+    def _warn_once(self) -> None:
+        if not self._has_warned and self._on_move is not None:
+            self._has_warned = True
+            log.warning(
+                "Redis does not say which server it is: a change of its master may be noticed late. Allow INFO",
+                queue=self._queue,
+            )

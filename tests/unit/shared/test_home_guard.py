@@ -1,0 +1,61 @@
+"""What becomes of the connections of a queue when one of them leads to another Redis."""
+
+from __future__ import annotations
+
+import asyncio
+from math import inf
+
+import pytest
+
+from shared.errors import RedisUnreachableError
+from shared.home import Server
+from shared.home_guard import ALIVE_S, HomeGuard
+
+pytestmark = pytest.mark.asyncio
+
+HOME, OTHER = Server("1", "a"), Server("2", "b")
+
+
+class Connection:
+    """A connection over which Redis has answered at a time."""
+
+    def __init__(self, answered_at: float = -inf) -> None:
+        self.answered_at = answered_at
+        self.was_cut = False
+
+    def cut(self) -> None:
+        """Records that the connection was cut."""
+        self.was_cut = True
+
+
+@pytest.mark.parametrize(("age_s", "moves"), [(ALIVE_S - 1, False), (ALIVE_S + 1, True), (inf, True)])
+async def test_the_home_lives_as_long_as_it_answers(age_s: float, moves: bool) -> None:
+    """Open connections that are silent do not keep a queue from the Redis that is there."""
+    old, new = Connection(asyncio.get_running_loop().time() - age_s), Connection()
+    guard, reported = HomeGuard("q", [old, new]), 0
+
+    def on_move() -> None:
+        nonlocal reported
+        reported += 1
+
+    guard.watch(on_move)
+    guard.admit(old, HOME, is_new=True)
+    if moves:
+        guard.admit(new, OTHER, is_new=True)
+    else:
+        with pytest.raises(RedisUnreachableError):
+            guard.admit(new, OTHER, is_new=True)
+    assert (old.was_cut, new.was_cut, reported) == (moves, False, int(moves))
+
+
+async def test_a_connection_that_leads_elsewhere_later_takes_the_others_with_it() -> None:
+    """Something between that keeps connections open has moved them, so they say nothing about the first Redis."""
+    now = asyncio.get_running_loop().time()
+    connections = [Connection(now), Connection(now)]
+    guard = HomeGuard("q", connections)
+    for each in connections:
+        guard.admit(each, HOME, is_new=True)
+    guard.admit(connections[0], OTHER, is_new=False)
+    assert [each.was_cut for each in connections] == [False, True]
+    with pytest.raises(RedisUnreachableError):
+        guard.admit(connections[1], HOME, is_new=True)
