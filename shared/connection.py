@@ -39,7 +39,6 @@ BLOCK_S = 2.0
 BLOCK_MARGIN_S = 3.0
 """A connection waits for the reply to a blocking read this much longer than the read may block."""
 
-
 _UNAVAILABLE_ERRORS = (
     *("LOADING", "OOM", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY ", "MISCONF", "NOREPLICAS"),
     *("NOAUTH", "UNBLOCKED", "max number of clients"),
@@ -151,6 +150,12 @@ class RedisConnection:
         """Sends PING. Raises as `call` does."""
         await self.call("PING")
 
+    async def reopen(self) -> None:
+        """Closes the connection and opens a new one. Raises as `call` does."""
+        async with self._lock:
+            await self._close()
+            await self._exchange(IDENTITY[:1])
+
     async def check_home(self) -> None:
         """Reads again which Redis this is, as its replication id changes when it gets a replica; raises as `call` does.
 
@@ -231,7 +236,10 @@ class RedisConnection:
         if isinstance(self._connection, SSLConnection):  # a new context: redis-py reads the files only once
             # In a thread, because reading the system's many certificates takes time.
             self._connection.ssl_context.context = await asyncio.to_thread(self._tls.context)
-        await self._connection.connect()
+        try:
+            await self._connection.connect()
+        except RuntimeError as error:  # of uvloop, if the connection is reset before redis-py has sent its commands
+            raise ConnectionError("not connected") from error
         if _num_cancellations() > num_cancellations:
             raise asyncio.CancelledError
         incoming, outgoing = self._connection._reader, self._connection._writer  # noqa: SLF001 - there is no public access
@@ -322,7 +330,7 @@ class QueueConnections:
             maint_notifications_config=MaintNotificationsConfig(enabled=False),
         )
         self._connections: list[RedisConnection] = []
-        self.home = HomeGuard(name, self._connections)
+        self.home = HomeGuard(name, self._connections, self.connection("probe").reopen)
 
     def connection(self, purpose: str, *, identified: bool = False) -> RedisConnection:
         """Returns a new connection of this process, named `<client>:<purpose>`."""
@@ -337,5 +345,6 @@ class QueueConnections:
 
     async def close(self) -> None:
         """Closes every connection."""
+        await self.home.stop()
         for connection in self._connections:
             await connection.close()

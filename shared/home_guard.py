@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from math import inf
+from typing import Any, Protocol
 
 import structlog
 
@@ -15,6 +17,9 @@ log = structlog.get_logger()
 
 ALIVE_S = 3.0
 """The home counts as alive this long after its last answer: gateways and workers call it each second."""
+
+UNCERTAIN_S = 30.0
+"""How long a successor of a former home is looked for, after that had died: another master may have been there first."""
 
 
 class GuardedConnection(Protocol):
@@ -34,13 +39,19 @@ class HomeGuard:
     Args:
         queue: its name, for logs.
         connections: all of its connections; the list may grow.
+        connect: makes one of them again, which may raise RedisUnreachableError.
     """
 
-    def __init__(self, queue: str, connections: Sequence[GuardedConnection]) -> None:
+    def __init__(
+        self, queue: str, connections: Sequence[GuardedConnection], connect: Callable[[], Coroutine[Any, Any, None]]
+    ) -> None:
         self._queue = queue
         self._connections = connections
+        self._connect = connect
         self._home = Home()
         self._on_move: Callable[[], None] | None = None
+        self._uncertain_until = -inf
+        self._looking: asyncio.Task[None] | None = None
         self._has_warned = False
 
     def watch(self, on_move: Callable[[], None]) -> None:
@@ -51,6 +62,7 @@ class HomeGuard:
         """Decides whether a connection may be used, given the Redis at its end (None: it does not identify itself).
 
         If one that is not new, and so has led to the home, now leads elsewhere, something between has moved them all.
+        If the home was not alive when it was left, its successor may come later: a connection is made now and then.
 
         Raises:
             RedisUnreachableError: it leads to a replica, or to a Redis that has nothing to do with the home.
@@ -58,16 +70,25 @@ class HomeGuard:
         if server is None:
             self._warn_once()
             return
-        is_alive = is_new and self._is_alive()
+        now = asyncio.get_running_loop().time()
+        is_alive = is_new and any(now - each.answered_at < ALIVE_S for each in self._connections)
         admission = self._home.admit(server, is_alive=is_alive)
         if admission is Admission.REFUSED:
             what = "another Redis than other connections do, and not to its successor" if server.is_master else "a replica"
             raise RedisUnreachableError(f"The address of Redis leads to {what}: try again.")
         if admission is Admission.MOVES:
+            self._uncertain_until = -inf if is_alive else now + UNCERTAIN_S
             self.cut(but=connection)
             if self._on_move is not None:
                 log.warning("another Redis has taken over: all connections move to it", queue=self._queue)
                 self._on_move()
+        elif now < self._uncertain_until and not is_new and (self._looking is None or self._looking.done()):
+            self._looking = asyncio.create_task(self._look())
+
+    async def _look(self) -> None:
+        """Makes a connection, to see whether it leads to a better home."""
+        with suppress(RedisUnreachableError):
+            await self._connect()
 
     def cut(self, but: GuardedConnection | None = None) -> None:
         """Breaks every connection except one: calls under way fail, and the next calls open new connections."""
@@ -75,9 +96,11 @@ class HomeGuard:
             if connection is not but:
                 connection.cut()
 
-    def _is_alive(self) -> bool:
-        since = asyncio.get_running_loop().time() - ALIVE_S
-        return any(connection.answered_at > since for connection in self._connections)
+    async def stop(self) -> None:
+        """Ends what runs in the background."""
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.wait([self._looking])
 
     def _warn_once(self) -> None:
         if not self._has_warned and self._on_move is not None:

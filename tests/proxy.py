@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 import re
 import socket
 import struct
@@ -46,7 +45,6 @@ class FaultProxy:
     """Forwards connections of clients to the Redis at `upstream_url`; each may have one call in flight at a time.
 
     Attributes:
-        route: returns the URL of the Redis for a new connection; called for each.
         delay_s: returns the delay of a reply, in seconds; called before each reply is forwarded.
         reply_action: returns the action for a reply, given the name of its connection in Redis.
         should_cut: whether a connection is reset before a request arrives, given the connection's name in Redis.
@@ -56,7 +54,7 @@ class FaultProxy:
 
     def __init__(self, upstream_url: str) -> None:
         url = urlsplit(upstream_url)
-        self.route: Callable[[], str] = lambda: upstream_url
+        self._upstream = (url.hostname or "127.0.0.1", url.port or 6379)
         self._user = f"{url.username}:{url.password}@" if url.username else ""
         self._server: asyncio.Server | None = None
         self._pairs: set[_Pair] = set()
@@ -77,9 +75,9 @@ class FaultProxy:
         """Sets the actions for the next replies, in order; for the replies after them `reply_action` decides."""
         self._actions = list(actions)
 
-    def cut(self, *, num: int | None = None, orphan: bool = False) -> None:
-        """Resets every client's connection now, or some of them; with `orphan`, Redis' side stays open."""
-        for pair in list(self._pairs) if num is None else random.sample(list(self._pairs), num):
+    def cut(self, *, orphan: bool = False) -> None:
+        """Resets every client's connection now; with `orphan`, Redis' side stays open."""
+        for pair in list(self._pairs):
             self._cut(pair, orphan=orphan)
 
     async def __aenter__(self) -> Self:
@@ -100,8 +98,7 @@ class FaultProxy:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            url = urlsplit(self.route())
-            server_reader, server_writer = await asyncio.open_connection(url.hostname, url.port)
+            server_reader, server_writer = await asyncio.open_connection(*self._upstream)
         except OSError:
             writer.transport.abort()
             return

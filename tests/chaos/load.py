@@ -57,35 +57,6 @@ async def load(
         yield calls
 
 
-@asynccontextmanager
-async def paced_load(urls: Sequence[str], calls_per_s: float, timeout_s: float) -> AsyncIterator[list[Call]]:
-    """Calls the gateways in turn at a constant rate until the end of the block, however long the answers take."""
-    calls: list[Call] = []
-    open_calls: set[asyncio.Task[None]] = set()
-
-    async def call(client: httpx.AsyncClient, number: int) -> None:
-        text, began = f"text {number}", time.monotonic()
-        outcome = await _outcome(client, urls[number % len(urls)], text, timeout_s)
-        calls.append(Call(text, timeout_s, began, time.monotonic(), outcome))
-
-    async def send(client: httpx.AsyncClient) -> None:
-        started = time.monotonic()
-        for number in itertools.count():
-            task = asyncio.create_task(call(client, number))
-            open_calls.add(task)
-            task.add_done_callback(open_calls.discard)
-            await asyncio.sleep(started + (number + 1) / calls_per_s - time.monotonic())
-
-    limits = httpx.Limits(max_connections=None)
-    async with plain_http.client(timeout=timeout_s + ANSWER_MARGIN_S, limits=limits) as client:
-        sending = asyncio.create_task(send(client))
-        try:
-            yield calls
-        finally:
-            sending.cancel()
-            await asyncio.gather(sending, *open_calls, return_exceptions=True)
-
-
 async def _client(
     urls: Sequence[str],
     numbers: Iterator[int],

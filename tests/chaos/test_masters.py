@@ -16,13 +16,13 @@ import pytest_asyncio
 import redis.asyncio
 
 from tests.chaos.history import Call
-from tests.chaos.load import paced_load
+from tests.chaos.paced_load import paced_load
 from tests.chaos.scenario import Figures, Scenario, all_correct, metric
 from tests.integration.gateway.gateway_cluster import GatewayCluster
 from tests.processes import Processes
-from tests.proxy import FaultProxy
 from tests.several_redis import follow, promote
 from tests.servers import Server
+from tests.switch import Switch
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow]
@@ -38,10 +38,10 @@ POLL_S = 0.05
 
 @dataclass
 class Masters:
-    """A cluster whose address leads to one of several Redis, which `proxy.route` chooses for each connection."""
+    """A cluster whose address leads to one of several Redis, as its switch decides."""
 
     scenario: Scenario
-    proxy: FaultProxy
+    switch: Switch
     servers: Sequence[Server]
     clients: Sequence[redis.asyncio.Redis]
 
@@ -106,11 +106,11 @@ async def masters(
         clients = [
             await stack.enter_async_context(redis.asyncio.Redis.from_url(each.url, protocol=2)) for each in servers
         ]
-        proxy = await stack.enter_async_context(FaultProxy(servers[0].url))
+        switch = await stack.enter_async_context(Switch(servers[0]))
         processes = await stack.enter_async_context(Processes(tmp_path_factory.mktemp("masters")))
-        cluster = GatewayCluster(processes, proxy.url, queue_name)
+        cluster = GatewayCluster(processes, switch.url, queue_name)
         scenario = Scenario(cluster, clients[0], thorough, rows)
-        yield Masters(scenario, proxy, servers, clients)
+        yield Masters(scenario, switch, servers, clients)
         assert not scenario.crash_logs()
 
 
@@ -127,11 +127,11 @@ async def test_the_old_master_comes_back_empty(masters: Masters) -> None:
         await asyncio.sleep(PROMOTED_AFTER_S)
         await promote(new)
         await asyncio.to_thread(old.start)
-        masters.proxy.route = lambda: scenario.rng.choice([old.url, new.url])
+        await masters.switch.route(old, new)
         for _ in range(scenario.repeats(4, 16)):  # connections are made all the time
             await asyncio.sleep(0.5)
-            masters.proxy.cut(num=1)
-        masters.proxy.route = lambda: new.url
+            await masters.switch.cut(1)
+        await masters.switch.route(new)
         await asyncio.to_thread(old.stop)
     in_flight, resubmitted = max_in_flight(calls), await masters.resubmitted()
     found = {"resubmitted": resubmitted, "in_flight": in_flight, "longest_queue": max(lengths)}
@@ -153,9 +153,9 @@ async def test_a_planned_switch_with_two_masters(masters: Masters) -> None:
             await wait_until_in_step(masters.clients[masters.servers.index(old)])
             await asyncio.sleep(1.2)  # gateways and workers read the replication id of their master each second
             await promote(new)
-            masters.proxy.route = lambda new=new: new.url  # type: ignore[misc]
+            await masters.switch.route(new)
             for _ in range(6):
-                masters.proxy.cut(num=1)
+                await masters.switch.cut(1)
                 await asyncio.sleep(2 / 6)
             await follow(old, new)
             old, new = new, old
@@ -183,10 +183,10 @@ async def test_an_unrelated_master_is_not_used(masters: Masters) -> None:
     rounds = scenario.repeats(1, 10)
     async with masters.load() as calls:
         for _ in range(rounds):
-            masters.proxy.route = lambda: stranger.url
-            masters.proxy.cut(num=6)
+            await masters.switch.route(stranger)
+            await masters.switch.cut(6)
             await asyncio.sleep(2.0)
-            masters.proxy.route = lambda: home.url
+            await masters.switch.route(home)
             await asyncio.sleep(1.0)
     written = int(await masters.clients[1].dbsize())
     resubmitted = await masters.resubmitted()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import AsyncIterator
+from urllib.parse import urlsplit
 
 import pytest
 import pytest_asyncio
@@ -14,8 +14,8 @@ from api.dialects.request import InferenceRequest
 from api.dispatch.dispatcher import Dispatcher
 from api.settings import GatewaySettings
 from shared.keys import Keys
-from tests.proxy import FaultProxy
 from tests.servers import Server
+from tests.switch import Switch
 
 pytestmark = [pytest.mark.redis, pytest.mark.asyncio]
 
@@ -44,9 +44,9 @@ async def test_queues_do_not_grow_while_connections_lead_to_two_masters(
     two_masters: list[Server], queue_name: str
 ) -> None:
     """Each of them misses what the other has. No queue gets an entry twice, but for a submit whose reply is lost."""
-    chance, keys = random.Random(5), Keys(queue_name)
-    async with FaultProxy(two_masters[0].url) as proxy:
-        url = f"redis://blind:p@{proxy.url.rpartition('@')[2].removeprefix('redis://')}"
+    keys = Keys(queue_name)
+    async with Switch(two_masters[0]) as switch:
+        url = _as_blind(switch.url)
         dispatcher = Dispatcher(GatewaySettings(redis_url=url, queue=queue_name), queue_name)
         await dispatcher.start()
         pending = [
@@ -54,10 +54,10 @@ async def test_queues_do_not_grow_while_connections_lead_to_two_masters(
             for i in range(REQUESTS)
         ]
         await asyncio.sleep(0.2)
-        proxy.route = lambda: chance.choice(two_masters).url
+        await switch.route(*two_masters)
         longest = [0, 0]
         for _ in range(int(SPLIT_S / 0.05)):
-            proxy.cut(num=1)
+            await switch.cut(1)
             await asyncio.sleep(0.05)
             for index, server in enumerate(two_masters):
                 async with redis.asyncio.Redis.from_url(server.url, protocol=2) as raw:
@@ -72,3 +72,7 @@ async def test_queues_do_not_grow_while_connections_lead_to_two_masters(
 
 def _deadline() -> float:
     return asyncio.get_running_loop().time() + 60
+
+
+def _as_blind(url: str) -> str:
+    return urlsplit(url)._replace(netloc=f"blind:p@{urlsplit(url).netloc.rpartition('@')[2]}").geturl()

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator
+from urllib.parse import urlsplit
 
 import pytest
 import pytest_asyncio
@@ -16,9 +17,9 @@ from shared import producer
 from shared.connection import QueueConnections, RedisConnection
 from shared.errors import RedisUnreachableError
 from shared.settings import QueueSettings
-from tests.proxy import FaultProxy
 from tests.servers import Server
 from tests.several_redis import follow, promote
+from tests.switch import Switch
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.asyncio
@@ -46,11 +47,11 @@ async def second() -> AsyncIterator[Server]:
 
 
 class Cluster:
-    """The connections of a queue through a proxy that leads to one of several Redis."""
+    """The connections of a queue, whose address leads to one of several Redis."""
 
-    def __init__(self, proxy: FaultProxy) -> None:
-        self.proxy = proxy
-        self.queue = QueueConnections(QueueSettings(redis_url=proxy.url, redis_timeout_s=2), "q", "test")
+    def __init__(self, switch: Switch) -> None:
+        self.switch = switch
+        self.queue = QueueConnections(QueueSettings(redis_url=switch.url, redis_timeout_s=2), "q", "test")
         self.connections = [self.queue.connection(f"c{i}", identified=i % 2 == 0) for i in range(CONNECTIONS)]
         self.moves = 0
         self.queue.home.watch(self._count_move)
@@ -64,7 +65,7 @@ class Cluster:
 
     async def cut(self, num: int) -> None:
         """Resets some of the connections, and waits until this has arrived."""
-        self.proxy.cut(num=num)
+        await self.switch.cut(num)
         await asyncio.sleep(RESET_SEEN_S)
 
 
@@ -80,8 +81,8 @@ async def port_of(connection: RedisConnection) -> str:
 @pytest_asyncio.fixture
 async def cluster(first: Server) -> AsyncIterator[Cluster]:
     """Connections that have all reached the first Redis."""
-    async with FaultProxy(first.url) as proxy:
-        cluster = Cluster(proxy)
+    async with Switch(first) as switch:
+        cluster = Cluster(switch)
         assert await cluster.ports() == [str(first.port)] * CONNECTIONS
         yield cluster
         await cluster.queue.close()
@@ -89,11 +90,11 @@ async def cluster(first: Server) -> AsyncIterator[Cluster]:
 
 async def test_another_redis_is_refused_while_the_home_lives(cluster: Cluster, first: Server, second: Server) -> None:
     """A connection that broke does not go to it, and the others are left alone; once the address is right, it works."""
-    cluster.proxy.route = lambda: second.url
+    await cluster.switch.route(second)
     await cluster.cut(1)
     home = str(first.port)
     assert sorted(await cluster.ports()) == sorted([home] * (CONNECTIONS - 1) + ["another"])
-    cluster.proxy.route = lambda: first.url
+    await cluster.switch.route(first)
     assert (await cluster.ports(), cluster.moves) == ([home] * CONNECTIONS, 0)
 
 
@@ -101,7 +102,7 @@ async def test_another_redis_is_the_home_once_no_connection_reaches_the_first(
     cluster: Cluster, second: Server
 ) -> None:
     """However the connections to the first were lost."""
-    cluster.proxy.route = lambda: second.url
+    await cluster.switch.route(second)
     await cluster.cut(CONNECTIONS)
     assert (await cluster.ports(), cluster.moves) == ([str(second.port)] * CONNECTIONS, 1)
 
@@ -119,7 +120,7 @@ async def test_a_redis_that_hangs_is_left_soon(cluster: Cluster, first: Server, 
     """Its connections stay open, and count for a few seconds only."""
     os.kill(first.pid, signal.SIGSTOP)
     try:
-        cluster.proxy.route = lambda: second.url
+        await cluster.switch.route(second)
         another = cluster.queue.connection("another")
         await wait_until(lambda: _reaches(another, second), "the other Redis is the home", timeout_s=10, poll_s=0.1)
         assert (await cluster.ports(), cluster.moves) == ([str(second.port)] * CONNECTIONS, 1)
@@ -138,7 +139,7 @@ async def test_all_connections_move_to_a_promoted_replica(cluster: Cluster, firs
     connections were made, which gives the master another replication id.
     """
     await follow(second, first)
-    cluster.proxy.route = lambda: second.url
+    await cluster.switch.route(second)
     await cluster.cut(1)
     assert sorted(await cluster.ports()) == sorted([str(first.port)] * (CONNECTIONS - 1) + ["a replica"])
     await asyncio.gather(*(each.check_home() for each in cluster.connections))
@@ -150,7 +151,7 @@ async def test_all_connections_move_to_a_promoted_replica(cluster: Cluster, firs
     assert [isinstance(each, RedisUnreachableError) for each in results].count(True) == CONNECTIONS - 1
     assert [each["queue"] for each in logs if "taken over" in each["event"]] == ["q"]
     assert (await cluster.ports(), cluster.moves) == ([str(second.port)] * CONNECTIONS, 1)
-    cluster.proxy.route = lambda: first.url
+    await cluster.switch.route(first)
     await cluster.cut(1)
     assert "another" in await cluster.ports()
 
@@ -172,9 +173,8 @@ async def test_without_the_right_to_info_there_is_a_warning_and_no_check(
     for server in (first, second):
         async with redis.asyncio.Redis.from_url(server.url, protocol=2) as raw:
             await raw.execute_command("ACL", "SETUSER", "blind", "on", ">p", "~*", "+@all", "-info")
-    async with FaultProxy(first.url) as proxy:
-        url = proxy.url.replace("redis://", "redis://blind:p@") if "@" not in proxy.url else _as_blind(proxy.url)
-        queue = QueueConnections(QueueSettings(redis_url=url), "q", "blind")
+    async with Switch(first) as switch:
+        queue = QueueConnections(QueueSettings(redis_url=_as_blind(switch.url)), "q", "blind")
         moves: list[None] = []
         queue.home.watch(lambda: moves.append(None))
         with capture_logs() as logs:
@@ -182,7 +182,7 @@ async def test_without_the_right_to_info_there_is_a_warning_and_no_check(
             for each in connections:
                 await each.call("SET", "where", "first")
                 await each.check_home()
-            proxy.route = lambda: second.url
+            await switch.route(second)
             assert await queue.connection("another").call("GET", "where") is None
         assert await connections[0].call("GET", "where") == b"first"
         assert (len([each for each in logs if "INFO" in each["event"]]), moves) == (1, [])
@@ -190,10 +190,6 @@ async def test_without_the_right_to_info_there_is_a_warning_and_no_check(
     for server in (first, second):
         async with redis.asyncio.Redis.from_url(server.url, protocol=2) as raw:
             await raw.execute_command("ACL", "LOG", "RESET")
-
-
-def _as_blind(url: str) -> str:
-    return f"redis://blind:p@{url.rpartition('@')[2]}"
 
 
 async def test_a_connection_costs_no_command_more_than_the_identity(cluster: Cluster, first: Server) -> None:
@@ -206,3 +202,7 @@ async def test_a_connection_costs_no_command_more_than_the_identity(cluster: Clu
         stats = await raw.info("commandstats")
     assert stats["cmdstat_echo"]["calls"] == CONNECTIONS
     assert stats["cmdstat_info"]["calls"] == 3, "those of the statistics"
+
+
+def _as_blind(url: str) -> str:
+    return urlsplit(url)._replace(netloc=f"blind:p@{urlsplit(url).netloc.rpartition('@')[2]}").geturl()
