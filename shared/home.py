@@ -61,7 +61,7 @@ class Home:
     def __init__(self) -> None:
         self._server: Server | None = None
         self._ids: list[str] = []
-        """Replication ids that the home has had."""
+        """Replication ids of the home, present and past."""
         self._ancestors: list[str] = []
         """Those of former homes, from the first on, without the homes that were left for a better one."""
 

@@ -19,7 +19,7 @@ ALIVE_S = 3.0
 """The home counts as alive this long after its last answer: gateways and workers call it each second."""
 
 UNCERTAIN_S = 30.0
-"""How long a successor of a former home is looked for, after that had died: another master may have been there first."""
+"""How long a successor of a home that has died is looked for: another master may have been there first."""
 
 
 class GuardedConnection(Protocol):
@@ -74,7 +74,9 @@ class HomeGuard:
         is_alive = is_new and any(now - each.answered_at < ALIVE_S for each in self._connections)
         admission = self._home.admit(server, is_alive=is_alive)
         if admission is Admission.REFUSED:
-            what = "another Redis than other connections do, and not to its successor" if server.is_master else "a replica"
+            what = (
+                "another Redis than other connections do, and not to its successor" if server.is_master else "a replica"
+            )
             raise RedisUnreachableError(f"The address of Redis leads to {what}: try again.")
         if admission is Admission.MOVES:
             self._uncertain_until = -inf if is_alive else now + UNCERTAIN_S

@@ -295,9 +295,7 @@ def parse_bell_element(element: bytes) -> list[str]:
     return element.decode("ascii", "replace").split(" ")
 
 
-async def reconcile(
-    connection: RedisConnection, keys: Keys, requests: Sequence[OutstandingRequest]
-) -> ReconcileReply:
+async def reconcile(connection: RedisConnection, keys: Keys, requests: Sequence[OutstandingRequest]) -> ReconcileReply:
     """Returns the state of each request. Pops its replies."""
     args: list[Argument] = [*ReconcileArguments(len(LANES), len(requests))]
     for request in requests:

@@ -1,4 +1,4 @@
-"""An address that leads to several servers, in a process of its own so that a busy test does not delay its traffic.
+"""An address that leads to several servers, in a separate process, so that a busy test does not delay its traffic.
 
 `python -m tests.switch PORT...` forwards each connection to one of these ports, at random, and prints its own port. It
 reads commands, one a line, and answers each with a line: `route PORT...`, and `cut N`, which resets N connections.

@@ -103,7 +103,9 @@ class Reconciler:
         outstanding = [(request, refs) for request in requests if not request.done and (refs := request.sought_refs())]
         if not outstanding:
             return
-        queries = [OutstandingRequest(request.request_id, tuple(ref for _, ref in refs)) for request, refs in outstanding]
+        queries = [
+            OutstandingRequest(request.request_id, tuple(ref for _, ref in refs)) for request, refs in outstanding
+        ]
         epoch, results = await producer.reconcile(self._connection, self._keys, queries)
         num_lost = 0
         for (request, refs), result in zip(outstanding, results, strict=True):

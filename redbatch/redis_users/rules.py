@@ -86,7 +86,8 @@ WORKER = User(
     commands=_commands(
         "+client|setname +client|info",
         "+client|kill +client|unblock",  # for its own connections, as for a gateway
-        "+time +info",  # INFO: which Redis a connection leads to
+        "+time",
+        "+info|server +info|replication",  # which Redis each connection leads to
         "+evalsha +eval",
         "+blpop +lpop +rpush",
         "+get +set +del +unlink +exists +pexpire +pttl",

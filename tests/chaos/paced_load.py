@@ -1,4 +1,4 @@
-"""Calls at a constant rate, however long the answers take. Its few bytes of code for each leave the CPU to a cluster."""
+"""Calls at a constant rate, however long the answers take, with a client that leaves the CPU to the cluster."""
 
 from __future__ import annotations
 

@@ -50,7 +50,9 @@ async def test_queues_do_not_grow_while_connections_lead_to_two_masters(
         dispatcher = Dispatcher(GatewaySettings(redis_url=url, queue=queue_name), queue_name)
         await dispatcher.start()
         pending = [
-            asyncio.create_task(dispatcher._answer_by_itself(InferenceRequest((f"{i}",), 60_000), "", _deadline(), None))
+            asyncio.create_task(
+                dispatcher._answer_by_itself(InferenceRequest((f"{i}",), 60_000), "", _deadline(), None)
+            )
             for i in range(REQUESTS)
         ]
         await asyncio.sleep(0.2)

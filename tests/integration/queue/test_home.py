@@ -75,7 +75,7 @@ async def port_of(connection: RedisConnection) -> str:
         info = await connection.call("INFO", "server")
     except RedisUnreachableError as error:
         return next((word for word in ("another", "a replica") if f"leads to {word}" in error.message), "")
-    return next(line.split(b":")[1].decode() for line in info.splitlines() if line.startswith(b"tcp_port:"))
+    return str(next(line.split(b":")[1].decode() for line in info.splitlines() if line.startswith(b"tcp_port:")))
 
 
 @pytest_asyncio.fixture
@@ -98,9 +98,7 @@ async def test_another_redis_is_refused_while_the_home_lives(cluster: Cluster, f
     assert (await cluster.ports(), cluster.moves) == ([home] * CONNECTIONS, 0)
 
 
-async def test_another_redis_is_the_home_once_no_connection_reaches_the_first(
-    cluster: Cluster, second: Server
-) -> None:
+async def test_another_redis_is_the_home_once_no_connection_reaches_the_first(cluster: Cluster, second: Server) -> None:
     """However the connections to the first were lost."""
     await cluster.switch.route(second)
     await cluster.cut(CONNECTIONS)

@@ -83,7 +83,9 @@ async def test_no_id_is_given_twice(queue: QueueConnections, gateway: Gateway, r
         await raw.flushall()
         (after,) = await gateway.add(kept)
         assert after.entry_id != before.entry_id
-        _, (result,) = await producer.reconcile(connection, queue.keys, [OutstandingRequest(lost.request_id, (before,))])
+        _, (result,) = await producer.reconcile(
+            connection, queue.keys, [OutstandingRequest(lost.request_id, (before,))]
+        )
         assert result == ReconcileResult((), (False,))
         assert await producer.cancel(connection, queue.keys, [before], []) == 0
         assert await producer.cancel(connection, queue.keys, [after], []) == 1

@@ -87,7 +87,9 @@ def test_few_former_homes_are_remembered() -> None:
     assert len(home._ancestors) == MAX_ANCESTORS
 
 
-INFO = b"# Server\r\nrun_id:abc\r\nuptime:1\r\n# Replication\r\nrole:master\r\nmaster_replid:%b\r\nmaster_replid2:%b\r\n"
+INFO = (
+    b"# Server\r\nrun_id:abc\r\nuptime:1\r\n# Replication\r\nrole:master\r\nmaster_replid:%b\r\nmaster_replid2:%b\r\n"
+)
 
 
 @pytest.mark.parametrize(
