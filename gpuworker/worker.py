@@ -87,11 +87,10 @@ class Worker:
         if tracing is not None:
             self._trace(tracing)
         self._committer = Committer(worker_state, self._queue.connection("commit"))
-        options = EngineOptions.from_settings(settings)
         lease_connection = self._queue.connection("lease")
         self._sharing = create_sharing(settings, name, lease_connection, self._lease_callbacks(), gpus)
         self._engine = EngineProcess(
-            options,
+            EngineOptions.from_settings(settings),
             worker_state.in_flight.runs.descriptor,
             self._sharing.wait_until_granted,
             self._on_frame,

@@ -11,7 +11,7 @@ from enum import Enum
 from typing import NamedTuple
 
 NO_PARENT = "0" * 40
-MAX_ANCESTORS = 16
+ANCESTORS_KEPT = 16
 """Number of replication ids of former homes that are remembered."""
 
 
@@ -82,7 +82,7 @@ class Home:
                 self._ids.append(server.replication_id)
             return Admission.SAME
         if server.parent_id in self._ids or not is_alive:
-            self._ancestors = [*self._ancestors, *self._ids][-MAX_ANCESTORS:]
+            self._ancestors = [*self._ancestors, *self._ids][-ANCESTORS_KEPT:]
         elif self._rank(server) <= self._rank(home):
             return Admission.REFUSED
         self._server, self._ids = server, [server.replication_id]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shared.home import MAX_ANCESTORS, Admission, Home, Server, parse_server
+from shared.home import ANCESTORS_KEPT, Admission, Home, Server, parse_server
 
 A, B, C = "a" * 40, "b" * 40, "c" * 40
 MASTER = Server("run-1", A)
@@ -83,8 +83,8 @@ def test_a_successor_of_the_last_home_is_better_than_one_of_an_earlier_home() ->
 def test_few_former_homes_are_remembered() -> None:
     """However often the home moves."""
     home = Home()
-    admit(home, *(Server(f"run-{i}", f"{i}") for i in range(10 * MAX_ANCESTORS)), is_alive=False)
-    assert len(home._ancestors) == MAX_ANCESTORS
+    admit(home, *(Server(f"run-{i}", f"{i}") for i in range(10 * ANCESTORS_KEPT)), is_alive=False)
+    assert len(home._ancestors) == ANCESTORS_KEPT
 
 
 INFO = (
