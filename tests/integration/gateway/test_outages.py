@@ -175,8 +175,8 @@ async def test_an_outage_that_ends_with_a_refusal_is_over(
         await wait_until(lambda: gateway.missing() == ["redis"], "the submit is repeated")
         user = "gateway" if users_are_on() else "default"
         await raw.execute_command("ACL", "SETUSER", user, "-@scripting")
-        assert (await sent).status_code == 500
         await raw.replicaof("NO", "ONE")
+        assert (await sent).status_code == 500
         await raw.execute_command("ACL", "SETUSER", user, "+@scripting")
         await raw.execute_command("ACL", "LOG", "RESET")
     worker.signal(signal.SIGCONT)
