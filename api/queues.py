@@ -239,6 +239,7 @@ class Queues:
     async def _poll(self) -> None:
         """Starts to serve queues that are announced, and drops those that are not any more."""
         try:
+            await self._connection.check_home()
             names = await producer.list_queues(self._connection)
         except RedisUnreachableError:  # the monitors log it
             return

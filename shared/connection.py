@@ -46,7 +46,7 @@ _UNAVAILABLE_ERRORS = (
 
 
 _REPLICA_ERRORS = ("READONLY", "MASTERDOWN", "instance state changed")
-"""Redis is a replica now. Its connections stay open, and only a new one may lead to the master."""
+"""Redis is a replica now. Its connections stay open and may read, and only new ones may lead to the master."""
 
 
 class GroupMissingError(Exception):
@@ -164,12 +164,7 @@ class RedisConnection:
         async with self._lock:
             if self._wire is None or self._wire.is_lost or not self._is_server_known:
                 return
-            server = parse_identity(await self._exchange(IDENTITY))
-            try:
-                self._queue.home.admit(self, server, is_new=False)
-            except RedisUnreachableError:
-                await self._close()
-                raise
+            self._queue.home.admit(self, parse_identity(await self._exchange(IDENTITY)), is_new=False)
 
     @property
     def answered_at(self) -> float:
@@ -211,6 +206,7 @@ class RedisConnection:
             if isinstance(reply, hiredis.ReplyError):
                 if any(word in str(reply) for word in _REPLICA_ERRORS):
                     await self._close()
+                    self._queue.cut()
                 raise _to_exception(str(reply))
         return replies
 

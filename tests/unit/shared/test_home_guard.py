@@ -65,6 +65,19 @@ async def test_a_connection_that_leads_elsewhere_later_takes_the_others_with_it(
         guard.admit(connections[1], HOME, is_new=True)
 
 
+async def test_a_home_that_became_a_replica_is_left() -> None:
+    """Connections over which it is only read would make it count as alive, and its successor would be refused."""
+    connections = [Connection(asyncio.get_running_loop().time()), Connection()]
+    guard = HomeGuard("q", connections, connect_nowhere)
+    guard.admit(connections[0], HOME, is_new=True)
+    with pytest.raises(RedisUnreachableError):
+        guard.admit(Connection(), HOME._replace(is_master=False), is_new=True)
+    assert [each.was_cut for each in connections] == [False, False]
+    with pytest.raises(RedisUnreachableError):
+        guard.admit(connections[1], HOME._replace(is_master=False), is_new=False)
+    assert [each.was_cut for each in connections] == [True, True]
+
+
 async def test_a_successor_is_looked_for_after_the_home_has_died() -> None:
     """Another master may have been there first, and with few connections none may lead to the successor by itself."""
     looks = 0
