@@ -10,7 +10,6 @@ All connections of a `QueueConnections` lead to one Redis (shared.home). If that
 from __future__ import annotations
 
 import asyncio
-import os
 from collections import deque
 from collections.abc import Sequence
 from math import inf
@@ -26,7 +25,7 @@ from redis.maint_notifications import MaintNotificationsConfig
 from shared.errors import RedisUnreachableError
 from shared.home_guard import HomeGuard
 from shared.keys import Keys
-from shared.redis_wire import IDENTITY, Wire, parse_identity
+from shared.redis_wire import IDENTITY, Wire, parse_identity, read_identity, system_reason
 from shared.scripts import Script
 from shared.settings import QueueSettings
 from shared.tls import describe_tls_error
@@ -38,6 +37,9 @@ BLOCK_S = 2.0
 
 BLOCK_MARGIN_S = 3.0
 """A connection waits for the reply to a blocking read this much longer than the read may block."""
+
+MAX_CONNECTS = 4
+"""Attempts to reach the home by an address that leads to several Redis. Failures to connect are not repeated."""
 
 _UNAVAILABLE_ERRORS = (
     *("LOADING", "OOM", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY ", "MISCONF", "NOREPLICAS"),
@@ -164,7 +166,9 @@ class RedisConnection:
         async with self._lock:
             if self._wire is None or self._wire.is_lost or not self._is_server_known:
                 return
-            self._queue.home.admit(self, parse_identity(await self._exchange(IDENTITY)), is_new=False)
+            server = parse_identity(await self._exchange(IDENTITY))
+            if refusal := self._queue.home.admit(self, server, is_new=False):
+                raise RedisUnreachableError(refusal)
 
     @property
     def answered_at(self) -> float:
@@ -220,11 +224,23 @@ class RedisConnection:
             and (problem := describe_tls_error(error)) is not None
         ):
             return f"There is no safe connection to Redis: {problem}."
-        reason = _system_reason(error) if connecting else ""
+        reason = system_reason(error) if connecting else ""
         return f"Redis did not answer ({type(error).__name__}{reason}): try again."
 
     async def _open(self) -> Wire:
-        """Connects, sends the name, and reads which Redis this is, and the id. After that redis-py is not involved."""
+        """Connects to the home. If the address leads to another Redis, tries again: the next time it may not."""
+        for _ in range(MAX_CONNECTS):
+            wire = await self._connect()
+            server, identity = await read_identity(wire, self._timeout_s, with_client=self._identified)
+            refusal = self._queue.home.admit(self, server, is_new=True)
+            if not refusal:
+                self._wire, self._identity, self._is_server_known = wire, identity, server is not None
+                return wire
+            await self._close()
+        raise RedisUnreachableError(refusal)
+
+    async def _connect(self) -> Wire:
+        """Connects and sends the name. After that redis-py is not involved."""
         num_cancellations = _num_cancellations()
         if self._wire is not None:
             self._identity = {}  # no command is outstanding on it, so Redis sends nothing to it: it need not be killed
@@ -244,17 +260,6 @@ class RedisConnection:
         wire = Wire(cast("asyncio.Transport", outgoing.transport))
         if incoming.at_eof():  # Redis has closed it since, and asyncio's streams leave their own side open
             raise ConnectionError("not connected")
-        questions = (*IDENTITY, ("CLIENT", "INFO")) if self._identified else IDENTITY
-        replies = await wire.exchange_all(questions, self._timeout_s)
-        server, client = parse_identity(replies[: len(IDENTITY)]), replies[len(IDENTITY) :]
-        for info in client:
-            if isinstance(info, hiredis.ReplyError):
-                raise ResponseError(str(info))
-        self._is_server_known = server is not None
-        self._queue.home.admit(self, server, is_new=True)
-        for info in client:
-            self._identity = dict(part.split(b"=", 1) for part in info.split() if b"=" in part)
-        self._wire = wire
         return wire
 
     async def _close(self) -> None:
@@ -263,15 +268,6 @@ class RedisConnection:
             self._identity = {}
         self._wire = None
         await self._connection.disconnect(nowait=True)
-
-
-def _system_reason(error: BaseException | None) -> str:
-    """Returns why a connection was not made, as the system says it, after a colon; empty if it does not."""
-    while error is not None:
-        if isinstance(error, OSError) and error.errno is not None and error.strerror:
-            return f": {os.strerror(error.errno) if error.errno > 0 else error.strerror}"
-        error = error.__cause__ or error.__context__
-    return ""
 
 
 def _num_cancellations() -> int:

@@ -58,28 +58,25 @@ class HomeGuard:
         """Has each move reported, and logged: the new home may not know what the former one has answered last."""
         self._on_move = on_move
 
-    def admit(self, connection: GuardedConnection, server: Server | None, *, is_new: bool) -> None:
+    def admit(self, connection: GuardedConnection, server: Server | None, *, is_new: bool) -> str:
         """Decides whether a connection may be used, given the Redis at its end (None: it does not identify itself).
+
+        Returns why it may not, as it leads to a replica, or to a Redis that has nothing to do with the home; else "".
 
         If one that is not new, and so has led to the home, now leads elsewhere, something between has moved them all.
         If the home was not alive when it was left, its successor may come later: a connection is made now and then.
-
-        Raises:
-            RedisUnreachableError: it leads to a replica, or to a Redis that has nothing to do with the home.
         """
         if server is None:
             self._warn_once()
-            return
+            return ""
         now = asyncio.get_running_loop().time()
         is_alive = is_new and any(now - each.answered_at < ALIVE_S for each in self._connections)
         admission = self._home.admit(server, is_alive=is_alive)
         if admission is Admission.REFUSED:
             if not is_new:  # the home is a replica now: whoever only reads there would keep it alive
                 self.cut()
-            what = (
-                "another Redis than other connections do, and not to its successor" if server.is_master else "a replica"
-            )
-            raise RedisUnreachableError(f"The address of Redis leads to {what}: try again.")
+            what = "another Redis than other connections, not to its successor" if server.is_master else "a replica"
+            return f"The address of Redis leads to {what}: try again."
         if admission is Admission.MOVES:
             self._uncertain_until = -inf if is_alive else now + UNCERTAIN_S
             self.cut(but=connection)
@@ -88,6 +85,7 @@ class HomeGuard:
                 self._on_move()
         elif now < self._uncertain_until and not is_new and (self._looking is None or self._looking.done()):
             self._looking = asyncio.create_task(self._look())
+        return ""
 
     async def _look(self) -> None:
         """Makes a connection, to see whether it leads to a better home."""

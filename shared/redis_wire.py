@@ -7,10 +7,12 @@ and half as much CPU again.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Sequence
 from typing import Any
 
 import hiredis
+from redis.exceptions import ResponseError
 
 from shared.home import Server, parse_server
 
@@ -129,11 +131,34 @@ class Wire(asyncio.Protocol):
             self._reply_future.set_exception(error)
 
 
+async def read_identity(wire: Wire, timeout_s: float, *, with_client: bool) -> tuple[Server | None, dict[bytes, bytes]]:
+    """Reads to which Redis a connection leads and, if requested, what CLIENT INFO says about it, in one round trip.
+
+    Raises as `exchange_all` does, and ResponseError.
+    """
+    questions = (*IDENTITY, ("CLIENT", "INFO")) if with_client else IDENTITY
+    replies = await wire.exchange_all(questions, timeout_s)
+    client = replies[len(IDENTITY)] if with_client else b""
+    if isinstance(client, hiredis.ReplyError):
+        raise ResponseError(str(client))
+    fields = dict(part.split(b"=", 1) for part in client.split() if b"=" in part)
+    return parse_identity(replies[: len(IDENTITY)]), fields
+
+
 def parse_identity(replies: Sequence[Any]) -> Server | None:
     """Returns which Redis has sent replies to IDENTITY; None if it does not let this user know."""
     if any(isinstance(each, hiredis.ReplyError) for each in replies):
         return None
     return parse_server(b"".join(replies))
+
+
+def system_reason(error: BaseException | None) -> str:
+    """Returns why a connection was not made, as the system says it, after a colon; empty if it does not."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno is not None and error.strerror:
+            return f": {os.strerror(error.errno) if error.errno > 0 else error.strerror}"
+        error = error.__cause__ or error.__context__
+    return ""
 
 
 def _pack(command: Command) -> bytes:

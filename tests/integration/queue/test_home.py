@@ -98,6 +98,18 @@ async def test_another_redis_is_refused_while_the_home_lives(cluster: Cluster, f
     assert (await cluster.ports(), cluster.moves) == ([home] * CONNECTIONS, 0)
 
 
+async def test_the_home_is_reached_though_the_address_leads_elsewhere_as_well(
+    cluster: Cluster, first: Server, second: Server
+) -> None:
+    """A call tries several times to connect: most succeed, where each attempt would by half."""
+    await cluster.switch.route(first, second)
+    reached = 0
+    for _ in range(25):
+        await cluster.cut(1)
+        reached += (await cluster.ports()).count(str(first.port))
+    assert reached >= 25 * CONNECTIONS - 8
+
+
 async def test_another_redis_is_the_home_once_no_connection_reaches_the_first(cluster: Cluster, second: Server) -> None:
     """However the connections to the first were lost."""
     await cluster.switch.route(second)
