@@ -58,10 +58,6 @@ class Wire(asyncio.Protocol):
         """Breaks the connection: an exchange under way fails soon."""
         self._transport.abort()
 
-    async def exchange(self, command: Command, timeout_s: float) -> Any:  # noqa: ANN401 - depends on the command
-        """Sends a command and returns its reply. Raises as `exchange_all` does."""
-        return (await self.exchange_all((command,), timeout_s))[0]
-
     async def exchange_all(self, commands: Sequence[Command], timeout_s: float) -> list[Any]:
         """Sends commands and returns their replies, each of which may be a hiredis.ReplyError.
 
