@@ -73,7 +73,7 @@ class HomeGuard:
         is_alive = is_new and any(now - each.answered_at < ALIVE_S for each in self._connections)
         admission = self._home.admit(server, is_alive=is_alive)
         if admission is Admission.REFUSED:
-            if not is_new:  # the home is a replica now: whoever only reads there would keep it alive
+            if not is_new:  # the home is a replica now: connections that only read there would keep it alive
                 self.cut()
             what = "another Redis than other connections, not to its successor" if server.is_master else "a replica"
             return f"The address of Redis leads to {what}: try again."

@@ -1,8 +1,11 @@
-"""Redis servers that follow one another, for tests of what happens when a replica takes over."""
+"""Redis servers that follow one another, and a user to whom they do not tell who they are."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
+from urllib.parse import urlsplit
 
 import redis.asyncio
 
@@ -32,3 +35,20 @@ async def promote(replica: Server) -> None:
     """Makes a replica a master, as Sentinel does."""
     async with redis.asyncio.Redis.from_url(replica.url, protocol=2) as raw:
         await raw.execute_command("REPLICAOF", "NO", "ONE")
+
+
+@asynccontextmanager
+async def blind_user(*servers: Server, allowed: tuple[str, ...] = ()) -> AsyncIterator[None]:
+    """Adds a user who may do everything except INFO, beyond the `allowed` ACL rules. For its URLs, see `as_blind`."""
+    for server in servers:
+        async with redis.asyncio.Redis.from_url(server.url, protocol=2) as raw:
+            await raw.execute_command("ACL", "SETUSER", "blind", "on", ">p", "~*", "+@all", "-info", *allowed)
+    yield
+    for server in servers:
+        async with redis.asyncio.Redis.from_url(server.url, protocol=2) as raw:
+            await raw.execute_command("ACL", "LOG", "RESET")
+
+
+def as_blind(url: str) -> str:
+    """Returns a URL for that user."""
+    return urlsplit(url)._replace(netloc=f"blind:p@{urlsplit(url).netloc.rpartition('@')[2]}").geturl()

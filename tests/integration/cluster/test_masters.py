@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from urllib.parse import urlsplit
 
 import pytest
 import pytest_asyncio
@@ -15,6 +14,7 @@ from api.dispatch.dispatcher import Dispatcher
 from api.settings import GatewaySettings
 from shared.keys import Keys
 from tests.servers import Server
+from tests.several_redis import as_blind, blind_user
 from tests.switch import Switch
 
 pytestmark = [pytest.mark.redis, pytest.mark.asyncio]
@@ -31,12 +31,9 @@ async def two_masters() -> AsyncIterator[list[Server]]:
     servers = [Server(), Server()]
     for server in servers:
         await asyncio.to_thread(server.start)
-        async with redis.asyncio.Redis.from_url(server.url, protocol=2) as raw:
-            await raw.execute_command("ACL", "SETUSER", "blind", "on", ">p", "~*", "+@all", "-info", *STATS)
-    yield servers
+    async with blind_user(*servers, allowed=STATS):
+        yield servers
     for server in servers:
-        async with redis.asyncio.Redis.from_url(server.url, protocol=2) as raw:
-            await raw.execute_command("ACL", "LOG", "RESET")
         await asyncio.to_thread(server.stop)
 
 
@@ -46,7 +43,7 @@ async def test_queues_do_not_grow_while_connections_lead_to_two_masters(
     """Each of them misses what the other has. No queue gets an entry twice, but for a submit whose reply is lost."""
     keys = Keys(queue_name)
     async with Switch(two_masters[0]) as switch:
-        url = _as_blind(switch.url)
+        url = as_blind(switch.url)
         dispatcher = Dispatcher(GatewaySettings(redis_url=url, queue=queue_name), queue_name)
         await dispatcher.start()
         pending = [
@@ -74,7 +71,3 @@ async def test_queues_do_not_grow_while_connections_lead_to_two_masters(
 
 def _deadline() -> float:
     return asyncio.get_running_loop().time() + 60
-
-
-def _as_blind(url: str) -> str:
-    return urlsplit(url)._replace(netloc=f"blind:p@{urlsplit(url).netloc.rpartition('@')[2]}").geturl()

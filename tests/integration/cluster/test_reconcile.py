@@ -73,14 +73,16 @@ async def test_a_lost_entry_is_added_again_at_most_once_a_second(
     before = metrics.RESUBMITTED_ENTRIES._value.get()
     request = asyncio.create_task(dispatcher.answer(InferenceRequest(("a",), 30_000)))
     lane, losses, began = cluster.keys.lanes[0], 0, time.monotonic()
-    while time.monotonic() - began < 3.2:
-        losses += int(await raw.delete(lane, cluster.keys.epoch) == 2)
-        await asyncio.sleep(0.05)
+    try:
+        while time.monotonic() - began < 3.2:
+            losses += int(await raw.delete(lane, cluster.keys.epoch) == 2)
+            await asyncio.sleep(0.05)
+    finally:
+        worker.signal(signal.SIGCONT)
     seconds = time.monotonic() - began
     added = metrics.RESUBMITTED_ENTRIES._value.get() - before
     assert losses > 1
     assert 1 < added <= 1 + seconds / RESUBMIT_INTERVAL_S
-    worker.signal(signal.SIGCONT)
     assert is_result_for(await request, ["a"])
 
 

@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator
-from urllib.parse import urlsplit
 
 import pytest
 import pytest_asyncio
@@ -18,7 +17,7 @@ from shared.connection import QueueConnections, RedisConnection
 from shared.errors import RedisUnreachableError
 from shared.settings import QueueSettings
 from tests.servers import Server
-from tests.several_redis import follow, promote
+from tests.several_redis import as_blind, blind_user, follow, promote
 from tests.switch import Switch
 from tests.waiting import wait_until
 
@@ -180,11 +179,8 @@ async def test_without_the_right_to_info_there_is_a_warning_and_no_check(
     cluster: Cluster, first: Server, second: Server
 ) -> None:
     """As with a managed service: each connection stays where it is, and new ones go where the address leads."""
-    for server in (first, second):
-        async with redis.asyncio.Redis.from_url(server.url, protocol=2) as raw:
-            await raw.execute_command("ACL", "SETUSER", "blind", "on", ">p", "~*", "+@all", "-info")
-    async with Switch(first) as switch:
-        queue = QueueConnections(QueueSettings(redis_url=_as_blind(switch.url)), "q", "blind")
+    async with blind_user(first, second), Switch(first) as switch:
+        queue = QueueConnections(QueueSettings(redis_url=as_blind(switch.url)), "q", "blind")
         moves: list[None] = []
         queue.home.watch(lambda: moves.append(None))
         with capture_logs() as logs:
@@ -197,9 +193,6 @@ async def test_without_the_right_to_info_there_is_a_warning_and_no_check(
         assert await connections[0].call("GET", "where") == b"first"
         assert (len([each for each in logs if "INFO" in each["event"]]), moves) == (1, [])
         await queue.close()
-    for server in (first, second):
-        async with redis.asyncio.Redis.from_url(server.url, protocol=2) as raw:
-            await raw.execute_command("ACL", "LOG", "RESET")
 
 
 async def test_a_connection_costs_no_command_more_than_the_identity(cluster: Cluster, first: Server) -> None:
@@ -212,7 +205,3 @@ async def test_a_connection_costs_no_command_more_than_the_identity(cluster: Clu
         stats = await raw.info("commandstats")
     assert stats["cmdstat_echo"]["calls"] == CONNECTIONS
     assert stats["cmdstat_info"]["calls"] == 3, "those of the statistics"
-
-
-def _as_blind(url: str) -> str:
-    return urlsplit(url)._replace(netloc=f"blind:p@{urlsplit(url).netloc.rpartition('@')[2]}").geturl()
