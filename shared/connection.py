@@ -38,7 +38,7 @@ BLOCK_S = 2.0
 BLOCK_MARGIN_S = 3.0
 """A connection waits for the reply to a blocking read this much longer than the read may block."""
 
-MAX_CONNECTS = 4
+CONNECT_ATTEMPTS = 4
 """Attempts to reach the home by an address that leads to several Redis. Failures to connect are not repeated."""
 
 _UNAVAILABLE_ERRORS = (
@@ -229,7 +229,7 @@ class RedisConnection:
 
     async def _open(self) -> Wire:
         """Connects to the home. If the address leads to another Redis, tries again: the next time it may not."""
-        for _ in range(MAX_CONNECTS):
+        for _ in range(CONNECT_ATTEMPTS):
             wire = await self._connect()
             server, identity = await read_identity(wire, self._timeout_s, with_client=self._identified)
             refusal = self._queue.home.admit(self, server, is_new=True)
