@@ -63,6 +63,10 @@ REDIS_MEMORY_BYTES = Gauge("redbatch_redis_memory_bytes", "Bytes that Redis uses
 REDIS_PERSISTENCE_FAILED = Gauge(
     "redbatch_redis_persistence_failed", "1 if the last write of the append-only file or of the snapshot failed"
 )
+REDIS_EVICTS = Gauge(
+    "redbatch_redis_evicts",
+    "1 if Redis may remove keys when its memory is full, for want of maxmemory-policy noeviction; NaN while unknown",
+)
 REDIS_ROUND_TRIP = Histogram(
     "redbatch_redis_round_trip_seconds",
     "Time until Redis answers the poll that each gateway sends once a second",
@@ -74,7 +78,7 @@ QUEUE_GAUGES = (
     *(QUEUE_ENTRIES, QUEUE_PENDING, QUEUE_INPUTS, QUEUE_TOKENS, QUEUE_BYTES, QUEUE_AGE),
     *(WORKERS, FLEET_RATE, DEAD_LETTERS, OPEN_JOBS, OWED_INPUTS, RESULT_BYTES),
 )
-REDIS_GAUGES = (REDIS_MEMORY, REDIS_MEMORY_BYTES, REDIS_PERSISTENCE_FAILED)
+REDIS_GAUGES = (REDIS_MEMORY, REDIS_MEMORY_BYTES, REDIS_PERSISTENCE_FAILED, REDIS_EVICTS)
 
 
 @cache

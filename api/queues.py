@@ -26,10 +26,12 @@ from shared.errors import (
     NoWorkerError,
     RedisUnreachableError,
 )
+from shared.keys import Keys
 from shared.messages import OPS, Heartbeat, Options
 from shared.process.tasks import cancel_and_wait
 from shared.producer import MAX_QUEUES
-from shared.settings import canonical_model, queue_slug
+from shared.redis_errors import KeyMovedError, UnexpectedReplyError
+from shared.settings import canonical_model, public_model, queue_slug
 
 log = structlog.get_logger()
 
@@ -160,6 +162,7 @@ class Queues:
         self._ambiguous: list[str] = []
         self._missed: dict[str, int] = {}
         self._unusable: dict[str, float] = {}
+        self._can_list = True
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -212,7 +215,7 @@ class Queues:
             raise NoWorkerError(
                 "No worker has been seen yet: start one, then try again.", retry_after_s=NO_WORKER_RETRY_S
             )
-        names = ", ".join(each.name for each in self.live()) or "none at the moment"
+        names = ", ".join(map(_names_of, self.live())) or "none at the moment"
         raise ModelNotFoundError(f"There is no such model here. Served: {names}.", param="model")
 
     def of_name(self, name: str) -> ServedQueue | None:
@@ -233,16 +236,25 @@ class Queues:
             await asyncio.sleep(DISCOVERY_INTERVAL_S)
             try:
                 await self._poll()
+            except RedisUnreachableError as error:
+                log.debug("cannot update the served queues", reason=error.log_message)
             except Exception:
                 log.exception("cannot update the served queues")
 
     async def _poll(self) -> None:
-        """Starts to serve queues that are announced, and drops those that are not any more."""
+        """Starts to serve queues that are announced, and drops those that are not any more.
+
+        Raises RedisUnreachableError, after which all stays as it is; the monitors log it.
+        """
         try:
             await self._connection.check_home()
             names = await producer.list_queues(self._connection)
-        except RedisUnreachableError:  # the monitors log it
+        except (KeyMovedError, UnexpectedReplyError) as error:  # of a key that all queues share
+            if self._can_list:
+                log.warning("the list of queues cannot be read: others are not found", reason=error.log_message)
+            self._can_list = False
             return
+        self._can_list = True
         now = time.monotonic()
         self._unusable = {name: at for name, at in self._unusable.items() if now - at < UNUSABLE_RETRY_S}
         for name in names:
@@ -272,13 +284,20 @@ class Queues:
             log.info("requests that name no model go to the only queue", queue=self._own.name)
 
     async def _add(self, name: str) -> None:
-        queue = ServedQueue(self._settings, name, self._spans_of(name))
+        """Starts to serve a queue. Raises RedisUnreachableError."""
         try:
-            await queue.start()
-        except Exception:  # Redis may forbid its keys to this gateway
-            log.exception("cannot serve queue", queue=name)
+            await producer.queue_stats(self._connection, Keys(name))
+        except (KeyMovedError, UnexpectedReplyError) as error:  # Redis may forbid its keys to this gateway
+            log.warning("cannot serve queue", queue=name, reason=error.log_message)
             self._unusable[name] = time.monotonic()
-            await queue.stop()
-        else:
-            self._served[name] = queue
-            log.info("queue added", queue=name)
+            return
+        queue = ServedQueue(self._settings, name, self._spans_of(name))
+        await queue.start()
+        self._served[name] = queue
+        log.info("queue added", queue=name)
+
+
+def _names_of(queue: ServedQueue) -> str:
+    """Returns the names by which clients may call the model of a queue: the queue's, and those of its workers."""
+    others = {public_model(each.model) for each in queue.workers()} - {queue.name}
+    return f"{queue.name} ({', '.join(sorted(others))})" if others else queue.name

@@ -72,6 +72,7 @@ UNLISTED_PATHS = ("/openapi.json", f"{STATIC_PATH}/{{path:path}}")
 _RANKING = "ranking is not served yet; POST /similarity compares texts by their vectors."
 _GENERATION = "text is not generated; POST /v1/embeddings returns the vectors of texts."
 _BATCHES = "OpenAI's Batch API is not served; POST /jobs takes a file of texts in lines, to be run later."
+_COHERE = 'Cohere\'s API is not served; POST /embed takes {"texts": ["...", ...]}.'
 _MEDIA = "only texts are embedded; POST /v1/embeddings takes them."
 UNSERVED_BY_TEI = {
     "/rerank": _RANKING,
@@ -89,12 +90,14 @@ UNSERVED = UNSERVED_BY_TEI | {
     "/classify": "classifiers are not served; POST /predict calls a function of yours, which may be one.",
     "/pooling": "POST /embed returns a vector for each text, and POST /embed_all one for each token.",
     "/detokenize": "POST /decode returns the texts of token ids.",
+    "/v1/embed": _COHERE,
+    "/v2/embed": _COHERE,
     "/embeddings_image": _MEDIA,
     "/embeddings_audio": _MEDIA,
 }
 """The routes of other servers that have no part here, and what comes nearest; also for /v1/rerank and /files/{id}.
 
-Those that are not TEI's are of OpenAI, vLLM and Infinity, whose errors are OpenAI's.
+Those that are not TEI's are of OpenAI, vLLM and Infinity, whose errors are OpenAI's, and of Cohere.
 """
 
 _VERSION = re.compile(r"^/v\d(?=/)")
@@ -145,6 +148,8 @@ def route_hint(path: str) -> str:
 
 def _unserved_hint(path: str) -> str:
     """Returns what there is in place of a route of another server, or of a path under it; "" for any other path."""
+    if path in UNSERVED:
+        return UNSERVED[path]
     parent = _VERSION.sub("", path) if len(path) <= MAX_HINTED_CHARS else ""
     while parent and parent not in UNSERVED:
         parent = parent.rpartition("/")[0]

@@ -38,6 +38,7 @@ from shared.process.listener import listen as bind
 from shared.process.memory import memory_bytes
 from shared.process.settings import EXIT_CONFIGURATION, flag_of, print_error, variable_of
 from shared.process.tracing import Tracing, start_tracing
+from shared.process.unexpected_replies import record_unexpected_reply
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -135,9 +136,15 @@ def _warn_of_little_memory(settings: GatewaySettings) -> None:
         )
 
 
+def _connect(settings: GatewaySettings) -> QueueConnections:
+    """Returns the connections for what all queues share."""
+    client = f"gateway:{secrets.token_hex(8)}"
+    return QueueConnections(settings, settings.initial_queue, client, record_unexpected_reply)
+
+
 async def serve(settings: GatewaySettings, listen: socket.socket, tracing: Tracing | None = None) -> int:
     """Serves on a listening socket until SIGTERM or SIGINT; returns the exit code."""
-    connections = QueueConnections(settings, settings.initial_queue, f"gateway:{secrets.token_hex(8)}")
+    connections = _connect(settings)
     try:
         authenticator = await create_authenticator(settings, connections.connection("keys"))
     except NoKeysError as error:

@@ -95,7 +95,16 @@ class GatewaySettings(RequestSettings):
         default="none",
         title="What holds a job before it is accepted",
         description="What must hold a job before it is accepted: the memory of Redis (none), its append-only file, "
-        "written to disk (aof), or a replica (replicas).",
+        "written to disk (aof), or replicas of it (replicas: see job_replicas).",
+    )
+    job_replicas: int = Field(
+        default=0,
+        ge=0,
+        le=100,
+        title="Replicas that hold an accepted job",
+        description="With job_durability replicas: how many replicas must hold a job before it is accepted. 0: all "
+        "that are connected but one, so that one slow replica delays no job, and at least one. A master that is cut "
+        "off with some of its replicas goes on accepting jobs; a number above theirs refuses these.",
     )
     job_durable_s: float = Field(
         default=2.0, gt=0, le=60, description="Maximum time to reach that durability; after it: 503."
@@ -171,6 +180,7 @@ class GatewaySettings(RequestSettings):
             max_result_ratio=self.max_result_ratio,
             durability=self.job_durability,
             durable_s=self.job_durable_s,
+            durable_replicas=self.job_replicas,
             results_payload=self.results_payload,
             max_inline_bytes=self.max_inline_bytes,
         )

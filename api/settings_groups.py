@@ -127,6 +127,7 @@ class JobSettings:
     max_result_ratio: float
     durability: Durability
     durable_s: float
+    durable_replicas: int
     results_payload: ResultsPayload
     max_inline_bytes: int
 

@@ -35,5 +35,5 @@ def check_hub(model: Model, revision: str | None) -> None:
     except Exception as error:  # of its HTTP library
         raise ModelLoadError(
             f"model {model.name} cannot be downloaded: {constants.ENDPOINT} does not answer ({one_line(error)}); name "
-            "a folder with its files instead, or minilm, which is bundled"
+            "a folder with its files instead, or minilm, which is bundled; a class of yours is module:Class"
         ) from error

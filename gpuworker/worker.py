@@ -48,6 +48,7 @@ from shared.long_entries import min_long_tokens
 from shared.process.log_text import MODEL_FAILS
 from shared.process.tasks import cancel_and_wait
 from shared.process.tracing import Tracing
+from shared.process.unexpected_replies import record_unexpected_reply
 
 log = structlog.get_logger()
 
@@ -80,7 +81,7 @@ class Worker:
         tracing: Tracing | None = None,
     ) -> None:
         self._settings, self._stop = settings, stop
-        self._queue = QueueConnections(settings, settings.queue_name, f"worker:{name}")
+        self._queue = QueueConnections(settings, settings.queue_name, f"worker:{name}", record_unexpected_reply)
         self._claim_connection = self._queue.connection("claim", identified=True)
         worker_state = WorkerState(settings, name, self._queue.keys, self._queue.connection("control"))
         self._worker_state = worker_state
@@ -102,7 +103,7 @@ class Worker:
         self._claimer = Claimer(worker_state, self._claim_connection, reclaim_connection, self._engine, self._committer)
         self._reclaimer = Reclaimer(worker_state, reclaim_connection, self._claimer, self._drop)
         self._job_feeder = JobFeeder(worker_state, lambda: self._claimer.batch_tokens)
-        self._heartbeat = HeartbeatSender(worker_state, gpus)
+        self._heartbeat = HeartbeatSender(worker_state, gpus, self._queue)
         self.missing_parts, self.is_alive = self._heartbeat.missing_parts, self._heartbeat.is_alive
         self._hang_timeout = HangTimeout(settings.engine_hang_s, _longest_wait_s(settings))
         self._watchdog = Watchdog(worker_state, self._engine, self._hang_timeout, self._sharing)
@@ -225,7 +226,7 @@ class Worker:
             if self._load_error:
                 await self._heartbeat.leave_load_error(self._load_error)
         except RedisUnreachableError as error:
-            log.warning("cannot leave the group", reason=error.message)
+            log.warning("cannot leave the group", reason=error.log_message)
             return
         if owed:
             log.warning("left with pending entries: another worker takes them over", n=owed)

@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from redbatch.exit_codes import EXIT_FAILED, report_failure
 from redbatch.up.run_file import NoUpError, find_up
 from redbatch.urls import mask_password
-from shared.connection import NotPermittedError, QueueConnections, RedisConnection
+from shared.connection import QueueConnections, RedisConnection
 from shared.errors import RedisUnreachableError
 from shared.keys import Keys
+from shared.process.log_text import printable_line
 from shared.process.settings import read_settings
 from shared.producer import QueueStats, list_queues, queue_stats
+from shared.redis_errors import KeyMovedError
 from shared.settings import DEFAULT_MODEL, QueueSettings, queue_slug
 
 
@@ -71,7 +73,9 @@ def run_on_queue(target: QueueTarget, purpose: str, task: QueueTask, on_interrup
         return asyncio.run(run())
     except KeyboardInterrupt:
         return on_interrupt
-    except (NotPermittedError, RedisUnreachableError, ValueError) as error:
+    except RedisUnreachableError as error:
+        return report_failure(f"{mask_password(url)}: {printable_line(error.log_message)}")
+    except ValueError as error:
         return report_failure(f"{mask_password(url)}: {error}")
 
 
@@ -80,7 +84,10 @@ async def _find_problem(connection: RedisConnection, keys: Keys) -> str:
 
     A queue without an announcement, whose workers ended long ago, exists as long as Redis has anything of it.
     """
-    announced = sorted(await list_queues(connection))
+    try:
+        announced = sorted(await list_queues(connection))
+    except KeyMovedError:  # on a server of a Redis Cluster that has the queue, but not the list of all queues
+        announced = []
     if keys.queue in announced or _exists(await queue_stats(connection, keys)):
         return ""
     close = difflib.get_close_matches(keys.queue, announced, n=1)

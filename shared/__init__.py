@@ -10,6 +10,7 @@
 - dead_letters: entries that were given up, for people.
 - entry_fields: parses stream entries.
 - errors: the tree of errors that cross a process border.
+- eviction: whether Redis evicts keys.
 - feed_window: how much of jobs may be in the lanes.
 - home: which Redis all connections of a process lead to.
 - home_guard: keeps the connections of a queue at one Redis.
@@ -28,8 +29,11 @@
 - producer: the gateway's operations on the queue.
 - script_arguments: the arguments of the scripts, as named rows.
 - scripts: the scripts, loaded.
+- silence_probe: finds out that the address of Redis leads elsewhere while old connections hang.
 - settings: settings that gateways and workers share.
 - tenants: quotas and limits of tenants.
 - tls: TLS to Redis.
+- redis_errors: error replies of Redis as exceptions.
+- redis_url: what is wrong with a URL of Redis.
 - redis_wire: commands and replies over one socket.
 """

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import inf
 from typing import Any, cast
 
@@ -19,12 +19,20 @@ import hiredis
 from redis.asyncio.connection import AbstractConnection, ConnectionPool, SSLConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import AuthenticationError, NoScriptError, RedisError, ResponseError
+from redis.exceptions import AuthenticationError, RedisError, ResponseError
 from redis.maint_notifications import MaintNotificationsConfig
 
 from shared.errors import RedisUnreachableError
 from shared.home_guard import HomeGuard
 from shared.keys import Keys
+from shared.redis_errors import (
+    CommandUnknownError,
+    ScriptMissingError,
+    UnexpectedReplyError,
+    became_replica,
+    leads_elsewhere,
+    to_exception,
+)
 from shared.redis_wire import IDENTITY, Wire, parse_identity, read_identity, system_reason
 from shared.scripts import Script
 from shared.settings import QueueSettings
@@ -33,38 +41,13 @@ from shared.tls import describe_tls_error
 Argument = str | bytes | int | float
 
 BLOCK_S = 2.0
-"""Longest single blocking read: a connection that died silently is noticed after this time and a margin."""
-
-BLOCK_MARGIN_S = 3.0
-"""A connection waits for the reply to a blocking read this much longer than the read may block."""
+"""Longest single blocking read: a connection that died silently is noticed after this time and that of a call."""
 
 CONNECT_ATTEMPTS = 4
 """Attempts to reach the home by an address that leads to several Redis. Failures to connect are not repeated."""
 
-_UNAVAILABLE_ERRORS = (
-    *("LOADING", "OOM", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY ", "MISCONF", "NOREPLICAS"),
-    *("NOAUTH", "UNBLOCKED", "max number of clients"),
-)
-
-
-_REPLICA_ERRORS = ("READONLY", "MASTERDOWN", "instance state changed")
-"""Redis is a replica now. Its connections stay open and may read, and only new ones may lead to the master."""
-
-
-class GroupMissingError(Exception):
-    """The consumer group is missing: the stream was deleted, flushed, or never read."""
-
-
-class CommandUnknownError(Exception):
-    """This Redis is too old for a command."""
-
-
-class NotPermittedError(Exception):
-    """The user of the URL lacks the permission for a command or key."""
-
-
-class ScriptRefusedError(Exception):
-    """A script refused the call, for a reason that its header gives."""
+OnUnexpectedReply = Callable[[str, str], None]
+"""Called with the name of a connection and an error reply that no caller can do anything about."""
 
 
 class RedisConnection:
@@ -74,11 +57,15 @@ class RedisConnection:
         queue: creates connections, with their options, and knows the home.
         name: shown by CLIENT LIST.
         identified: whether to read the connection's id at Redis, so that it can be killed after it broke.
+
+    Attributes:
+        num_timeouts: number of calls that were not answered in time, although the connection was open.
     """
 
     def __init__(self, queue: QueueConnections, name: str, *, identified: bool = False) -> None:
         self._queue = queue
         self._tls = queue.settings.redis_tls
+        self._name = name
         self._is_server_known = False
         self._identified = identified
         self._identity: dict[bytes, bytes] = {}
@@ -89,27 +76,26 @@ class RedisConnection:
         self._timeout_s = queue.settings.redis_timeout_s
         self._has_read_only_scripts = True
         self._wire: Wire | None = None
+        self._opening: asyncio.Timeout | None = None
+        self.num_timeouts = 0
 
-    async def call(self, *command: Argument, timeout_s: float | None = None) -> Any:  # noqa: ANN401 - depends on the command
-        """Sends one command and returns its reply.
+    async def call(self, *command: Argument, block_s: float = 0.0) -> Any:  # noqa: ANN401 - depends on the command
+        """Sends one command and returns its reply, for which it may wait at Redis for `block_s`.
 
         Raises:
-            RedisUnreachableError: no connection, no reply in time, or Redis cannot serve (loading, out of memory).
-            GroupMissingError: NOGROUP.
-            CommandUnknownError: Redis has no such command.
-            NotPermittedError: the user of the URL lacks the permission.
-            ResponseError: any other error reply.
+            RedisUnreachableError: no connection, no reply in time, or an error reply, for some of which there are
+                subclasses in shared.redis_errors.
         """
         async with self._lock:
-            return (await self._exchange((command,), timeout_s))[0]
+            return (await self._exchange((command,), block_s))[0]
 
-    async def call_all(self, commands: Sequence[Sequence[Argument]], *, timeout_s: float | None = None) -> list[Any]:
-        """Sends commands at once over one connection and returns their replies.
+    async def call_all(self, commands: Sequence[Sequence[Argument]], *, block_s: float = 0.0) -> list[Any]:
+        """Sends commands at once over one connection and returns their replies; `block_s` is that of all together.
 
         Raises as `call` does; some commands may have been executed then.
         """
         async with self._lock:
-            return await self._exchange(commands, timeout_s) if commands else []
+            return await self._exchange(commands, block_s) if commands else []
 
     async def run(self, script: Script, keys: Sequence[str], args: Sequence[Argument]) -> Any:  # noqa: ANN401 - depends on the script
         """Runs a script by its SHA-1, or by its text if Redis does not know it yet. Raises as `call` does.
@@ -128,13 +114,13 @@ class RedisConnection:
     async def _evaluate(self, script: Script, suffix: str, keys: Sequence[str], args: Sequence[Argument]) -> Any:  # noqa: ANN401
         try:
             return (await self._exchange(((f"EVALSHA{suffix}", script.sha, len(keys), *keys, *args),)))[0]
-        except NoScriptError:
+        except ScriptMissingError:
             return (await self._exchange(((f"EVAL{suffix}", script.text, len(keys), *keys, *args),)))[0]
 
     async def pop(self, key: str, timeout_s: float) -> bytes | None:
         """Pops the first element of a list; waits for one at most `timeout_s` seconds (and at most BLOCK_S)."""
         timeout_s = max(0.01, min(timeout_s, BLOCK_S))
-        reply = await self.call("BLPOP", key, f"{timeout_s:.3f}", timeout_s=timeout_s + BLOCK_MARGIN_S)
+        reply = await self.call("BLPOP", key, f"{timeout_s:.3f}", block_s=timeout_s)
         return None if reply is None else reply[1]
 
     async def kill(self, other: RedisConnection) -> None:
@@ -175,44 +161,55 @@ class RedisConnection:
         """When Redis last answered over it (event loop's clock); minus infinity if it is not open."""
         return -inf if self._wire is None or self._wire.is_lost else self._wire.answered_at
 
-    def cut(self) -> None:
-        """Breaks the connection, if there is one: a call under way fails, and the next call opens a new connection."""
-        if self._wire is not None:
-            self._wire.abort()
-
     async def unblock(self, other: RedisConnection) -> None:
         """Makes the blocking read of `other`, if there is one, return at once with no element."""
         if other._identity:
             await self.call("CLIENT", "UNBLOCK", other._identity[b"id"])
 
+    def reset(self) -> None:
+        """Resets the connection, also while it is opened: a call in flight fails, and the next one opens a new one."""
+        if self._opening is not None:
+            self._opening.reschedule(0)
+        elif self._wire is not None:
+            self._wire.abort()
+
     async def close(self) -> None:
         """Closes the connection, if there is one."""
         await self._close()
 
-    async def _exchange(self, commands: Sequence[Sequence[Argument]], timeout_s: float | None = None) -> list[Any]:
-        """Raises NoScriptError as well."""
+    async def _exchange(self, commands: Sequence[Sequence[Argument]], block_s: float = 0.0) -> list[Any]:
         try:
             wire = self._wire
             if wire is None or wire.is_lost:  # it broke while it was idle, so no reply is lost
-                wire = await self._open()
-            replies = await wire.exchange_all(commands, self._timeout_s if timeout_s is None else timeout_s)
+                wire = await self._open_unless_reset()
+            replies = await wire.exchange_all(commands, block_s + self._timeout_s)
         except ResponseError as error:  # while connecting
             await self._close()
-            raise _to_exception(f"{error.status_code or ''} {error}".strip()) from None
+            raise self._to_exception(f"{error.status_code or ''} {error}".strip()) from None
         except (RedisError, OSError, TimeoutError) as error:
             connecting = self._wire is None
+            self.num_timeouts += isinstance(error, TimeoutError) and not connecting
             await self._close()
-            raise RedisUnreachableError(self._describe_failure(error, connecting=connecting)) from error
+            unreachable = RedisUnreachableError(self._describe_failure(error, connecting=connecting))
+            unreachable.is_refused = isinstance(error, AuthenticationError)
+            raise unreachable from error
         except BaseException:
             await self._close()
             raise
         for reply in replies:
             if isinstance(reply, hiredis.ReplyError):
-                if any(word in str(reply) for word in _REPLICA_ERRORS):
+                if leads_elsewhere(str(reply)):
                     await self._close()
-                    self._queue.cut()
-                raise _to_exception(str(reply))
+                    if became_replica(str(reply)):
+                        self._queue.reset_all()
+                raise self._to_exception(str(reply))
         return replies
+
+    def _to_exception(self, reply: str) -> RedisUnreachableError:
+        error = to_exception(reply)
+        if type(error) is UnexpectedReplyError:
+            self._queue.on_unexpected(self._name, error.reply)
+        return error
 
     def _describe_failure(self, error: Exception, *, connecting: bool) -> str:
         """Returns the reason why there is no reply."""
@@ -227,14 +224,25 @@ class RedisConnection:
         reason = system_reason(error) if connecting else ""
         return f"Redis did not answer ({type(error).__name__}{reason}): try again."
 
+    async def _open_unless_reset(self) -> Wire:
+        """Does as `_open`. Raises TimeoutError if the connection is reset meanwhile."""
+        try:
+            async with asyncio.timeout(None) as self._opening:
+                return await self._open()
+        finally:
+            self._opening = None
+
     async def _open(self) -> Wire:
         """Connects to the home. If the address leads to another Redis, tries again: the next time it may not."""
         for _ in range(CONNECT_ATTEMPTS):
             wire = await self._connect()
-            server, identity = await read_identity(wire, self._timeout_s, with_client=self._identified)
+            server, info = await read_identity(wire, self._timeout_s, with_client=self._identified)
+            if isinstance(info, hiredis.ReplyError):
+                raise ResponseError(str(info))
             refusal = self._queue.home.admit(self, server, is_new=True)
             if not refusal:
-                self._wire, self._identity, self._is_server_known = wire, identity, server is not None
+                self._wire, self._is_server_known = wire, server is not None
+                self._identity = dict(part.split(b"=", 1) for part in info.split() if b"=" in part)
                 return wire
             await self._close()
         raise RedisUnreachableError(refusal)
@@ -276,25 +284,6 @@ def _num_cancellations() -> int:
     return task.cancelling() if task is not None else 0
 
 
-_EXCEPTIONS: dict[str, type[Exception]] = {
-    "NOSCRIPT": NoScriptError,
-    "NOPERM": NotPermittedError,
-    "NOGROUP": GroupMissingError,
-    "UNBLOCKED the stream key": GroupMissingError,
-    "unknown command": CommandUnknownError,
-    "STALE": ScriptRefusedError,
-}
-
-
-def _to_exception(text: str) -> Exception:
-    for words, exception in _EXCEPTIONS.items():
-        if words in text:
-            return exception(text)
-    if any(word in text for word in _UNAVAILABLE_ERRORS):
-        return RedisUnreachableError(f"Redis refuses to serve: {text[:120]}")
-    return ResponseError(text)
-
-
 class QueueConnections:
     """The connections of one process to one queue, which all lead to one Redis: the home.
 
@@ -302,12 +291,21 @@ class QueueConnections:
         settings: where Redis is, and its timeout.
         name: the queue.
         client: prefix of the names of this process's connections in CLIENT LIST.
+        on_unexpected: called with each error reply that no caller can do anything about, so that it can be logged:
+            callers only know that Redis is out of reach.
     """
 
-    def __init__(self, settings: QueueSettings, name: str, client: str) -> None:
+    def __init__(
+        self,
+        settings: QueueSettings,
+        name: str,
+        client: str,
+        on_unexpected: OnUnexpectedReply = lambda _connection, _reply: None,
+    ) -> None:
         self.keys = Keys(name)
         self.settings = settings
         self._client = client
+        self.on_unexpected = on_unexpected
         is_tcp = not settings.redis_url.startswith("unix://")
         self.pool = ConnectionPool.from_url(
             settings.redis_url,
@@ -322,7 +320,7 @@ class QueueConnections:
             maint_notifications_config=MaintNotificationsConfig(enabled=False),
         )
         self._connections: list[RedisConnection] = []
-        self.home = HomeGuard(name, self._connections, self.connection("probe").reopen)
+        self.home = HomeGuard(name, self._connections, self.connection("home").reopen)
 
     def connection(self, purpose: str, *, identified: bool = False) -> RedisConnection:
         """Returns a new connection of this process, named `<client>:<purpose>`."""
@@ -331,9 +329,9 @@ class QueueConnections:
         self._connections.append(connection)
         return connection
 
-    def cut(self) -> None:
-        """Breaks every connection: calls under way fail, and the next calls open new connections."""
-        self.home.cut()
+    def reset_all(self) -> None:
+        """Resets every connection: see `RedisConnection.reset`."""
+        self.home.reset_all()
 
     async def close(self) -> None:
         """Closes every connection."""

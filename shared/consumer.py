@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
 from shared import scripts
-from shared.connection import BLOCK_MARGIN_S, BLOCK_S, Argument, RedisConnection
+from shared.connection import BLOCK_S, Argument, RedisConnection
 from shared.entry_fields import parse_entry
 from shared.heartbeats import parse_heartbeat
 from shared.jobs import MAX_RESULTS
@@ -175,7 +175,7 @@ async def await_entry(
     lanes = keys.lanes[:lanes_read]
     command: list[Argument] = ["XREADGROUP", "GROUP", GROUP, worker, "COUNT", 1, "BLOCK", int(timeout_s * 1000)]
     command += ("STREAMS", *lanes, *(">" for _ in lanes))
-    reply = await connection.call(*command, timeout_s=timeout_s + BLOCK_MARGIN_S)
+    reply = await connection.call(*command, block_s=timeout_s)
     if not reply:
         return ()
     return tuple(parse_entry(lanes.index(name.decode()), raw) for name, raws in reply for raw in raws)

@@ -247,9 +247,19 @@ class UnavailableError(RedbatchError):
 
 
 class RedisUnreachableError(UnavailableError):
-    """Redis did not answer."""
+    """Redis did not answer, or refused to serve with an error `reply`: for logs and operators, not for clients.
+
+    `is_refused`: for want of another user, password, permission or database.
+    """
 
     code = "redis_unreachable"
+    reply = ""
+    is_refused = False
+
+    @property
+    def log_message(self) -> str:
+        """The message for logs, and the error reply of Redis."""
+        return f"{super().log_message} Its reply: {self.reply}" if self.reply else super().log_message
 
 
 class NoWorkerError(UnavailableError):
@@ -313,8 +323,9 @@ class InternalError(ModelError):
 
 
 def error_tree(root: type[RedbatchError] = RedbatchError) -> list[type[RedbatchError]]:
-    """Returns every class of the tree, the root first."""
-    return [root, *(cls for child in root.__subclasses__() for cls in error_tree(child))]
+    """Returns every class of the tree, the root first. Subclasses in other modules never cross a process border."""
+    children = [each for each in root.__subclasses__() if each.__module__ == __name__]
+    return [root, *(cls for child in children for cls in error_tree(child))]
 
 
 def error_from_code(code: str, message: str) -> RedbatchError:

@@ -29,8 +29,8 @@ class GuardedConnection(Protocol):
     def answered_at(self) -> float:
         """When Redis last answered over it (event loop's clock); minus infinity without an open connection."""
 
-    def cut(self) -> None:
-        """Breaks the connection, if it is open."""
+    def reset(self) -> None:
+        """Resets the connection, if it is open."""
 
 
 class HomeGuard:
@@ -74,12 +74,12 @@ class HomeGuard:
         admission = self._home.admit(server, is_alive=is_alive)
         if admission is Admission.REFUSED:
             if not is_new:  # the home is a replica now: connections that only read there would keep it alive
-                self.cut()
+                self.reset_all()
             what = "another Redis than other connections, not to its successor" if server.is_master else "a replica"
             return f"The address of Redis leads to {what}: try again."
         if admission is Admission.MOVES:
             self._uncertain_until = -inf if is_alive else now + UNCERTAIN_S
-            self.cut(but=connection)
+            self.reset_all(but=connection)
             if self._on_move is not None:
                 log.warning("another Redis has taken over: all connections move to it", queue=self._queue)
                 self._on_move()
@@ -92,11 +92,11 @@ class HomeGuard:
         with suppress(RedisUnreachableError):
             await self._connect()
 
-    def cut(self, but: GuardedConnection | None = None) -> None:
-        """Breaks every connection except one: calls under way fail, and the next calls open new connections."""
+    def reset_all(self, but: GuardedConnection | None = None) -> None:
+        """Resets every connection except one: calls under way fail, and the next calls open new connections."""
         for connection in self._connections:
             if connection is not but:
-                connection.cut()
+                connection.reset()
 
     async def stop(self) -> None:
         """Ends what runs in the background."""

@@ -149,7 +149,7 @@ class QueueStats:
     oldest was added (ms). `memory_ratio` is the share of its maxmemory that Redis uses; 0 without a maxmemory.
     `result_bytes` are those of the results of jobs, kept and expected.
     `tenants` are those with recently accepted requests. `persists` is false if Redis failed when it last wrote its
-    append-only file or its snapshot.
+    append-only file or its snapshot. `eviction_policy` is its maxmemory-policy; "" if Redis does not report it.
     """
 
     now_ms: int
@@ -171,6 +171,7 @@ class QueueStats:
     result_bytes: int = 0
     persists: bool = True
     bytes: int = 0
+    eviction_policy: str = ""
 
     @property
     def entries(self) -> int:
@@ -314,7 +315,7 @@ async def queue_stats(connection: RedisConnection, keys: Keys) -> QueueStats:
     now_ms, epoch, inputs, tokens, by_lane, pending, oldest, last, beats, used, limit, *more = await connection.run(
         scripts.QUEUE_STATS, names, [GROUP, keys.worker(""), TENANT_ACTIVE_MS]
     )
-    weights, named, dead, jobs, owed, failed, num_bytes, result_bytes = more
+    weights, named, dead, jobs, owed, failed, num_bytes, result_bytes, eviction_policy = more
     return QueueStats(
         *(now_ms, epoch, inputs, tokens, tuple(by_lane), pending, tuple(map(_added_ms, oldest)), last),
         workers=tuple(beat for beat in map(parse_heartbeat, beats) if beat is not None),
@@ -328,6 +329,7 @@ async def queue_stats(connection: RedisConnection, keys: Keys) -> QueueStats:
         result_bytes=result_bytes,
         persists=not failed,
         bytes=num_bytes,
+        eviction_policy=eviction_policy.decode("ascii", "replace"),
     )
 
 

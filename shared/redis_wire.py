@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import hiredis
-from redis.exceptions import ResponseError
 
 from shared.home import Server, parse_server
 
@@ -55,7 +54,7 @@ class Wire(asyncio.Protocol):
         return self._transport.is_closing()
 
     def abort(self) -> None:
-        """Breaks the connection: an exchange under way fails soon."""
+        """Resets the connection; a pending exchange raises ConnectionError."""
         self._transport.abort()
 
     async def exchange_all(self, commands: Sequence[Command], timeout_s: float) -> list[Any]:
@@ -127,18 +126,14 @@ class Wire(asyncio.Protocol):
             self._reply_future.set_exception(error)
 
 
-async def read_identity(wire: Wire, timeout_s: float, *, with_client: bool) -> tuple[Server | None, dict[bytes, bytes]]:
-    """Reads to which Redis a connection leads and, if requested, what CLIENT INFO says about it, in one round trip.
+async def read_identity(wire: Wire, timeout_s: float, *, with_client: bool) -> tuple[Server | None, Any]:
+    """Reads to which Redis a connection leads and, if requested, the reply to CLIENT INFO, in one round trip.
 
-    Raises as `exchange_all` does, and ResponseError.
+    Raises as `exchange_all` does.
     """
     questions = (*IDENTITY, ("CLIENT", "INFO")) if with_client else IDENTITY
     replies = await wire.exchange_all(questions, timeout_s)
-    client = replies[len(IDENTITY)] if with_client else b""
-    if isinstance(client, hiredis.ReplyError):
-        raise ResponseError(str(client))
-    fields = dict(part.split(b"=", 1) for part in client.split() if b"=" in part)
-    return parse_identity(replies[: len(IDENTITY)]), fields
+    return parse_identity(replies[: len(IDENTITY)]), replies[len(IDENTITY)] if with_client else b""
 
 
 def parse_identity(replies: Sequence[Any]) -> Server | None:

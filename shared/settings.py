@@ -6,12 +6,13 @@ import os
 import re
 from pathlib import Path
 from typing import Annotated, Literal
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import urlsplit
 
 from pydantic import Field, StringConstraints, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from shared.option_words import ValueForm
+from shared.redis_url import find_url_problem
 from shared.tls import Tls
 
 QUEUE_PATTERN = r"^[a-z0-9._-]{1,64}$"
@@ -23,7 +24,6 @@ Name = Annotated[
     StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,128}$"),
     ValueForm("a name of 1 to 128 letters, digits, dots, dashes and underscores"),
 ]
-REDIS_SCHEMES = ("redis://", "rediss://", "unix://")
 DEFAULT_MODEL = "minilm"
 DEFAULT_REDIS_PORT = 6379
 BUNDLED_MODEL_NAMES = (DEFAULT_MODEL, "all-minilm-l6-v2", "sentence-transformers/all-minilm-l6-v2")
@@ -58,8 +58,9 @@ class QueueSettings(BaseSettings):
     redis_url: str = Field(
         default="redis://127.0.0.1:6379/0",
         title="URL of the cluster's Redis",
-        description="URL of the cluster's Redis (redis://, rediss:// or unix://). When not set, `redbatch gateway` and "
-        "`redbatch worker` take that of your running `redbatch up`, if there is one.",
+        description="URL of the cluster's Redis (redis://, rediss:// or unix://); in a name or password, / ? # and % "
+        "are percent-encoded. When not set, `redbatch gateway` and `redbatch worker` take that of your running "
+        "`redbatch up`, if there is one.",
     )
     redis_tls_ca: str | None = Field(
         default=None,
@@ -79,11 +80,12 @@ class QueueSettings(BaseSettings):
         description="For rediss://: file with the private key of the client certificate (PEM).",
     )
     redis_timeout_s: float = Field(
-        default=5.0,
+        default=2.0,
         gt=0,
         le=60,
         title="Timeout of a call or connection to Redis",
-        description="Timeout of a call to Redis, and of a connection to it.",
+        description="Timeout of a call to Redis, and of a connection to it. Raise it for a Redis that is far away, or "
+        "often busy for longer.",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info",
@@ -104,14 +106,8 @@ class QueueSettings(BaseSettings):
     @field_validator("redis_url")
     @classmethod
     def _check_url(cls, value: str) -> str:
-        if not value.startswith(REDIS_SCHEMES):
-            raise ValueError("it takes a URL that begins with redis://, rediss:// or unix://")
-        try:
-            _ = urlsplit(value).port
-        except ValueError:
-            raise ValueError("its port is not a number from 0 to 65535") from None
-        if any(name.startswith("ssl_") for name in parse_qs(urlsplit(value).query)):
-            raise ValueError("ssl_ options are not supported: use redis_tls_ca, redis_tls_cert and redis_tls_key")
+        if problem := find_url_problem(value):
+            raise ValueError(problem)
         return value
 
     @field_validator("redis_tls_ca", "redis_tls_cert", "redis_tls_key")

@@ -53,8 +53,8 @@ class FaultProxy:
     """
 
     def __init__(self, upstream_url: str) -> None:
+        self.lead_to(upstream_url)
         url = urlsplit(upstream_url)
-        self._upstream = (url.hostname or "127.0.0.1", url.port or 6379)
         self._user = f"{url.username}:{url.password}@" if url.username else ""
         self._server: asyncio.Server | None = None
         self._pairs: set[_Pair] = set()
@@ -70,6 +70,11 @@ class FaultProxy:
         """The URL that clients connect to."""
         assert self._server is not None
         return f"redis://{self._user}127.0.0.1:{self._server.sockets[0].getsockname()[1]}/0"
+
+    def lead_to(self, upstream_url: str) -> None:
+        """Leads new connections to another Redis; old ones stay where they are."""
+        url = urlsplit(upstream_url)
+        self._upstream = (url.hostname or "127.0.0.1", url.port or 6379)
 
     def set_next_actions(self, *actions: ReplyAction) -> None:
         """Sets the actions for the next replies, in order; for the replies after them `reply_action` decides."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -38,8 +40,8 @@ class Server(LocalRedis):
     `pcall` would go on silently. A test that causes refusals clears the log (ACL LOG RESET).
     """
 
-    def __init__(self, *, options: Sequence[str] = (), users: bool | None = None) -> None:
-        super().__init__(server_binary(), options=options)
+    def __init__(self, *, port: int = 0, options: Sequence[str] = (), users: bool | None = None) -> None:
+        super().__init__(server_binary(), port=port, options=options)
         self._users = users_are_on() if users is None else users
 
     @property
@@ -70,6 +72,16 @@ class Server(LocalRedis):
             users.write_text(suite_acl(), encoding="utf-8")
             command += ["--aclfile", str(users)]
         return command
+
+
+@contextmanager
+def stopped(server: LocalRedis) -> Iterator[None]:
+    """Stops a server (SIGSTOP) for the time of the block: its connections stay open, and nothing is answered."""
+    os.kill(server.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(server.pid, signal.SIGCONT)
 
 
 def parse_version(text: str) -> Version:

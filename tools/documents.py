@@ -24,7 +24,7 @@ from redbatch.size.estimate import Requirements
 from redbatch.size.view import as_text as size_as_text
 from shared.key_table import job_keys_table, keys_table
 from shared.settings import DEFAULT_MODEL
-from tools import fixed_bounds
+from tools import bounds
 from tools.blocks import replace_block
 
 ROOT = Path(__file__).parents[1]
@@ -83,7 +83,7 @@ BLOCKS: Mapping[tuple[str, str], Callable[[], str]] = {
     ("docs/performance.md", "size"): size_example,
     ("docs/settings.md", "settings"): settings_table,
     ("docs/settings.md", "memory"): memory_table,
-    ("docs/settings.md", "fixed-bounds"): fixed_bounds.as_markdown,
+    ("docs/settings.md", "bounds"): bounds.as_markdown,
     ("docs/settings.md", "redis-memory"): redis_memory_table,
 }
 """By document and block: the function that writes it."""

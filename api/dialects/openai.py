@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSche
 from api.dialects.base import BaseDialect
 from api.dialects.headers import parse_lane, resolve_timeout_ms
 from api.dialects.parsing import INPUTS, check_inputs, invalid_body_error, parse_fields, parse_inputs
-from api.dialects.request import MAX_MODEL, MAX_TIMEOUT_MS, PRIORITY_HEADER, InferenceRequest
+from api.dialects.request import MAX_MODEL, MAX_TIMEOUT_MS, MODEL_HEADER, PRIORITY_HEADER, InferenceRequest
 from api.dialects.strict_body import ROUTE_OF_FIELD
 from api.dialects.vectors import dump_json, encode_failures, rows_of
 from api.errors import status_of
@@ -85,6 +85,8 @@ class OpenAI(BaseDialect):
             inputs = parse_inputs(values.pop("input", None), limits.max_inputs, "input", partial=partial)
         except TooLargeError as error:  # too many inputs, for which OpenAI answers 400
             raise InvalidRequestError(f"input: {error.message}", param="input") from None
+        if MODEL_HEADER in headers:
+            values.setdefault("model", headers[MODEL_HEADER])
         try:
             fields = EmbeddingsBody.model_validate(values)
         except ValidationError as error:

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 NULL = orjson.Fragment(b"null")
 
+MAX_NESTING = 254
+"""Levels to which orjson encodes; it parses deeper documents."""
+
 BINARY_KEYS = {"base64": BYTES, "npy": NPY}
 """An object with one of these keys and no other is a binary input, in base64; by the kind of the input."""
 
@@ -161,8 +164,8 @@ def encode_input(value: Any, name: str) -> Input:  # noqa: ANN401 - any JSON val
             return encode_binary(BINARY_KEYS[key], _decode_base64(content, f"{name}.{key}"))
     try:
         encoded = orjson.dumps(value).decode()
-    except orjson.JSONEncodeError:  # the parser allows deeper nesting than the encoder, and lone surrogates
-        raise InvalidRequestError("An input is nested too deeply, or holds a lone surrogate.") from None
+    except orjson.JSONEncodeError:
+        raise InvalidRequestError(f"{name}: it is nested more than {MAX_NESTING} levels deep.", param=name) from None
     if MARK in encoded:
         raise InvalidRequestError(
             f"{name}: it has an integer outside -2^63 to 2^64 - 1: send that as a text.", param=name

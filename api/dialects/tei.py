@@ -302,8 +302,9 @@ class Decode(_TeiDialect):
     def parse(self, body: bytes, headers: Mapping[str, str], limits: RequestLimits) -> InferenceRequest:
         """Returns the request in a body; raises as `BaseDialect.parse` does."""
         values = parse_fields(body)
-        inputs = _inputs(values.pop("ids", None), limits, "ids")
-        if not all(isinstance(each, bytes) for each in inputs):
+        ids = values.pop("ids", None)
+        inputs = _inputs(ids, limits, "ids") if ids else ()
+        if not inputs or not all(isinstance(each, bytes) for each in inputs):
             raise InvalidRequestError("ids: send token ids, or a list of lists of token ids.", param="ids")
         fields = _validate(DecodeBody, values)
         return _tei_request(inputs, DECODE, Options(special_tokens=not fields.skip_special_tokens), headers, limits)

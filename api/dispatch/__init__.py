@@ -4,6 +4,7 @@
 - vector_cache: returns cached vectors and computes the others.
 - charges: what tenants pay beside their submits, for cached vectors, and what they get back.
 - admission: whether to accept a request, and when a refused client may retry.
+- monitor_metrics: what the monitor shows in metrics and in the log.
 - monitor: the state of Redis and of the fleet, polled.
 - size_limits: the size limits of a request that depend on its workers.
 - splitting: the entries of a request, and its result from the replies to them.

@@ -103,7 +103,7 @@ class Charges:
         try:
             waits = await charges.charge(self._connection, self._keys, batch_charges)
         except RedisUnreachableError as error:
-            log.debug("tenants are not charged", reason=error.message)
+            log.debug("tenants are not charged", reason=error.log_message)
         finally:
             if waits is None:
                 metrics.UNCHARGED_TOKENS.inc(sum(max(0, each.tokens) for each in batch_charges))

@@ -41,6 +41,7 @@ from shared.errors import DeadlineExceededError, TooLargeError
 from shared.keys import INTERACTIVE, LANES
 from shared.messages import EMBED, LOADING, READY, NewEntry
 from shared.process.tasks import cancel_and_wait
+from shared.process.unexpected_replies import record_unexpected_reply
 from shared.producer import MAX_BULK_SHARE, QueueBound
 
 log = structlog.get_logger()
@@ -68,14 +69,14 @@ class Dispatcher:
         self._entry_limits = settings.entry_limits
         self.spans = spans
         self.gateway = secrets.token_hex(8)
-        self.queue = QueueConnections(settings, queue, f"gateway:{self.gateway}")
+        self.queue = QueueConnections(settings, queue, f"gateway:{self.gateway}", record_unexpected_reply)
         keys = self._keys = self.queue.keys
         self._requests: dict[str, InFlight] = {}
         self._num_waiting = [0 for _ in LANES]
         self._deadlines = Deadlines(self._expire)
         self._grace = Grace(settings.redis_grace_s, settings.worker_grace_s, settings.redis_memory_ratio)
         callbacks = MonitorCallbacks(self._on_loss, self._on_fleet)
-        self.monitor = Monitor(self.queue.connection("monitor"), keys, settings.worker_grace_s, callbacks)
+        self.monitor = Monitor(self.queue, settings.worker_grace_s, callbacks)
         self.queue.home.watch(self.monitor.observe_move)
         self.charges = Charges(self.queue.connection("charge"), keys, self.monitor.limits)
         self._submitter = Submitter(
@@ -93,7 +94,7 @@ class Dispatcher:
             self.queue.connection("reply:bell", identified=True),
             self.queue.connection("collect", identified=True),
             self._requests,
-            lambda broken, requests: self._reconciler.reconcile_after_break(broken, requests),  # noqa: PLW0108 - set below
+            lambda *broken: self._reconciler.reconcile_after_break(*broken),  # noqa: PLW0108 - set below
         )
         connection = self.queue.connection("settle", identified=True)
         self._reconciler = Reconciler(connection, keys, self._submitter, self._replies)
@@ -271,7 +272,8 @@ class Dispatcher:
 
     def missing(self) -> list[str]:
         """Returns the parts whose absence keeps this gateway from answering: redis, worker."""
-        return ["redis"] if self._submitter.retrying_since is not None else self.monitor.missing()
+        is_refused = self._submitter.retrying_since is not None or self._replies.is_refused
+        return ["redis"] if is_refused else self.monitor.missing()
 
     def _start_waiting(self, request: InFlight) -> None:
         self._replies.wait_for(request, self._keys)

@@ -11,21 +11,23 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
-from math import inf, nan
+from math import inf
 
 import structlog
 
 from api import metrics
 from api.dispatch.admission import ClusterState, LongBacklog, fleet_rate, long_backlog, max_tokens, retry_after_s
+from api.dispatch.monitor_metrics import clear, publish, warn_of_eviction
 from api.tenants import ANONYMOUS, Tenant, limits_of
 from shared import producer
-from shared.connection import RedisConnection
+from shared.connection import QueueConnections
 from shared.errors import OverloadedError, QueueFullError, RedbatchError, RedisUnreachableError
 from shared.heartbeats import MIXED_MODELS, mixed_models
-from shared.keys import BULK, INTERACTIVE, LANES, Keys
-from shared.messages import DOES_NOT_LOAD, DRAINING, FAILING, LOADING, READY, STANDBY, STATES, Heartbeat
+from shared.keys import BULK, INTERACTIVE, LANES
+from shared.messages import DOES_NOT_LOAD, DRAINING, FAILING, LOADING, READY, STANDBY, Heartbeat
 from shared.process.tasks import wait_for_event
 from shared.producer import QueueStats
+from shared.silence_probe import UNREACHABLE_AFTER_S, SilenceProbe
 from shared.tenants import NO_ACTIVE_TENANTS, Limits
 
 log = structlog.get_logger()
@@ -36,9 +38,6 @@ PROBE_INTERVAL_S = 0.25
 
 STALE_AFTER_S = 5.0
 """Older statistics are removed from the metrics: a gateway that is cut off must not speak for the cluster."""
-
-UNREACHABLE_AFTER_S = 1.0
-"""A poll that takes longer may never be answered: Redis then counts as out of reach from the start of that poll."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +52,7 @@ class Monitor:
     """Polls the queue's state, and detects a loss of its data.
 
     Args:
-        connection: used only by the monitor.
-        keys: Redis keys of the queue.
+        queue: the connections of this gateway to the queue.
         worker_grace_s: how long after the last ready worker a live worker that is not ready counts as ready, s.
         callbacks: what to call after a loss of data, and after a poll.
 
@@ -64,11 +62,10 @@ class Monitor:
         max_input_tokens: that the queue's model reads of a text; 0 without a maximum, and while it is unknown.
     """
 
-    def __init__(
-        self, connection: RedisConnection, keys: Keys, worker_grace_s: float, callbacks: MonitorCallbacks
-    ) -> None:
-        self._connection = connection
-        self._keys = keys
+    def __init__(self, queue: QueueConnections, worker_grace_s: float, callbacks: MonitorCallbacks) -> None:
+        self._keys = keys = queue.keys
+        self._connection = queue.connection("monitor")
+        self._probe = SilenceProbe(queue, self._connection, lambda connection: producer.queue_stats(connection, keys))
         self._callbacks = callbacks
         self._stats: QueueStats | None = None
         self._down_since: float | None = None
@@ -110,16 +107,22 @@ class Monitor:
         """Polls once."""
         started_at = self._poll_started_at = time.monotonic()
         try:
-            await self._connection.check_home()
-            self._stats = await producer.queue_stats(self._connection, self._keys)
-        except RedisUnreachableError as error:
+            async with self._probe.watch():
+                await self._connection.check_home()
+                before, self._stats = self._stats, await producer.queue_stats(self._connection, self._keys)
+        except Exception as error:
             if self._down_since is None:
                 self._down_since = started_at
-                log.warning("Redis is out of reach", reason=error.message)
+                reason = error.log_message if isinstance(error, RedisUnreachableError) else type(error).__name__
+                log.warning("Redis is out of reach", reason=reason)
             elif started_at - self._down_since > STALE_AFTER_S:
-                _clear(self._keys.queue)
+                clear(self._keys.queue)
+            if not isinstance(error, RedisUnreachableError):
+                raise
         else:
             metrics.REDIS_ROUND_TRIP.observe(time.monotonic() - started_at)
+            if before is None or before.eviction_policy != self._stats.eviction_policy:
+                warn_of_eviction(self._stats.eviction_policy)
             self._observe_workers(self._stats)
             ready = [each for each in self._workers if each.state == READY]
             self.num_ready = len(ready)
@@ -132,7 +135,7 @@ class Monitor:
                 self._tokens_per_s[BULK] = fleet_rate([each.bulk_tokens_per_s for each in ready])
             self._down_since = None
             self.observe_epoch(self._stats.epoch)
-            _publish(self._keys.queue, self._stats, self._workers)
+            publish(self._keys.queue, self._stats, self._workers)
             metrics.FLEET_RATE.labels(self._keys.queue).set(self._tokens_per_s[INTERACTIVE])
         finally:
             self._poll_started_at = None
@@ -308,29 +311,3 @@ def _failure(workers: Sequence[Heartbeat], recent_hosts: Iterable[str]) -> tuple
     if first.failing == DOES_NOT_LOAD and (len(serving) < len(workers) or not failed_at.keys() >= set(recent_hosts)):
         return "", 0.0
     return first.failing or "no reason", first.retry_s
-
-
-def _publish(queue: str, stats: QueueStats, workers: Sequence[Heartbeat]) -> None:
-    for lane, entries, age_ms in zip(LANES, stats.by_lane, stats.ages_ms, strict=True):
-        metrics.QUEUE_ENTRIES.labels(queue, lane).set(entries)
-        metrics.QUEUE_AGE.labels(queue, lane).set(age_ms / 1000)
-    metrics.QUEUE_PENDING.labels(queue).set(stats.pending)
-    metrics.QUEUE_INPUTS.labels(queue).set(stats.inputs)
-    metrics.QUEUE_TOKENS.labels(queue).set(stats.tokens)
-    metrics.QUEUE_BYTES.labels(queue).set(stats.bytes)
-    metrics.DEAD_LETTERS.labels(queue).set(stats.dead_letters)
-    metrics.OPEN_JOBS.labels(queue).set(stats.open_jobs)
-    metrics.OWED_INPUTS.labels(queue).set(stats.owed_inputs)
-    metrics.RESULT_BYTES.labels(queue).set(stats.result_bytes)
-    metrics.REDIS_MEMORY.set(stats.memory_ratio)
-    metrics.REDIS_MEMORY_BYTES.set(stats.memory_bytes)
-    metrics.REDIS_PERSISTENCE_FAILED.set(not stats.persists)
-    for state in STATES:
-        metrics.WORKERS.labels(queue, state).set(sum(each.state == state for each in workers))
-
-
-def _clear(queue: str) -> None:
-    """Removes the metrics of a queue, and sets those of Redis, which cannot be removed, to not a number."""
-    metrics.remove_queue(queue)
-    for gauge in metrics.REDIS_GAUGES:
-        gauge.set(nan)

@@ -28,8 +28,6 @@ from shared.producer import OutstandingRequest
 log = structlog.get_logger()
 
 CHUNK_REQUESTS = 64
-RETRY_MIN_S = 0.01
-RETRY_MAX_S = 0.5
 STALE_PAUSE_S = 0.05
 """Time until requests are reconciled again whose entries were missed at one epoch and not added at another one."""
 
@@ -59,9 +57,11 @@ class Reconciler:
         self._postponed: set[InFlight] = set()
 
     async def reconcile_after_break(
-        self, broken: Iterable[RedisConnection], requests: Callable[[], Iterable[InFlight]]
+        self, broken: Iterable[RedisConnection], requests: Callable[[], Iterable[InFlight]], backoff: Backoff
     ) -> None:
         """Reconciles the requests that wait on broken connections, once Redis answers again.
+
+        The caller uses its connection again right after this call: it resets `backoff` when that succeeds.
 
         `requests` is called when Redis can send no more replies to the broken connections. A request with entries that
         are not known to be in the stream yet gets `reconcile_on_submit`: it is reconciled once they are there.
@@ -70,9 +70,8 @@ class Reconciler:
         collected them, or reconciled: these connections are killed first.
         """
         connections = [*broken, self._connection]
-        backoff = Backoff(RETRY_MIN_S, RETRY_MAX_S)
         while True:
-            await backoff.wait()  # always: the caller uses its connection again right after this call
+            await backoff.wait()
             with suppress(RedisUnreachableError):
                 await self._connection.ping()
                 for connection in connections:

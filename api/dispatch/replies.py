@@ -19,8 +19,10 @@ from shared.codec import CodecError, decode_reply
 from shared.connection import BLOCK_S, RedisConnection
 from shared.errors import RedisUnreachableError
 from shared.keys import Keys
+from shared.process.backoff import Backoff
 from shared.process.tasks import cancel_and_wait
 from shared.producer import Bell, parse_bell_element
+from shared.redis_errors import UnexpectedReplyError
 
 log = structlog.get_logger()
 
@@ -40,7 +42,10 @@ MAX_COLLECT_BYTES = 8 * 2**20
 LINGER_S = 0.05
 """How long a waiter listens after the request's deadline, so that a reply at the deadline is not left to its TTL."""
 
-ReconcileAfterBreak = Callable[[list[RedisConnection], Callable[[], list[InFlight]]], Awaitable[None]]
+RETRY_MIN_S = 0.01
+RETRY_MAX_S = 0.5
+
+ReconcileAfterBreak = Callable[[list[RedisConnection], Callable[[], list[InFlight]], Backoff], Awaitable[None]]
 
 
 class Replies:
@@ -51,11 +56,12 @@ class Replies:
         bell: the connection that pops this gateway's bell.
         control: a connection for commands that do not block.
         requests: the requests in flight, by id.
-        reconcile: reconciles requests after a broken connection; called with the broken connections and with a function
-            that returns the requests.
+        reconcile: reconciles requests after a broken connection; called with the broken connections, with a function
+            that returns the requests, and with a backoff.
 
     Attributes:
         collect_lock: held while replies are on their way from Redis.
+        is_refused: whether Redis answers, but refuses what announces or collects replies. They then come late.
     """
 
     def __init__(
@@ -80,6 +86,7 @@ class Replies:
         self._deferred: list[InFlight] = []
         self._deferred_added = asyncio.Event()
         self.collect_lock = asyncio.Lock()
+        self.is_refused = False
 
     def reserve(self, request: InFlight, max_bytes: int) -> None:
         """Reserves a waiter for a request if one is free; otherwise its replies are announced on the bell.
@@ -151,14 +158,15 @@ class Replies:
     async def _wait(self, connection: RedisConnection, request: InFlight, keys: Keys) -> None:
         """Pops the request's reply key until the request is answered or its deadline has passed."""
         loop = asyncio.get_running_loop()
-        key = keys.reply(request.request_id)
+        key, backoff = keys.reply(request.request_id), Backoff(RETRY_MIN_S, RETRY_MAX_S)
         try:
             while not request.done and (left_s := request.deadline + LINGER_S - loop.time()) > 0:
                 try:
                     data = await connection.pop(key, left_s)
                 except RedisUnreachableError:
-                    await self._reconcile([connection], lambda: [request])
+                    await self._reconcile([connection], lambda: [request], backoff)
                     continue
+                backoff.reset()
                 if data is not None:
                     self.deliver(data)
         finally:
@@ -166,21 +174,24 @@ class Replies:
 
     async def run_bell(self, keys: Keys, gateway: str) -> None:
         """Listens to the bell until cancelled."""
-        bell = keys.bell(gateway)
-        await self._reconcile_bell()  # if this task was restarted, an element of the bell may have been lost
+        bell, backoff = keys.bell(gateway), Backoff(RETRY_MIN_S, RETRY_MAX_S)
+        await self._reconcile_bell(backoff)  # if this task was restarted, an element of the bell may have been lost
         while True:
             try:
                 ring = await self._bell.pop(bell, BLOCK_S)
                 if ring is not None:
                     await self._collect(parse_bell_element(ring), keys, Bell(gateway, MAX_COLLECT_RINGS))
-            except RedisUnreachableError:
-                await self._reconcile_bell()
+                backoff.reset()
+                self.is_refused = False
+            except RedisUnreachableError as error:
+                self.is_refused = isinstance(error, UnexpectedReplyError)
+                await self._reconcile_bell(backoff)
 
-    async def _reconcile_bell(self) -> None:
+    async def _reconcile_bell(self, backoff: Backoff) -> None:
         def requests_on_bell() -> list[InFlight]:
             return [each for each in self._requests.values() if each.uses_bell]
 
-        await self._reconcile([self._bell, self._control], requests_on_bell)
+        await self._reconcile([self._bell, self._control], requests_on_bell, backoff)
 
     async def run_deferred(self) -> None:
         """Reconciles requests whose entries were on their way when a connection broke, or wait; until cancelled."""
@@ -194,7 +205,7 @@ class Replies:
                 reconciled[:] = self._deferred
                 return reconciled
 
-            await self._reconcile([], deferred_requests)
+            await self._reconcile([], deferred_requests, Backoff(RETRY_MIN_S, RETRY_MAX_S))
             del self._deferred[: len(reconciled)]  # the others were added meanwhile
 
     async def _collect(self, request_ids: list[str], keys: Keys, bell: Bell) -> None:

@@ -7,8 +7,10 @@ number, and Redis returns the same answer: each entry is added once, and its id 
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import structlog
@@ -23,10 +25,12 @@ from shared.errors import DeadlineExceededError, InternalError, RedbatchError, R
 from shared.keys import Keys
 from shared.messages import NewEntry, Ref
 from shared.process.backoff import Backoff
+from shared.process.limited_log import LimitedLog
 from shared.producer import QueueBound, Submission, SubmitOutcome, SubmitReply
+from shared.redis_errors import UnexpectedReplyError
 from shared.tenants import Limits
 
-log = structlog.get_logger()
+log, limited_log = structlog.get_logger(), LimitedLog()
 
 MAX_REQUESTS = 256
 MAX_BYTES = 4 * 2**20
@@ -183,6 +187,9 @@ class Submitter:
         self._sequence += 1
         try:
             reply = await self._retry_submit(batch)
+        except UnexpectedReplyError:
+            await self._submit_separately(batch)
+            return
         except Exception as error:
             self.retrying_since = None  # Redis has answered, if with an error: the next submit may succeed
             log.exception("submit failed", requests=len(batch))
@@ -199,23 +206,55 @@ class Submitter:
                 metrics.RESUBMITTED_ENTRIES.inc(len(outcome.refs))
         metrics.REQUEST_INPUTS.inc(num_inputs)
 
+    async def _submit_separately(self, batch: Sequence[PendingSubmit]) -> None:
+        """Submits requests of which at least one makes Redis fail; refuses that one."""
+        if len(batch) == 1:
+            request, message = batch[0].request, "Redis fails on this request: the gateway's log says how."
+            is_shared = request.num_coalesced > 1  # after an InternalError, each of its requests is sent by itself
+            request.fail(InternalError(message) if is_shared else RedisUnreachableError(message))
+            return
+        middle = len(batch) // 2
+        for part in (batch[:middle], batch[middle:]):
+            await self._submit(part)
+
     async def _retry_submit(self, batch: Sequence[PendingSubmit]) -> SubmitReply:
-        """Repeats one submit until Redis has answered. Redis adds no entry whose deadline has passed by then."""
+        """Repeats one submit until Redis has answered. Redis adds no entry whose deadline has passed by then.
+
+        Raises:
+            UnexpectedReplyError: Redis fails on this submit, but not on one without requests.
+        """
         backoff = Backoff(RETRY_MIN_S, RETRY_MAX_S)
         while True:
             now = asyncio.get_running_loop().time()
             submissions = [self._submission(pending, now) for pending in batch]
             try:
-                reply = await producer.submit(
-                    self._connection, self._keys, self._gateway, self._sequence, self._bound, submissions
-                )
+                reply = await self._call_submit(submissions)
             except RedisUnreachableError as error:
                 self.retrying_since = self.retrying_since or now
-                log.debug("submit is repeated", reason=error.message)
+                log.debug("submit is repeated", reason=error.log_message)
+                if isinstance(error, UnexpectedReplyError):
+                    limited_log.write(logging.ERROR, "Redis fails on a submit", reason=error.log_message)
+                    if await self._takes_submits():
+                        self.retrying_since = None
+                        raise
             else:
                 self.retrying_since = None
                 return reply
             await backoff.wait()
+
+    async def _takes_submits(self) -> bool:
+        """Whether Redis takes a submit without requests; if it does, the sequence number of the last one is used up."""
+        self._sequence += 1
+        with suppress(RedisUnreachableError):
+            await self._call_submit([])
+            return True
+        self._sequence -= 1
+        return False
+
+    async def _call_submit(self, submissions: Sequence[Submission]) -> SubmitReply:
+        return await producer.submit(
+            self._connection, self._keys, self._gateway, self._sequence, self._bound, submissions
+        )
 
     def _submission(self, pending: PendingSubmit, now: float) -> Submission:
         request = pending.request
@@ -269,7 +308,7 @@ class Submitter:
         if outcome.status == "limited":
             jitter = random.random()  # noqa: S311 - spreads clients
             return quota_error(pending.tokens, pending.request.tenant.quota, outcome.wait, jitter)
-        return DeadlineExceededError("The deadline passed before the request reached the queue.")
+        return DeadlineExceededError("The deadline passed before the request reached the queue: allow more time.")
 
     def _excess(self, pending: PendingSubmit, outcome: SubmitOutcome) -> int:
         """Returns how many queued tokens must be processed before a `slow` submit fits."""
@@ -279,10 +318,10 @@ class Submitter:
         return min(outcome.tokens, max(0, excess))
 
     async def flush_cancels(self) -> bool:
-        """Cancels the entries that no request waits for; returns False if Redis did not answer.
+        """Cancels the entries that no request waits for; returns False if Redis did not.
 
         They are then still to be cancelled, and so they are if this call is cancelled. To cancel an entry twice does
-        no harm.
+        no harm. If Redis fails on them, they are dropped: it would fail again, and delay all later submits and cancels.
         """
         refs, self._refs_to_cancel = self._refs_to_cancel, []
         waiters, self._waiters_to_wake = self._waiters_to_wake, []
@@ -290,12 +329,15 @@ class Submitter:
             return True
         try:
             cancelled = await producer.cancel(self._connection, self._keys, refs, waiters)
+        except UnexpectedReplyError as error:
+            limited_log.write(logging.ERROR, "Redis fails on a cancel", reason=error.log_message)
+            return False
         except (RedisUnreachableError, asyncio.CancelledError) as error:
             self._refs_to_cancel += refs
             self._waiters_to_wake += waiters
             if isinstance(error, asyncio.CancelledError):
                 raise
-            log.debug("cancel is repeated", reason=error.message)
+            log.debug("cancel is repeated", reason=error.log_message)
             return False
         metrics.CANCELLED_ENTRIES.inc(cancelled)
         return True

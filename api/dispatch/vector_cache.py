@@ -93,7 +93,7 @@ class VectorCache:
                     await self._lookup_batch()
                     await self._store_batch()
             except RedisUnreachableError as error:
-                log.debug("the cache is out of reach", reason=error.message)
+                log.debug("the cache is out of reach", reason=error.log_message)
                 self._pending.clear()
                 await asyncio.sleep(PAUSE_S)
             finally:

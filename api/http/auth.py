@@ -27,6 +27,7 @@ from shared.connection import RedisConnection
 from shared.errors import ForbiddenError, RedisUnreachableError, TooManyFailuresError, UnauthorizedError
 from shared.process.limited_log import LimitedLog
 from shared.process.listener import is_loopback
+from shared.redis_errors import KeyMovedError
 
 log, limited_log = structlog.get_logger(), LimitedLog()
 
@@ -44,7 +45,7 @@ MAX_KEY_CHARS = 256
 
 
 class NoKeysError(Exception):
-    """The gateway requires API keys, but none exists; the message says what to do."""
+    """The gateway requires API keys, but has none; the message says what to do."""
 
 
 class _CachedKey(NamedTuple):
@@ -175,14 +176,21 @@ async def create_authenticator(settings: GatewaySettings, connection: RedisConne
     """Returns the authenticator of a gateway; None if it requires no API keys.
 
     Raises:
-        NoKeysError: no valid key exists, so no client could connect, and `--auth on` does not confirm that.
+        NoKeysError: no valid key exists, so no client could connect, and `--auth on` does not confirm that. Or they
+            are on another server of a Redis Cluster.
     """
     if not requires_keys(settings):
         return None
     try:
         keys = await api_keys.read_all(connection)
+    except KeyMovedError as error:
+        raise NoKeysError(
+            "This gateway requires API keys, but they are on another server of the Redis Cluster "
+            f"(rb:keys: {error.reply}): use a Redis without cluster mode, or admit all clients with --no-auth "
+            "(REDBATCH_AUTH=off)."
+        ) from error
     except RedisUnreachableError as error:
-        log.warning("cannot read API keys", reason=error.message)
+        log.warning("cannot read API keys", reason=error.log_message)
     else:
         if not any(key.is_live(time.time() * 1000) for key in keys):
             _handle_missing_api_keys(settings)

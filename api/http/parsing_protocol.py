@@ -158,7 +158,7 @@ class ParsingProtocol(HttpToolsProtocol):
         name = name.lower()
         if name == b"expect" and value.lower() == b"100-continue":
             self.expect_100_continue = True
-        self.headers.append((name, value))
+        self.headers.append((name, value.rstrip(b"\t ")))  # the parser leaves tabs there, which are no part of it
 
     def on_headers_complete(self) -> None:
         """A head has arrived: a request begins."""

@@ -57,7 +57,7 @@ async def respond_async(
         RedbatchError: the job cannot be accepted now.
     """
     idempotency_key = parse_idempotency_key(headers)
-    queue = find_queue(request, state, inference.model)
+    queue = await find_queue(request, state, inference.model)
     queue.check_op(inference.op)
     inference = check_input_sizes(inference, queue.workers())
     check_output_size(inference, queue.workers())

@@ -110,7 +110,7 @@ async def _create_from_body(
     if len(values) > state.jobs.max_inputs:
         raise too_many_inputs_error(len(values), state.jobs.max_inputs, "max_job_inputs")
     lane = parse_lane(body.priority or headers.get(PRIORITY_HEADER), BULK)
-    queue = find_queue(request, state, body.model or headers.get(MODEL_HEADER))
+    queue = await find_queue(request, state, body.model or headers.get(MODEL_HEADER))
     if body.is_for_function:
         limit = input_limit(state.limits.max_input_bytes, queue.workers())
         op, check = PREDICT, partial(check_value, limit=limit)
@@ -141,7 +141,7 @@ async def _create_from_lines(
     held = HeldMemory(state.body_budget, share_holder_of(request.scope))
     try:
         lane, fields = parse_lane(headers.get(PRIORITY_HEADER), BULK), parse_query(request.query_params)
-        queue = find_queue(request, state, headers.get(MODEL_HEADER))
+        queue = await find_queue(request, state, headers.get(MODEL_HEADER))
         limits = queue.dispatcher.monitor.limits(tenant, state.jobs.timeout_s)
         _check_slots(state, tenant, is_limited=limits is not None)
         job_request = JobRequest(tenant.name, lane, idempotency_key, limits, options=fields.options)
@@ -200,7 +200,7 @@ async def upload_and_create(upload: JobUpload, chunks: AsyncIterator[list[JobInp
         raise
 
 
-def find_queue(request: Request, state: State, model: str | None) -> ServedQueue:
+async def find_queue(request: Request, state: State, model: str | None) -> ServedQueue:
     """Returns the queue of a model. Redis must be reachable, but no worker need be alive.
 
     Raises:
@@ -210,10 +210,13 @@ def find_queue(request: Request, state: State, model: str | None) -> ServedQueue
     """
     queue = state.queues.of_model(model)
     request.scope["state"][QUEUE] = queue.name
-    if queue.dispatcher.monitor.cluster().redis_down_s > 0:
+    monitor = queue.dispatcher.monitor
+    if not monitor.num_ready:  # its only worker may have failed to load it since the last poll
+        await monitor.poll()
+    if monitor.cluster().redis_down_s > 0:
         raise RedisUnreachableError("Redis is out of reach: try again.", retry_after_s=1.0)
-    if queue.dispatcher.monitor.does_not_load:  # it may never run; a model that fails on batches may work again
-        raise model_failing_error(queue.dispatcher.monitor.cluster(), random.random())  # noqa: S311 - spreads clients
+    if monitor.does_not_load:  # it may never run; a model that fails on batches may work again
+        raise model_failing_error(monitor.cluster(), random.random())  # noqa: S311 - spreads clients
     return queue
 
 

@@ -6,17 +6,15 @@ import asyncio
 import itertools
 from typing import TYPE_CHECKING, Any, Literal
 
-from shared.connection import CommandUnknownError, NotPermittedError
 from shared.errors import NotDurableError
 from shared.process.tasks import cancel_and_wait
+from shared.redis_errors import CommandUnknownError, NotPermittedError
 
 if TYPE_CHECKING:
     from shared.connection import RedisConnection
     from shared.keys import Keys
 
 Level = Literal["none", "aof", "replicas"]
-MARGIN_S = 1.0
-"""How much longer the gateway waits for an answer than Redis waits for durability."""
 
 
 class Durability:
@@ -38,8 +36,13 @@ class Durability:
         self._next: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def confirm(self, level: Level, timeout_s: float) -> None:
+    async def confirm(self, level: Level, timeout_s: float, num_replicas: int = 0) -> None:
         """Returns when all earlier writes have reached a level; a check that is under way must end first.
+
+        Args:
+            level: the setting `job_durability`.
+            timeout_s: maximum time for it.
+            num_replicas: of the level `replicas`; 0: all connected ones but one, and at least one.
 
         Raises:
             NotDurableError: the writes did not reach the level in time, or this Redis cannot confirm it.
@@ -48,7 +51,7 @@ class Durability:
         if level == "none":
             return
         if self._next is None:
-            self._next = asyncio.create_task(self._check(level, timeout_s))
+            self._next = asyncio.create_task(self._check(level, timeout_s, num_replicas))
             self._tasks.add(self._next)
             self._next.add_done_callback(self._on_done)
         await asyncio.shield(self._next)
@@ -62,14 +65,28 @@ class Durability:
         if not task.cancelled():
             task.exception()  # retrieved even if no caller waits any more, so that asyncio does not warn
 
-    async def _check(self, level: Level, timeout_s: float) -> None:
+    async def _check(self, level: Level, timeout_s: float, num_replicas: int) -> None:
         async with self._lock:
             self._next = None  # callers from now on may have written since: they need the next check
-            await (self._wait_for_replicas(timeout_s) if level == "replicas" else self._wait_for_file(timeout_s))
+            if level == "replicas":
+                await self._wait_for_replicas(num_replicas or max(1, await self._num_connected() - 1), timeout_s)
+            else:
+                await self._wait_for_file(timeout_s)
 
-    async def _wait_for_replicas(self, timeout_s: float) -> None:
-        if await self._call_after_write("WAIT", 1, int(timeout_s * 1000), timeout_s=timeout_s) < 1:
-            raise NotDurableError("No replica of Redis has acknowledged the job in time: try again.")
+    async def _num_connected(self) -> int:
+        """Returns how many replicas are connected and synchronized; 0 if Redis does not tell."""
+        try:
+            info: bytes = await self._connection.call("INFO", "replication")
+        except NotPermittedError:
+            return 0
+        return info.count(b"state=online")
+
+    async def _wait_for_replicas(self, required: int, timeout_s: float) -> None:
+        num = await self._call_after_write("WAIT", required, int(timeout_s * 1000), block_s=timeout_s)
+        if num < required:
+            raise NotDurableError(
+                f"{num} of Redis' replicas have acknowledged the job in time, of {required} that must: try again."
+            )
 
     async def _wait_for_file(self, timeout_s: float) -> None:
         if b"aof_enabled:1" not in await self._connection.call("INFO", "persistence"):
@@ -77,7 +94,7 @@ class Durability:
                 "Redis has no append-only file, so it cannot make jobs durable: enable it, or lower job_durability."
             )
         try:
-            local, _ = await self._call_after_write("WAITAOF", 1, 0, int(timeout_s * 1000), timeout_s=timeout_s)
+            local, _ = await self._call_after_write("WAITAOF", 1, 0, int(timeout_s * 1000), block_s=timeout_s)
         except CommandUnknownError:  # before 7.2; with `appendfsync always`, Redis answers after the write to disk
             try:
                 _, fsync = await self._connection.call("CONFIG", "GET", "appendfsync")
@@ -91,7 +108,7 @@ class Durability:
             if local < 1:
                 raise NotDurableError("Redis has not written the job to disk in time: try again.")
 
-    async def _call_after_write(self, *command: str | int, timeout_s: float) -> Any:  # noqa: ANN401 - depends on the command
+    async def _call_after_write(self, *command: str | int, block_s: float) -> Any:  # noqa: ANN401 - depends on the command
         """Sends a write and a command together over one connection; returns the command's reply."""
         write = ("HSET", self._keys.owed, "asked", next(self._numbers))
-        return (await self._connection.call_all([write, command], timeout_s=timeout_s + MARGIN_S))[1]
+        return (await self._connection.call_all([write, command], block_s=block_s))[1]

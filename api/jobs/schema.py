@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from api.dialects.parsing import invalid_body_error, parse_object, texts_of
 from api.dialects.request import MAX_MODEL, TIMEOUT_HEADER
@@ -21,6 +21,10 @@ LINE_HEADERS = {"model": "X-Model", "priority": "X-Priority"}
 
 HINT = ' Send {"texts": ["...", ...]}, or {"inputs": [...]} for a function.'
 INPUT_FIELDS = ("input", "inputs")
+NO_TIMEOUT = (
+    "leave it out: a job on /jobs has the gateway's job_timeout_s. "
+    "A request of another route with Prefer: respond-async may have it."
+)
 
 
 class JobBody(TextOptions):
@@ -38,6 +42,12 @@ class JobBody(TextOptions):
     model: str | None = Field(
         default=None, max_length=MAX_MODEL, description="As on /embed; overrides the header X-Model."
     )
+
+    def check_fields(self, model: type[BaseModel] | None = None) -> None:
+        """Raises InvalidRequestError: as for any body; the error of `timeout_ms`, which other routes take, says why."""
+        if "timeout_ms" in (self.model_extra or ()):
+            raise InvalidRequestError(f"timeout_ms: {NO_TIMEOUT}", param="timeout_ms")
+        super().check_fields(model)
 
     @property
     def is_for_function(self) -> bool:
@@ -107,7 +117,4 @@ def check_no_query(query: Mapping[str, str]) -> None:
 def check_no_timeout(headers: Mapping[str, str]) -> None:
     """Raises InvalidRequestError: a request has a time limit, which POST /jobs takes from no client."""
     if TIMEOUT_HEADER in headers:
-        raise InvalidRequestError(
-            "X-Timeout-Ms: leave it out: a job on /jobs has the gateway's job_timeout_s. "
-            "A request of another route with Prefer: respond-async may have it."
-        )
+        raise InvalidRequestError(f"X-Timeout-Ms: {NO_TIMEOUT}")

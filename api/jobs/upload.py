@@ -167,10 +167,10 @@ class JobUpload:
         self._buffer = []
         if not self._num_inputs:
             raise InvalidRequestError("There is no input: send at least one.")
-        if self._num_failed == self._num_inputs:
+        await self._flush()
+        if self._num_failed == self._num_inputs:  # after the flush, which charges the tenant for them
             message = f"None of the inputs can run. {self._first_error}"
             raise NothingToRunError(message, quoted=self._first_error)
-        await self._flush()
         capacity = JobCapacity(self._vector_bytes + RESULT_BYTES, self._settings.max_memory_ratio)
         result = await self._create(self._job_spec(traceparent), capacity)
         if result.status == "different":
@@ -188,7 +188,7 @@ class JobUpload:
         """Waits until a job is durable. Raises NotDurableError, RedisUnreachableError, and may cancel the job then."""
         store, settings = self._job_store, self._settings
         try:
-            await store.durability.confirm(settings.durability, settings.durable_s)
+            await store.durability.confirm(settings.durability, settings.durable_s, settings.durable_replicas)
         except (NotDurableError, RedisUnreachableError):
             # With an idempotency key, another request may have received the id of the job, and rely on the job.
             if result.status == "ok" and not self._request.idempotency:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections.abc import Iterable
@@ -22,7 +21,7 @@ from gpuworker.policy.fair_share import DeficitCounter
 from gpuworker.policy.retries import RetryDecision, decide_retry
 from shared import consumer
 from shared.codec import CodecError, decode_body
-from shared.connection import BLOCK_S, GroupMissingError, RedisConnection
+from shared.connection import BLOCK_S, RedisConnection
 from shared.consumer import ClaimBudget, ClaimResult, ReclaimQuery
 from shared.errors import DeadlineExceededError, InputFailedError, InternalError, RedisUnreachableError
 from shared.keys import BULK, INTERACTIVE, LANES
@@ -30,6 +29,7 @@ from shared.messages import DEFAULT_OPTIONS, OPS, VERSION, Entry, FailureOrigin,
 from shared.process.backoff import Backoff
 from shared.process.limited_log import LimitedLog
 from shared.process.tasks import wait_for_event
+from shared.redis_errors import GroupMissingError
 
 log, limited_log = structlog.get_logger(), LimitedLog()
 
@@ -97,17 +97,24 @@ class Claimer:
         backoff = Backoff(RETRY_MIN_S, RETRY_MAX_S)
         while not self.stopping:
             try:
-                if self._must_recover:
-                    await self._recover()
-                await self._claim_once()
+                await self._claim_or_join()
+                self._worker_state.refused_calls.discard("claim")
                 backoff.reset()
-            except GroupMissingError:
-                self._must_recover = True
-                await self._join()
             except RedisUnreachableError as error:
                 self._must_recover = True
-                limited_log.write(logging.WARNING, "cannot claim", reason=error.message)
+                self._worker_state.refused_calls.add("claim")
+                limited_log.write(logging.WARNING, "cannot claim", reason=error.log_message)
                 await backoff.wait()
+
+    async def _claim_or_join(self) -> None:
+        try:
+            if self._must_recover:
+                await self._recover()
+            await self._claim_once()
+        except GroupMissingError:
+            self._must_recover = True
+            if await consumer.join(self._connection, self._worker_state.keys):
+                log.info("consumer group created", queue=self._worker_state.keys.queue)
 
     @property
     def _can_take(self) -> bool:
@@ -241,13 +248,6 @@ class Claimer:
         # Not before the last page: an entry that began would replace the record of what this worker began before.
         self._accept(found)
 
-    async def _join(self) -> None:
-        try:
-            if await consumer.join(self._connection, self._worker_state.keys):
-                log.info("consumer group created", queue=self._worker_state.keys.queue)
-        except RedisUnreachableError:
-            await asyncio.sleep(RETRY_MIN_S)
-
     def accept(self, claimed: ClaimResult) -> None:
         """Adds claimed entries to those in flight, and sends them to the engine."""
         self._accept((*claimed.entries, *claimed.malformed))
@@ -334,6 +334,7 @@ class Claimer:
                     entry.attempts if suspect else 0,
                     entry.ref.lane != INTERACTIVE,
                     in_flight_entry.slot,
+                    entry.ref.cost,
                 )
             )
         for start in range(0, len(entries), FRAME_ENTRIES):

@@ -21,6 +21,7 @@ from shared.errors import DeadlineExceededError, InvalidRequestError, RedisUnrea
 from shared.messages import UNKNOWN_ORIGIN, Body, Entry, Failure, FailureOrigin, Ref, Reply, Vectors
 from shared.process.backoff import Backoff
 from shared.process.limited_log import LimitedLog
+from shared.redis_errors import UnexpectedReplyError
 
 log, limited_log = structlog.get_logger(), LimitedLog()
 
@@ -41,6 +42,7 @@ class Committer:
             worker_state.worker, int(settings.reply_ttl_s * 1000), settings.retries.max_dead_letters
         )
         self._pending: list[EntryAnswer] = []
+        self._max_answers = MAX_ANSWERS
         self._to_hand_back: list[Entry] = []
         self._to_refuse: list[Entry] = []
         self._to_split: list[InFlightEntry] = []
@@ -137,15 +139,16 @@ class Committer:
             self._wake.clear()
             try:
                 await self._commit_pending()
+                self._worker_state.refused_calls.discard("commit")
                 backoff.reset()
             except RedisUnreachableError as error:
-                limited_log.write(logging.WARNING, "cannot commit", reason=error.message)
+                self._worker_state.refused_calls.add("commit")
+                limited_log.write(logging.WARNING, "cannot commit", reason=error.log_message)
                 self._wake.set()
                 await backoff.wait()
 
     async def _commit_pending(self) -> None:
-        while self._pending:
-            await self._commit(self._next_answers())
+        failure = await self._commit_answers()
         while self._to_split:
             await self._split(self._to_split[0])
             del self._to_split[0]
@@ -155,6 +158,23 @@ class Committer:
             refs = list(self._to_discard)
             await consumer.discard(self._connection, self._worker_state.keys, refs)
             self._to_discard = self._to_discard[len(refs) :]
+        if failure is not None:
+            raise failure
+
+    async def _commit_answers(self) -> UnexpectedReplyError | None:
+        """Commits all answers, or those before one on which Redis fails: that goes behind the others."""
+        while self._pending:
+            answers = self._next_answers()
+            try:
+                await self._commit(answers)
+            except UnexpectedReplyError as error:
+                self._max_answers = max(1, len(answers) // 2)  # any of them may be the reason
+                if len(answers) == 1:
+                    self._pending = [*self._pending[1:], *answers]
+                    return error
+                continue
+            self._max_answers = min(MAX_ANSWERS, 2 * self._max_answers)
+        return None
 
     async def _split(self, in_flight_entry: InFlightEntry) -> None:
         """Replaces an entry of a job by one entry for each of its inputs."""
@@ -179,7 +199,7 @@ class Committer:
 
     def _next_answers(self) -> list[EntryAnswer]:
         size = count = 0
-        for answer in self._pending[:MAX_ANSWERS]:
+        for answer in self._pending[: self._max_answers]:
             size += len(answer.reply)
             if count and size > MAX_BYTES:
                 break

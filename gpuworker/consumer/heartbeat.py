@@ -20,11 +20,15 @@ from gpuworker.ipc.messages import Ready
 from gpuworker.model_spec import ops_of
 from gpuworker.settings import WorkerSettings
 from shared import consumer
+from shared.connection import QueueConnections, RedisConnection
 from shared.errors import RedisUnreachableError
+from shared.eviction import EVICTION_WARNING, evicts, parse_policy
 from shared.heartbeats import MIXED_MODELS, mixed_models
 from shared.messages import DOES_NOT_LOAD, DRAINING, FAILING, LOADING, READY, STANDBY, Heartbeat
 from shared.process.limited_log import LimitedLog
 from shared.process.tasks import wait_for_event
+from shared.redis_errors import KeyMovedError, UnexpectedReplyError
+from shared.silence_probe import SilenceProbe
 
 log, limited_log = structlog.get_logger(), LimitedLog()
 
@@ -47,15 +51,17 @@ class HeartbeatSender:
     Args:
         worker_state: of the worker.
         gpus: the GPUs that this process sees.
+        queue: the worker's connections to the queue.
 
     Attributes:
         state: one of shared.messages.STATES.
         is_queue_unproven: whether this worker was the first to announce its queue, and its model has not loaded yet.
     """
 
-    def __init__(self, worker_state: WorkerState, gpus: Sequence[Gpu]) -> None:
+    def __init__(self, worker_state: WorkerState, gpus: Sequence[Gpu], queue: QueueConnections) -> None:
         self._worker_state = worker_state
         self._gpus = gpus
+        self._probe = SilenceProbe(queue, worker_state.control, self.send)
         self._gpu_pool, self._gpu_slots = _lease_slots(worker_state.settings)
         self._interval_s = worker_state.settings.heartbeat.interval_s
         self._ttl_ms = int(1000 * worker_state.settings.heartbeat.ttl_s)
@@ -63,7 +69,7 @@ class HeartbeatSender:
         self._started_ms = int(time.time() * 1000)
         self._redis_reachable = False
         self._can_announce = True
-        self._checked_models = self._left_no_error = False
+        self._checked_eviction = self._checked_models = self._left_no_error = False
         self._last_tick = time.monotonic()
         self._send_now = asyncio.Event()
         self.state = LOADING
@@ -81,35 +87,54 @@ class HeartbeatSender:
         while True:
             self._send_now.clear()
             self._worker_state.interactive_load.advance(time.monotonic())
+            metrics.TOKEN_RATE.labels(self._worker_state.worker).set(self._worker_state.tokens_per_s)
             try:
-                await self._worker_state.control.check_home()
-                now_ms, workers = await consumer.heartbeat(
-                    self._worker_state.control, self._worker_state.keys, self._heartbeat(), self._ttl_ms
-                )
+                async with self._probe.watch():
+                    await self._worker_state.control.check_home()
+                    now_ms, workers = await self.send(self._worker_state.control)
                 self._worker_state.clock.observe(now_ms)
                 self._worker_state.workers = max(1, workers)
                 self._redis_reachable = True
                 await self._announce()
+                await self._check_eviction()
                 await self._check_models()
                 await self._remove_load_error()
             except RedisUnreachableError as error:
                 self._redis_reachable = False
-                limited_log.write(logging.WARNING, "no heartbeat", reason=error.message)
+                limited_log.write(logging.WARNING, "no heartbeat", reason=error.log_message)
             await wait_for_event(self._send_now, self._interval_s)
+
+    async def send(self, connection: RedisConnection) -> tuple[int, int]:
+        """Sends a heartbeat; returns Redis' clock (ms) and the number of live workers that take work."""
+        return await consumer.heartbeat(connection, self._worker_state.keys, self._heartbeat(), self._ttl_ms)
 
     async def _announce(self) -> None:
         """Announces the queue to gateways. Its failure is not fatal: gateways can also be configured with the queue."""
         try:
             is_new = await consumer.announce(self._worker_state.control, self._worker_state.keys)
             self.is_queue_unproven |= is_new and not self._engine.model
-        except RedisUnreachableError:
-            raise
-        except Exception as error:  # noqa: BLE001 - Redis may forbid the key that all queues share
+        except (KeyMovedError, UnexpectedReplyError) as error:  # of the key that all queues share
             if self._can_announce:
-                log.warning("Redis does not let this worker announce the queue", reason=str(error))
+                log.warning("Redis does not let this worker announce the queue", reason=error.log_message)
             self._can_announce = False
         else:
             self._can_announce = True
+
+    async def _check_eviction(self) -> None:
+        """Warns once if Redis may remove keys; once for all workers of a process.
+
+        Its failure is not fatal. It is tried again only if Redis was unreachable.
+        """
+        if self._checked_eviction:
+            return
+        policy = ""
+        try:
+            policy = parse_policy(await self._worker_state.control.call("INFO", "memory"))
+        except UnexpectedReplyError as error:  # Redis may forbid it: then nothing is known
+            log.debug("the maxmemory-policy of Redis cannot be read", reason=error.log_message)
+        self._checked_eviction = True
+        if evicts(policy):
+            limited_log.write(logging.WARNING, EVICTION_WARNING, policy=policy)
 
     async def _check_models(self) -> None:
         """Warns once, as soon as the model is loaded, if workers of the queue have other models.
@@ -120,10 +145,8 @@ class HeartbeatSender:
             return
         try:
             workers = await consumer.live_workers(self._worker_state.control, self._worker_state.keys)
-        except RedisUnreachableError:
-            raise
-        except Exception as error:  # noqa: BLE001 - Redis may forbid the keys, or hold something else in them
-            log.warning("the heartbeats of the queue's other workers cannot be read", reason=str(error))
+        except UnexpectedReplyError as error:  # Redis may forbid the keys, or hold something else in them
+            log.warning("the heartbeats of the queue's other workers cannot be read", reason=error.log_message)
             workers = []
         self._checked_models = True
         if models := mixed_models(workers):
@@ -160,10 +183,9 @@ class HeartbeatSender:
             return
         try:
             await consumer.leave(self._worker_state.control, self._worker_state.keys, self._name_of_error)
-        except RedisUnreachableError:
-            raise
-        except Exception as error:  # noqa: BLE001 - Redis may hold something else in the key
-            log.warning("why the model did not load is no longer valid, but cannot be removed", reason=str(error))
+        except UnexpectedReplyError as error:  # Redis may hold something else in the key
+            reason = error.log_message
+            log.warning("why the model did not load is no longer valid, but cannot be removed", reason=reason)
         self._left_no_error = True
 
     def set_ready(self, engine: Ready) -> None:
@@ -212,7 +234,7 @@ class HeartbeatSender:
 
     def missing_parts(self) -> list[str]:
         """Returns what keeps this worker from serving: `redis`, `engine` or both; or that its model fails, and how."""
-        missing = [] if self._redis_reachable else ["redis"]
+        missing = [] if self._redis_reachable and not self._worker_state.refused_calls else ["redis"]
         if self.state == FAILING:
             return [*missing, f"model_failing: {self._worker_state.circuit.reason}"]
         return missing if self.state in (READY, STANDBY) else [*missing, "engine"]
@@ -223,7 +245,7 @@ class HeartbeatSender:
 
     def _heartbeat(self) -> Heartbeat:
         worker_state, engine = self._worker_state, self._engine
-        gpu = gpu_of(engine.device, self._gpus)
+        gpu, tokens_per_s = gpu_of(engine.device, self._gpus), worker_state.tokens_per_s
         return Heartbeat(
             worker=worker_state.worker,
             host=socket.gethostname(),
@@ -232,13 +254,13 @@ class HeartbeatSender:
             model=worker_state.settings.model,
             dim=engine.dim,
             state=self.state,
-            tokens_per_s=round(worker_state.tokens_per_s, 1),
+            tokens_per_s=round(tokens_per_s, 1),
             holds=len(worker_state.in_flight),
             begun=len(worker_state.in_flight.running()),
             started_ms=self._started_ms,
             long_tokens=worker_state.in_flight.long_tokens(worker_state.settings.batching.max_size),
             bulk_tokens_per_s=round(
-                worker_state.interactive_load.bulk_rate(worker_state.tokens_per_s, worker_state.settings.bulk.share), 1
+                worker_state.interactive_load.bulk_rate(tokens_per_s, worker_state.settings.bulk.share), 1
             ),
             dtype=engine.dtype,
             pooling=engine.pooling,

@@ -49,7 +49,7 @@ class InProgressMarker:
             try:
                 await self._write()
             except RedisUnreachableError as error:
-                log.debug("what runs is not recorded", reason=error.message)
+                log.debug("what runs is not recorded", reason=error.log_message)
                 await asyncio.sleep(RETRY_PAUSE_S)
 
     async def _write(self) -> None:

@@ -41,7 +41,7 @@ class JobFeeder:
             try:
                 result = await jobs.feed(worker_state.control, worker_state.keys, self._window())
             except RedisUnreachableError as error:
-                log.debug("jobs are not fed", reason=error.message)
+                log.debug("jobs are not fed", reason=error.log_message)
                 await asyncio.sleep(INTERVAL_S)
                 continue
             except Exception:  # a job that was changed by hand must not end a worker

@@ -14,10 +14,11 @@ from gpuworker.consumer.inflight import InFlightEntry
 from gpuworker.consumer.worker_state import WorkerState
 from gpuworker.policy.retries import should_keep
 from shared import consumer
-from shared.connection import GroupMissingError, RedisConnection
+from shared.connection import RedisConnection
 from shared.consumer import ReclaimQuery
 from shared.errors import RedisUnreachableError
 from shared.keys import RELEASED
+from shared.redis_errors import GroupMissingError
 
 log = structlog.get_logger()
 
@@ -77,7 +78,7 @@ class Reclaimer:
         try:
             await consumer.join(self._connection, self._worker_state.keys)
         except RedisUnreachableError as error:
-            log.debug("the group is still missing", reason=error.message)
+            log.debug("the group is still missing", reason=error.log_message)
 
     def _note_stall(self, renew_s: float) -> None:
         self._stalled_until = time.monotonic() + 2 * renew_s + SLOW_S

@@ -9,11 +9,9 @@ from gpuworker.consumer.committer import Committer
 from gpuworker.consumer.worker_state import WorkerState
 from gpuworker.ipc import framing
 from gpuworker.ipc.messages import BatchCompleted, EntryResult
+from gpuworker.policy.token_rate import BatchLoad
 from shared.keys import INTERACTIVE
 from shared.messages import TOKENIZER_OPS, Entry, FailureOrigin, Result, Timing, Values, Vectors
-
-DECAY = 0.9
-"""Weight of the past in the measured rate, batch by batch."""
 
 
 class ResultHandler:
@@ -22,18 +20,13 @@ class ResultHandler:
     def __init__(self, worker_state: WorkerState, committer: Committer) -> None:
         self._worker_state = worker_state
         self._committer = committer
-        self._answered_cost = 0
-        self._rate_tokens = 0.0
-        self._rate_s = 0.0
-        self._last_ended = 0.0
-        self._was_saturated = False
         self._error_types: set[str] = set()
 
     def handle(self, completed: BatchCompleted, payload: bytes) -> None:
         """Answers the entries of a completed batch and records its measurements."""
         if self._worker_state.spans is not None:
             self._worker_state.spans.record_batch(completed)
-        self._answered_cost += self._answer_completed(completed, payload)
+        self._answer_completed(completed, payload)
         for failure in completed.failures:
             in_flight_entry = self._worker_state.in_flight.get(failure.key)
             if in_flight_entry is not None and not in_flight_entry.answered:
@@ -47,12 +40,11 @@ class ResultHandler:
                 )
         if not completed.more:
             self._count_errors(completed)
-            cost, self._answered_cost = self._answered_cost, 0
             if completed.size:
-                self._measure(completed, cost)
+                self._measure(completed)
 
-    def _answer_completed(self, completed: BatchCompleted, payload: bytes) -> int:
-        cost = at = 0
+    def _answer_completed(self, completed: BatchCompleted, payload: bytes) -> None:
+        at = 0
         ran_ms = completed.run_s * 1000
         for done in completed.results:
             data, at = payload[at : at + done.size], at + done.size
@@ -60,7 +52,6 @@ class ResultHandler:
             if in_flight_entry is None or in_flight_entry.answered:
                 continue
             entry = in_flight_entry.entry
-            cost += entry.ref.cost
             # Operations of the tokenizer alone take no time of the device.
             if entry.ref.lane == INTERACTIVE and in_flight_entry.op not in TOKENIZER_OPS:
                 self._worker_state.interactive_load.record(entry.ref.cost)
@@ -68,7 +59,6 @@ class ResultHandler:
             metrics.QUEUE_WAIT.observe(queued)
             timing = Timing(queued * 1000, ran_ms, done.batch_size, done.tokenize_s * 1000)
             self._committer.answer(in_flight_entry, self._build_reply(entry, done, data, timing))
-        return cost
 
     def _build_reply(self, entry: Entry, done: EntryResult, data: bytes, timing: Timing) -> Result:
         request_id, position, n, tokens = entry.request_id, entry.position, entry.ref.n, done.tokens
@@ -84,7 +74,7 @@ class ResultHandler:
             known = error_type in self._error_types
             metrics.MODEL_ERRORS.labels(error_type if known else metrics.OTHER_ERROR).inc()
 
-    def _measure(self, completed: BatchCompleted, cost: int) -> None:
+    def _measure(self, completed: BatchCompleted) -> None:
         size, tokens, padded, seconds = completed.size, completed.tokens, completed.padded_tokens, completed.run_s
         self._worker_state.activity.record_batch(time.monotonic(), size)
         metrics.INPUTS.inc(size)
@@ -94,27 +84,6 @@ class ResultHandler:
         metrics.INFERENCE.observe(seconds)
         metrics.BATCH_GAP.observe(completed.gap_s)
         metrics.DEVICE_BUSY.labels(self._worker_state.worker).inc(completed.busy_s)
-        self._update_rate(cost, completed)
-
-    def _update_rate(self, cost: int, completed: BatchCompleted) -> None:
-        """Measures the rate of the engine: while more waits than a large batch takes, or a batch is full.
-
-        Otherwise the engine does what is requested, which does not show what it could do.
-
-        An entry counts with its last batch, so the batch after the last saturated batch counts too.
-        Batches that ran side by side count for the time that they took together. Without a wait for fuller batches, the
-        time between two batches counts as well if neither could take everything: on a busy machine it is long.
-        """
-        ended, saturated = completed.ended_at, completed.has_backlog or completed.is_full
-        began = ended - completed.run_s
-        if saturated and self._was_saturated and self._worker_state.settings.batching.wait_s == 0:
-            began -= completed.gap_s
-        busy = max(0.0, ended - max(self._last_ended, began))
-        self._last_ended = max(self._last_ended, ended)
-        counts, self._was_saturated = saturated or self._was_saturated, saturated
-        if counts:
-            self._rate_tokens = DECAY * self._rate_tokens + cost
-            self._rate_s = DECAY * self._rate_s + busy
-        if counts and cost:  # between entries that take several batches, the engine would look slower than it is
-            self._worker_state.tokens_per_s = self._rate_tokens / max(self._rate_s, 1e-9)
-            metrics.TOKEN_RATE.labels(self._worker_state.worker).set(self._worker_state.tokens_per_s)
+        is_saturated = completed.has_backlog or completed.is_full
+        load = BatchLoad(completed.cost, completed.ended_at, seconds, completed.gap_s, is_saturated)
+        self._worker_state.token_rate.record(load)

@@ -12,6 +12,7 @@ from gpuworker.consumer.redis_clock import RedisClock
 from gpuworker.policy.circuit import Circuit, CircuitOptions
 from gpuworker.policy.load_average import LoadAverage
 from gpuworker.policy.recent_activity import RecentActivity
+from gpuworker.policy.token_rate import TokenRate
 from gpuworker.settings import WorkerSettings
 from shared.connection import RedisConnection
 from shared.keys import Keys
@@ -33,12 +34,13 @@ class WorkerState:
         in_flight: the entries that it holds.
         workers: number of live workers of the queue.
         revision: of the model, once it is loaded.
-        tokens_per_s: measured rate of the engine in estimated tokens; 0 while unknown.
+        token_rate: measured rate of the engine.
         interactive_load: what interactive entries take of that rate.
         activity: what it did in the last seconds.
         circuit: whether its model works, so that it may claim.
         standby: whether it waits for a GPU, and keeps no entries.
         job_entries_answered: set when entries of jobs were answered.
+        refused_calls: of the calls without which it cannot serve, those that Redis did not answer the last time.
         spans: records its batches if requests are traced.
     """
 
@@ -50,10 +52,19 @@ class WorkerState:
     in_flight: InFlightEntries = field(default_factory=InFlightEntries)
     workers: int = 1
     revision: str = ""
-    tokens_per_s: float = 0.0
+    token_rate: TokenRate = field(init=False)
     interactive_load: LoadAverage = field(default_factory=LoadAverage)
     activity: RecentActivity = field(default_factory=lambda: RecentActivity(time.monotonic()))
     circuit: Circuit = field(default_factory=lambda: Circuit(CircuitOptions(0.0, 0.0)))
     standby: bool = False
     job_entries_answered: asyncio.Event = field(default_factory=asyncio.Event)
+    refused_calls: set[str] = field(default_factory=set)
     spans: Spans | None = None
+
+    def __post_init__(self) -> None:
+        self.token_rate = TokenRate(counts_gaps=self.settings.batching.wait_s == 0)
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Measured rate of the engine, in estimated tokens per second; 0 while it is not known."""
+        return self.token_rate.at(time.monotonic())

@@ -113,6 +113,7 @@ class BatchRunner:
         """Runs a batch and reports its result. Returns when it had run, before the report."""
         schedule, now, items = self._schedule, time.monotonic(), batch.items
         result = BatchResult(len(batch.rows), len(items), batch.tokens, schedule.run_tokens(batch))
+        result.cost = sum([item.task.cost / len(item.task.inputs) for item in items])
         result.is_retry = all(item.num_retries for item in items)
         result.gap_s = max(0.0, now - max(idle_since, min(item.ready_at for item in items)))
         with schedule.lock:

@@ -73,4 +73,5 @@ def _create_task(entry: EngineEntry) -> EntryTask:
         DEFAULT_OPTIONS if entry.options is None else entry.options,
         entry.op,
         entry.slot,
+        entry.cost,
     )

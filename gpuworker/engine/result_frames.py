@@ -55,6 +55,7 @@ def _message(
         result.inputs,
         result.tokens,
         result.padded_tokens,
+        result.cost,
         result.run_s,
         result.gap_s,
         result.busy_s,

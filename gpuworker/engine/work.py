@@ -35,6 +35,7 @@ class EntryTask:
         batch_size: number of texts in the largest batch with inputs of it.
         started_at: when its first batch, or its operation of TOKENIZER_OPS, began (monotonic clock).
         slot: in the run table.
+        cost: estimated tokens of all its inputs, or their number.
         num_retries: how often it was tokenized again after a passing exception.
         closed: whether it has ended here: with a result, a failure, or because the worker dropped it.
     """
@@ -48,6 +49,7 @@ class EntryTask:
     options: Options = DEFAULT_OPTIONS
     op: str = EMBED
     slot: int = 0
+    cost: int = 0
     tokenizer_key: tuple[str, str | None, str] = field(init=False)
     tokens: list[int] = field(default_factory=list)
     truncated: Sequence[int] = ()
@@ -154,6 +156,7 @@ class BatchResult:
         inputs: inputs that these answered: more than `size` where some had the same content.
         tokens: tokens of the texts, without padding.
         padded_tokens: tokens of the texts, with padding if the batch had any.
+        cost: of the inputs that it answered, each an equal share of its entry's.
         run_s: how long the batch ran.
         gap_s: how long the runner was idle before the batch while there was work.
         busy_s: how long the device has computed, by its own clock, since the last batch that reported it.
@@ -174,6 +177,7 @@ class BatchResult:
     inputs: int = 0
     tokens: int = 0
     padded_tokens: int = 0
+    cost: float = 0.0
     run_s: float = 0.0
     gap_s: float = 0.0
     busy_s: float = 0.0

@@ -109,7 +109,7 @@ class GpuLease:
                     else asyncio.sleep(wait_s)
                 )
             except RedisUnreachableError as error:
-                log.log(logging.DEBUG if warned else logging.WARNING, "cannot acquire a gpu", reason=error.message)
+                log.log(logging.DEBUG if warned else logging.WARNING, "cannot acquire a gpu", reason=error.log_message)
                 warned = True
                 await asyncio.sleep(poll_s)
 
@@ -157,7 +157,7 @@ class GpuLease:
         try:
             await gpu_leases.release(self._connection, self._pool, self._slots, self._owner)
         except RedisUnreachableError as error:
-            log.debug("gpu lease not given back", reason=error.message)
+            log.debug("gpu lease not given back", reason=error.log_message)
 
     def lose(self, reason: str) -> None:
         """Records that this worker no longer holds the lease."""

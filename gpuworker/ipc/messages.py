@@ -41,6 +41,7 @@ class EngineEntry(NamedTuple):
     attempts: int
     bulk: bool
     slot: int
+    cost: int
 
 
 class EntryResult(NamedTuple):
@@ -183,6 +184,7 @@ class BatchCompleted(_Message, frozen=True):
     inputs: int = 0
     tokens: int = 0
     padded_tokens: int = 0
+    cost: float = 0.0
     run_s: float = 0.0
     gap_s: float = 0.0
     busy_s: float = 0.0

@@ -11,6 +11,7 @@
 - closed_loop: whether and how soon answered clients send the next inputs.
 - fair_share: the tokens that bulk is owed.
 - recent_activity: what the worker did in the last seconds, for its heartbeat.
+- token_rate: the rate of the engine, measured while it has more to do than one batch takes.
 - load_average: the load of the interactive lane, and the rate that it leaves for bulk.
 - bulk_limit: the limit of batches that contain bulk while interactive inputs arrive.
 - credits: how much a worker may claim.

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from redbatch.tables import PlainTable, labelled_line, plain_table
 from shared.activity import ActivitySummary, summarize
+from shared.eviction import EVICTION_WARNING, evicts
 from shared.heartbeats import MIXED_MODELS, mixed_models
 from shared.keys import LANES
 from shared.messages import DOES_NOT_LOAD, FAILING, PREDICT, Heartbeat
@@ -47,6 +48,7 @@ def as_dict(queue: QueueView) -> dict[str, Any]:
         "tokens": stats.tokens,
         "bytes": stats.bytes,
         "oldest_age_ms": stats.oldest_age_ms,
+        "redis_eviction_policy": stats.eviction_policy or None,
         **{name: round(value, 3) if value else value for name, value in asdict(queue.activity).items()},
         "workers": [
             {
@@ -91,7 +93,8 @@ def as_text(queues: Sequence[QueueView]) -> RenderableType:
         f"The last {window_s:.0f} s, as workers saw them; `failed` counts entries. All errors of clients, "
         "504s included, are in /metrics of the gateways."
     )
-    return Group(table, Text(explanation, "dim"), *filter(None, map(_mixed_models, queues)))
+    warnings = [*map(_mixed_models, queues), _eviction(queues)]
+    return Group(table, Text(explanation, "dim"), *filter(None, warnings))
 
 
 def _mixed_models(queue: QueueView) -> Text | None:
@@ -100,6 +103,14 @@ def _mixed_models(queue: QueueView) -> Text | None:
     if not models:
         return None
     return Text(f"{printable_line(queue.name)}: {printable_line(', '.join(models))}: {MIXED_MODELS}", style="yellow")
+
+
+def _eviction(queues: Sequence[QueueView]) -> Text | None:
+    """Returns a warning if Redis, which all queues share, may remove keys."""
+    policies = {queue.stats.eviction_policy for queue in queues if evicts(queue.stats.eviction_policy)}
+    if not policies:
+        return None
+    return Text(f"{EVICTION_WARNING}, which is {printable_line(', '.join(policies))} now", style="yellow")
 
 
 def _format_activity(activity: ActivitySummary) -> tuple[str, ...]:
@@ -137,7 +148,8 @@ def _details(queue: QueueView) -> Group:
         for beat in stats.workers
         if beat.load_error
     ]
-    return Group(head, *lines, _workers(stats), *errors, *filter(None, [_mixed_models(queue)]))
+    warnings = [_mixed_models(queue), _eviction([queue])]
+    return Group(head, *lines, _workers(stats), *errors, *filter(None, warnings))
 
 
 def _is_function(stats: QueueStats) -> bool:
@@ -164,7 +176,12 @@ def _workers(stats: QueueStats) -> PlainTable | Text:
     for beat in sorted(stats.workers, key=lambda beat: beat.worker):
         up_s = max(0, stats.now_ms - beat.started_ms) // 1000
         state = _format_state(beat)
-        numbers = (str(beat.holds), str(beat.begun), f"{beat.tokens_per_s:,.0f}", f"{up_s} s")
+        numbers = (
+            str(beat.holds),
+            str(beat.begun),
+            f"{beat.tokens_per_s:,.0f}" if beat.tokens_per_s else "–",
+            f"{up_s} s",
+        )
         table.add_row(beat.worker, state, beat.model, beat.device, *numbers)
     return table
 

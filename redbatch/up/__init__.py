@@ -9,6 +9,7 @@
 - memory: how much of the machine's memory that Redis may take.
 - local_redis: a private Redis server, for `up` and for tests.
 - private_folder: the folder of that Redis' socket, and the removal of those that killed ones have left.
+- redis_check: checks the Redis of --redis-url.
 - redis_log: log lines of that Redis as records.
 - supervised_redis: the supervised Redis server of a cluster.
 - restarts: whether and when a child is restarted.

@@ -25,6 +25,7 @@ from redbatch.up.child_spec import SettingValues, assign_gpus, gateway_specs, wo
 from redbatch.up.console import ClusterConsole, curl_line, format_log_line
 from redbatch.up.data_dir import DataDir
 from redbatch.up.local_redis import find_bundled
+from redbatch.up.redis_check import check_redis
 from redbatch.up.run_file import Announcement, RunFile, find_running_ups
 from redbatch.up.supervised_redis import SupervisedRedis
 from redbatch.up.supervisor import Supervisor
@@ -104,8 +105,15 @@ class Cluster:
         return EXIT_INTERRUPTED if self._num_signals > 1 else 0
 
     async def _start(self, listener: socket.socket) -> None:
-        """Starts all processes, and prints how to use them once they serve. Raises LocalRedisError."""
-        if "redis_url" not in self._settings:
+        """Starts all processes, and prints how to use them once they serve.
+
+        Raises LocalRedisError, or RedisRefusedError.
+        """
+        if "redis_url" in self._settings:
+            problem = await check_redis(self._gateway, self._settings["queue"])
+            if problem:  # it may come yet
+                self._console.print_line(f"no Redis yet at {mask_password(self._settings['redis_url'])}: {problem}")
+        else:
             is_durable = self._gateway.job_durability == "aof"
             self._redis = SupervisedRedis(self, self._max_redis_bytes, self._data_dir, syncs_always=is_durable)
             self._settings["redis_url"] = await self._redis.start()

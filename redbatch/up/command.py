@@ -19,6 +19,7 @@ from redbatch.up.cluster import Cluster, ClusterSize
 from redbatch.up.data_dir import DataDir, DataDirError
 from redbatch.up.local_redis import LocalRedisError
 from redbatch.up.memory import default_redis_bytes
+from redbatch.up.redis_check import RedisRefusedError
 from shared.process.listener import ListenError, listen, raise_open_file_limit
 from shared.process.settings import read_settings
 
@@ -36,15 +37,10 @@ def run(
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.INFO))
     settings = with_up_defaults(overrides)
     gateway, worker = read_settings(GatewaySettings, settings), read_settings(WorkerSettings, settings)
-    if data_path is not None and "redis_url" in settings:
-        return report_misuse("--data-dir is for the private Redis of `up`: with --redis-url, that Redis keeps the data")
-    if max_redis_bytes is not None and "redis_url" in settings:
-        return report_misuse("--max-redis-bytes is for the private Redis of `up`: with --redis-url, set its maxmemory")
-    if gateway.job_durability == "aof" and "redis_url" not in settings and data_path is None:
-        return report_misuse("--job-durability aof: the private Redis keeps nothing on disk: add --data-dir DIR")
     try:
+        _check_options(settings, gateway, data_path, max_redis_bytes)
         parse_model(worker.model, worker.model_revision)  # before anything starts: a worker would refuse it later
-    except ModelLoadError as error:
+    except (ValueError, ModelLoadError) as error:
         return report_misuse(str(error))
     raise_open_file_limit()
     try:
@@ -54,6 +50,23 @@ def run(
             return asyncio.run(cluster.run(listener))
     except (ListenError, LocalRedisError, DataDirError) as error:
         return report_failure(str(error))
+    except RedisRefusedError as error:
+        return report_misuse(str(error))
+
+
+def _check_options(
+    settings: SettingValues, gateway: GatewaySettings, data_path: Path | None, max_redis_bytes: int | None
+) -> None:
+    """Raises ValueError: an option is for the private Redis, and there is another one, or the reverse."""
+    has_private_redis = "redis_url" not in settings
+    if data_path is not None and not has_private_redis:
+        raise ValueError("--data-dir is for the private Redis of `up`: with --redis-url, that Redis keeps the data")
+    if max_redis_bytes is not None and not has_private_redis:
+        raise ValueError("--max-redis-bytes is for the private Redis of `up`: with --redis-url, set its maxmemory")
+    if gateway.job_durability == "aof" and has_private_redis and data_path is None:
+        raise ValueError("--job-durability aof: the private Redis keeps nothing on disk: add --data-dir DIR")
+    if gateway.job_durability == "replicas" and has_private_redis:
+        raise ValueError("--job-durability replicas: the private Redis has no replica: use --redis-url")
 
 
 def _open(data_path: Path | None) -> AbstractContextManager[DataDir | None]:

@@ -16,7 +16,7 @@
 --          {heartbeat of a live worker, ...}, bytes that Redis uses, bytes that it may use or 0, sum of the weights of
 --          active tenants, and of those of them that have a name (as text), dead letters, open jobs, inputs that these
 --          are owed, 1 if Redis failed when it last wrote its append-only file or snapshot, bytes, bytes of results of
---          jobs}.
+--          jobs, maxmemory-policy or ""}.
 local group, worker_prefix, active_ms = unpack(ARGV, 1, 3)
 if not string.find(redis.call('INFO', 'replication'), 'role:master', 1, true) then
   return redis.error_reply('READONLY this Redis is a replica')
@@ -61,4 +61,4 @@ return {now, epoch, tonumber(load[1] or 0), tonumber(load[2] or 0), entries, pen
         string.format('%.3f', weights), string.format('%.3f', named),
         redis.call('XLEN', KEYS[5]), redis.call('ZCARD', KEYS[6]), tonumber(owed[1] or 0),
         string.find(redis.call('INFO', 'persistence'), '_status:err', 1, true) and 1 or 0, tonumber(load[3] or 0),
-        (owed[2] or 0) + (owed[3] or 0)}
+        (owed[2] or 0) + (owed[3] or 0), string.match(memory, 'maxmemory_policy:(%S+)') or ''}

@@ -15,5 +15,6 @@
 - tasks: waiting and cancelling in asyncio.
 - tracebacks: tracebacks without messages.
 - tracing: traces of requests, with OpenTelemetry.
+- unexpected_replies: error replies of Redis that nothing can be done about.
 - version: the version of this installation.
 """

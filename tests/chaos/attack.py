@@ -6,7 +6,7 @@ import asyncio
 import json
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import httpx
@@ -22,6 +22,11 @@ from tests.integration.gateway.gateway_cluster import GatewayProcess
 from tests.integration.gateway.http_ways import DIRECTLY
 
 ROOT = Path(__file__).parents[2]
+MAX_P99_MS = 50.0
+"""Of /livez during an attack: twice the worst figure in docs/reliability.md, of two cores, one of which the attackers
+take. Other tests do not run at the time (`exclusive`); on a machine that is busy with other work it may be exceeded.
+"""
+
 MIN_PROBES = 100
 """Minimum number of probes: with fewer, the p99 would be the maximum."""
 
@@ -96,8 +101,10 @@ async def measure_growth(*readers: MemoryReader) -> AsyncIterator[list[float]]:
     starts = [await read() for read in readers]
     peaks = list(starts)
 
+    stopped = asyncio.Event()
+
     async def sample() -> None:
-        while True:
+        while not stopped.is_set():
             await asyncio.sleep(SAMPLE_S)
             peaks[:] = [max(peak, await read()) for peak, read in zip(peaks, readers, strict=True)]
 
@@ -105,9 +112,8 @@ async def measure_growth(*readers: MemoryReader) -> AsyncIterator[list[float]]:
     try:
         yield growths_mb
     finally:
-        sampling.cancel()
-        with suppress(asyncio.CancelledError):
-            await sampling
+        stopped.set()  # not cancelled: redis-py may swallow that before Python 3.12, and the loop would go on for ever
+        await sampling
     growths_mb += [peak - start for peak, start in zip(peaks, starts, strict=True)]
 
 

@@ -220,8 +220,8 @@ class Scenario:
 
 
 def all_correct(verdict: Verdict) -> bool:
-    """Returns whether each call got its own vector by its deadline."""
-    return (verdict.lost, verdict.misrouted, verdict.late, dict(verdict.others)) == (0, 0, 0, {})
+    """Returns whether there were calls, and each got its own vector by its deadline."""
+    return verdict.calls > 0 and (verdict.lost, verdict.misrouted, verdict.late, dict(verdict.others)) == (0, 0, 0, {})
 
 
 async def seconds_until(condition: Callable[[], Awaitable[bool]], what: str, timeout_s: float = 20.0) -> float:

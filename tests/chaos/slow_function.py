@@ -5,9 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from gpuworker.functions import VectorizedFunction
 
-class Slow:
-    """Returns the length of each input, after some seconds."""
+
+class Slow(VectorizedFunction):
+    """Returns the length of each input, after some seconds.
+
+    The base class has the methods that earlier commits require (`--checkout`).
+    """
 
     def transform(self, values: Sequence[object]) -> list[int]:
         """Returns these lengths."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.chaos.history import FOREIGN, LATE_S, OK, RESET, Call, judge
+from tests.chaos.scenario import all_correct
 
 GOOD = Call("a", 1.0, 10.0, 10.5, OK)
 
@@ -21,3 +22,9 @@ def test_each_fault_is_counted() -> None:
     verdict = judge(calls)
     assert (verdict.calls, verdict.answered, verdict.lost, verdict.misrouted, verdict.late) == (5, 2, 3, 1, 1)
     assert dict(verdict.others) == {FOREIGN: 1, RESET: 1, "504 deadline_exceeded": 1}
+
+
+def test_without_calls_nothing_is_correct() -> None:
+    """A load that has not run proves nothing."""
+    assert all_correct(judge([GOOD]))
+    assert not all_correct(judge([]))

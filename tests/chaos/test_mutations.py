@@ -77,7 +77,7 @@ MUTATIONS = {
     ),
     "a commit is not retried": Mutation(
         "gpuworker/consumer/committer.py",
-        '                limited_log.write(logging.WARNING, "cannot commit", reason=error.message)\n',
+        '                limited_log.write(logging.WARNING, "cannot commit", reason=error.log_message)\n',
         "                self._pending = []\n",
         lambda fixtures: test_network.test_a_cut_around_a_commit(fixtures.scenario, fixtures.proxy, before=True),
     ),

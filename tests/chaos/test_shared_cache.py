@@ -5,22 +5,24 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
+import psutil
 import pytest
 
 from shared.tenants import Quota
-from tests.chaos.attack import new_tenant
+from tests.chaos.attack import MAX_P99_MS, measure_growth, memory_of, new_tenant, p99_of, probe_livez
 from tests.chaos.scenario import Scenario, all_correct
 from tests.integration.gateway.gateway_cluster import GatewayProcess
 from tests.integration.gateway.http_ways import SETTINGS, Way
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.leaves_anything]
+pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.exclusive, pytest.mark.leaves_anything]
 
 TEXTS = [f"secret text {number}" for number in range(20)]
 QUOTA = Quota(daily_tokens=150)
 """Of the tenant that guesses: more than its guesses cost, and less than these requests."""
 
 REPEATS = 100
+MAX_GROWTH_MB = 5.0
 CACHE = {"cache_bytes": 10_000_000}
 BOUNDED = {"cache_per_tenant": True, "cache_hits_count": True}
 
@@ -57,13 +59,21 @@ async def test_guesses_at_a_cache(own_scenario: Scenario) -> None:
     scenario.gateways += [shared, bounded]
     await scenario.start_worker("null")
     await scenario.wait_until_worker_seen()
-    async with scenario.load(clients=4, way=Way(bounded.port, api_key=other)) as calls:
+    async with (
+        scenario.load(clients=4, way=Way(bounded.port, api_key=other)) as calls,
+        probe_livez(bounded) as latencies_s,
+    ):
+        await asyncio.sleep(1)  # until the memory of the load itself grows no more
         by_default = await guess(shared, victim, attacker)
-        learned, statuses = await guess(bounded, victim, attacker)
+        async with measure_growth(memory_of(psutil.Process(bounded.program.pid))) as growths_mb:
+            learned, statuses = await guess(bounded, victim, attacker)
     figures = {"guesses": len(TEXTS), "learned_by_default": by_default[0], "learned": learned}
     answered = {"repeats": REPEATS, "answered_by_default": by_default[1][200], "answered": statuses[200]}
-    verdict = scenario.judge("F21 guesses at a cache", calls, **figures, **answered)
+    found = {"livez_p99_ms": round(p99_of(latencies_s)), "growth_mb": round(growths_mb[0], 1)}
+    verdict = scenario.judge("F21 guesses at a cache", calls, **figures, **answered, **found)
     assert all_correct(verdict)
     assert by_default == (len(TEXTS), {200: REPEATS})
     assert learned == 0
     assert set(statuses) == {200, 429}
+    assert growths_mb[0] <= MAX_GROWTH_MB
+    assert p99_of(latencies_s) <= MAX_P99_MS

@@ -16,16 +16,7 @@ from tests.chaos.attack import fault_name, measure_growth, memory_of, p99_of, pr
 from tests.chaos.conftest import NewKey
 from tests.chaos.scenario import Scenario, all_correct
 from tests.integration.gateway.gateway_cluster import GatewayProcess
-from tests.integration.gateway.http_ways import (
-    DIRECTLY,
-    HOST,
-    PREFIX,
-    SETTINGS,
-    THROUGH_NGINX,
-    WAYS,
-    Way,
-    open_way,
-)
+from tests.integration.gateway.http_ways import DIRECTLY, HOST, SETTINGS, THROUGH_NGINX, WAYS, Way, open_way
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.long, pytest.mark.exclusive]
@@ -83,12 +74,12 @@ async def test_answers_that_are_not_read(scenario: Scenario, new_key: NewKey, tm
     await scenario.start_worker("null", max_batch_size=256, claim_window=1_024)
     await scenario.wait_until_worker_seen()
     await wait_until_cached(gateway, x_api_key=attacker)
-    sent = request(f"{PREFIX}/embed", attacker, json.dumps({"texts": TEXTS}).encode())
     async with (
         open_way(way_name, gateway, tmp_path, other) as way,
         scenario.load(clients=8, way=way) as calls,
         probe_livez(gateway) as latencies_s,
     ):
+        sent = request(f"{way.prefix}/embed", attacker, json.dumps({"texts": TEXTS}).encode())
         await asyncio.sleep(1)  # until the memory of the load itself grows no more
         with contextlib.ExitStack() as stack:
             async with measure_growth(memory_of(psutil.Process(gateway.program.pid))) as growths_mb:

@@ -147,7 +147,7 @@ DENIED = {
         f"XGROUP DESTROY {LANE} workers",
         f"XGROUP SETID {LANE} workers 0",
         f"EVALSHA {scripts.COMMIT.sha} 1 rb:keys",
-        "INFO",
+        "CONFIG GET maxmemory-policy",
         "SCAN 0",
     ],
     "keda": [

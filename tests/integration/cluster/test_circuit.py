@@ -8,8 +8,9 @@ import time
 import pytest
 
 from api.dialects.request import InferenceRequest
-from api.dispatch.monitor import POLL_INTERVAL_S, UNREACHABLE_AFTER_S
+from api.dispatch.monitor import POLL_INTERVAL_S
 from shared.errors import RedisUnreachableError
+from shared.silence_probe import UNREACHABLE_AFTER_S
 from tests.integration.cluster.client_pool import is_result_for
 from tests.integration.cluster.conftest import StartDispatcher
 from tests.integration.gateway.gateway_cluster import GatewayCluster

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 
 import httpx
 import pytest
@@ -77,3 +78,21 @@ async def test_the_log_has_the_estimate_for_which_requests_are_refused(cluster: 
     assert line["level"] == "warning"
     assert 0 < line["left_s"] <= 0.5
     assert line["batch_s"] > 0.9
+
+
+async def test_clients_that_leave_lower_no_rate(cluster: GatewayCluster) -> None:
+    """A large request expires while it runs, and light use follows: the next burst is not refused for its time."""
+    gateway, _ = await asyncio.gather(cluster.start_gateway(), cluster.start_worker("minilm"))
+    await wait_until(lambda: gateway.missing() == [], "the model is loaded", timeout_s=60)
+
+    async def embed(texts: list[str], **fields: object) -> httpx.Response:
+        body = {"texts": texts, **fields}
+        return await asyncio.to_thread(plain_http.post, f"{gateway.url}/embed", json=body, timeout=60)
+
+    expired = await embed([f"{number} " + 80 * "word " for number in range(400)], timeout_ms=300)
+    assert expired.status_code == 504
+    for number in range(20):
+        assert (await embed([f"light {number}"])).status_code == 200
+    await asyncio.sleep(1.5)  # until the gateway has the rate of the last heartbeat
+    burst = await asyncio.gather(*(embed([f"burst {number} " + 20 * "word "]) for number in range(64)))
+    assert Counter(each.status_code for each in burst) == {200: 64}

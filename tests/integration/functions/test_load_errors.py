@@ -104,3 +104,13 @@ async def test_a_class_that_no_longer_loads_is_an_error_at_once(
     await wait_until(lambda: post(gateway, "/predict", {"input": 1}).status_code == 200, "the mended class serves")
     await fixture.show_queue(in_json=True)
     assert [row["state"] for row in workers_of(capsys.readouterr().out)] == ["ready"]
+
+
+async def test_no_job_is_accepted_right_after_a_class_has_not_loaded(cluster: GatewayCluster, tmp_path: Path) -> None:
+    """As soon as its first worker has ended, though the gateway has just seen that load the class."""
+    fixture = Fixture(cluster, tmp_path)
+    fixture.file.write_text("import time\n\ntime.sleep(2)\n" + BROKEN)
+    gateway = await cluster.start_gateway()
+    await fixture.start_failing_worker()
+    answer = await asyncio.to_thread(post, gateway, "/jobs", {"inputs": [1]})
+    assert (answer.status_code, error_of(answer)["code"]) == (503, "model_failing")

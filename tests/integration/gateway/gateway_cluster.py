@@ -203,6 +203,13 @@ def worker_is_ready(program: Program) -> bool:
     return False
 
 
+def missing_of(worker: Program) -> list[str]:
+    """Returns the list `missing` of a worker's /readyz; nothing as well before it listens."""
+    port = next((line["admin_port"] for line in log_lines(worker) if "admin_port" in line), 0)
+    missing: list[str] = plain_http.get(f"http://127.0.0.1:{port}/readyz").json().get("missing", []) if port else []
+    return missing
+
+
 def exchange_bytes(port: int, sent: bytes, *, timeout_s: float = 10.0) -> bytes:
     """Sends bytes to a port and returns everything received until the other side closes the connection."""
     with socket.create_connection(("127.0.0.1", port), timeout=timeout_s) as connection:

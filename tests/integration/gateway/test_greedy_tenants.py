@@ -22,6 +22,9 @@ from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.leaves_anything, pytest.mark.timeout(90)]
 
+EMPTY = b'""\n'
+"""A line of a job, which cannot run."""
+
 
 async def start(cluster: GatewayCluster, auth: str = "on", **settings: object) -> GatewayProcess:
     """Starts a gateway, which requires keys by default, and a worker."""
@@ -68,7 +71,7 @@ async def test_inputs_that_cannot_run_do_not_fill_redis(isolated_cluster: Gatewa
     """A job of which nothing can run is refused and leaves no key; beside a text, 32 such inputs share an error."""
     gateway = await start(isolated_cluster)
     client = JobClient(gateway, x_api_key=await new_key())
-    empty, before = b'""\n' * 200_000, used_memory(isolated_cluster)
+    empty, before = EMPTY * 200_000, used_memory(isolated_cluster)
     refused = client.post_lines(iter([empty]))
     assert (refused.status_code, error_of(refused)["code"]) == (400, "nothing_to_run")
     assert job_keys(isolated_cluster) == []
@@ -101,6 +104,20 @@ async def test_inputs_that_cannot_run_are_charged(isolated_cluster: GatewayClust
     client.wait_until_ended(client.job_of(client.post_lines(body)))
     answer = client.post_lines(body)
     assert (answer.status_code, error_of(answer)["code"]) == (429, "rate_limited")
+
+
+async def test_a_job_of_which_nothing_can_run_is_charged(isolated_cluster: GatewayCluster, new_key: NewKey) -> None:
+    """Beyond the quota it is refused while it arrives. Otherwise a tenth is charged, also of one portion."""
+    gateway = await start(isolated_cluster)
+    small, large = [JobClient(gateway, x_api_key=await new_key(Quota(daily_tokens=each))) for each in (1_000, 10**7)]
+    answer = small.post_lines(iter([EMPTY * 100_000]))
+    assert (answer.status_code, error_of(answer)["code"]) == (413, "too_large")
+    assert "1000 a day" in error_of(answer)["message"]
+    for number, used in ((100_000, 10_000), (900, 10_090), (1, 10_091)):
+        answer = large.post_lines(iter([EMPTY * number]))
+        assert (answer.status_code, error_of(answer)["code"]) == (400, "nothing_to_run")
+        assert used_tokens(isolated_cluster) == used
+    assert job_keys(isolated_cluster) == []
 
 
 async def test_one_tenant_does_not_take_all_jobs(isolated_cluster: GatewayCluster, new_key: NewKey) -> None:

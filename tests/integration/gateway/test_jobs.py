@@ -6,12 +6,9 @@ import asyncio
 import contextlib
 import io
 import json
-import os
-import signal
 import socket
 import time
 from collections import Counter
-from typing import Any
 
 import numpy as np
 import pytest
@@ -29,8 +26,7 @@ from tests.integration.gateway.gateway_cluster import (
 )
 from tests.integration.gateway.job_client import JobClient
 from tests.processes import Processes
-from tests.servers import Server, parse_version
-from tests.users import REPLICA, password_of, users_are_on
+from tests.servers import Server
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(120)]
@@ -350,80 +346,6 @@ async def test_a_job_expires(cluster: GatewayCluster) -> None:
     assert sorted(np.flatnonzero(np.isnan(np.load(io.BytesIO(answer.content))).any(axis=1))) == late
 
 
-def has_waitaof(server: Server) -> bool:
-    """Whether a Redis has the command WAITAOF (7.2)."""
-    with redis.Redis.from_url(server.url, protocol=2) as raw:
-        return parse_version(str(raw.info("server")["redis_version"])) >= (7, 2)
-
-
-ALWAYS, EVERYSEC = ("--appendonly", "yes", "--appendfsync", "always"), ("--appendonly", "yes")
-
-
-@pytest.mark.parametrize(
-    ("options", "level"), [((), "aof"), (ALWAYS, "aof"), (EVERYSEC, "aof"), ((), "replicas")], ids=str
-)
-async def test_a_job_is_accepted_once_it_is_durable(
-    cluster: GatewayCluster, tmp_path_factory: pytest.TempPathFactory, options: tuple[str, ...], level: str
-) -> None:
-    """A job is accepted only once it is as durable as configured: without a file or a replica it is refused."""
-    with Server(options=options) as server:
-        # Without WAITAOF a gateway reads Redis' settings, which its user is not allowed to do.
-        durable = options in (ALWAYS, EVERYSEC) and has_waitaof(server)
-        durable = durable or (options == ALWAYS and not users_are_on())
-        async with Processes(tmp_path_factory.mktemp("durable")) as processes:
-            separate = GatewayCluster(processes, server.url, cluster.queue)
-            gateway = await separate.start_gateway(job_durability=level, job_durable_s=3)
-            answer = await asyncio.to_thread(JobClient(gateway).post, {"text": "a"})
-            if durable:
-                new_job = JobClient(gateway).job_of(answer)
-                assert JobClient(gateway).get(new_job["status_url"]).json()["status"] == "queued"
-            else:
-                assert (answer.status_code, error_of(answer)["code"]) == (503, "not_durable")
-            with redis.Redis.from_url(server.url, protocol=2) as raw:
-                assert raw.xlen(separate.keys.lanes[1]) == int(durable)
-                if users_are_on():
-                    raw.acl_log_reset()
-
-
-def has_replica(raw: redis.Redis) -> bool:
-    """Whether a replica is synchronized, so that it receives all writes from now on."""
-    replicas = raw.info("replication")
-    return bool(replicas["connected_slaves"] == 1 and replicas["slave0"]["state"] == "online")
-
-
-async def test_a_job_waits_for_a_replica(cluster: GatewayCluster, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Concurrent jobs share a WAIT for the replica; a job that it lacks is refused, also after a reconnect."""
-    with Server() as server, redis.Redis.from_url(server.url, protocol=2) as raw:
-        follow = ["--replicaof", "127.0.0.1", str(server.port)]
-        if users_are_on():
-            follow += ["--masteruser", REPLICA, "--masterauth", password_of(REPLICA)]
-        with Server(options=follow) as replica:
-            async with Processes(tmp_path_factory.mktemp("replica")) as processes:
-                await wait_until(lambda: has_replica(raw), "the replica is synchronized", timeout_s=20)
-                separate = GatewayCluster(processes, server.url, cluster.queue)
-                gateway = await separate.start_gateway(job_durability="replicas", job_durable_s=2)
-                client = JobClient(gateway)
-                os.kill(replica.pid, signal.SIGSTOP)
-                try:
-                    posts = [asyncio.create_task(asyncio.to_thread(client.post, {"text": f"{i}"})) for i in range(5)]
-                    await wait_until(lambda: raw.zcard(separate.keys.all_jobs) == len(posts), "all jobs are created")
-                    assert [each.result().text for each in posts if each.done()] == []
-                finally:
-                    os.kill(replica.pid, signal.SIGCONT)
-                assert [answer.status_code for answer in await asyncio.gather(*posts)] == [202] * len(posts)
-                assert raw.info("commandstats")["cmdstat_wait"]["calls"] <= 2
-                os.kill(replica.pid, signal.SIGSTOP)
-                try:
-                    for _ in range(2):  # the second finds that the job exists
-                        raw.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-                        late = await asyncio.to_thread(client.post, {"text": "late"}, idempotency_key="late")
-                        assert (late.status_code, error_of(late)["code"]) == (503, "not_durable")
-                finally:
-                    os.kill(replica.pid, signal.SIGCONT)
-                new_job = client.job_of(await asyncio.to_thread(client.post, {"text": "late"}, idempotency_key="late"))
-                assert client.get(new_job["status_url"]).json()["n"] == 1
-
-
 async def test_a_job_counts_for_its_tenant(cluster: GatewayCluster) -> None:
     """All texts of a job count at once at every gateway, and only once if it is sent again."""
     gateways = await asyncio.gather(
@@ -445,37 +367,6 @@ async def test_a_job_counts_for_its_tenant(cluster: GatewayCluster) -> None:
     after = plain_http.post(f"{gateways[0].url}/embed", json={"text": "a"}, headers={"x-tenant": "bob"}, timeout=30)
     assert (after.status_code, error_of(after)["code"]) == (429, "rate_limited")
     assert [each.errors("rate_limited", cluster.queue) for each in gateways] == [1, 1]
-
-
-@pytest.mark.parametrize("fsync", ["always", "everysec"])
-async def test_a_job_survives_a_killed_redis(
-    cluster: GatewayCluster, tmp_path_factory: pytest.TempPathFactory, fsync: str
-) -> None:
-    """With an append-only file, finished results stay, the rest of the job runs, and each input is counted once."""
-    texts = [f"text {i}" for i in range(2_000)]
-    with Server(options=("--appendonly", "yes", "--appendfsync", fsync)) as server:
-        async with Processes(tmp_path_factory.mktemp("killed")) as processes:
-            separate = GatewayCluster(processes, server.url, cluster.queue)
-            gateway, _ = await asyncio.gather(
-                separate.start_gateway(),
-                separate.start_worker("simulated:base_ms=20,item_ms=0", reclaim_idle_ms=500, renew_ms=100),
-            )
-            client = JobClient(gateway)
-            new_job = client.job_of(client.post({"texts": texts}))
-
-            def status() -> dict[str, Any]:
-                job: dict[str, Any] = client.get(new_job["status_url"]).json()
-                return job
-
-            for done in (200, 900):
-                await wait_until(lambda done=done: status()["done"] > done, "the job advances")  # type: ignore[misc]
-                os.kill(server.pid, signal.SIGKILL)
-                await asyncio.sleep(0.2)
-                server.start()
-                await wait_until(lambda: client.get(new_job["status_url"]).status_code == 200, "Redis is back")
-            job = client.wait_until_ended(new_job)
-            assert (job["status"], job["done"], job["failed"]) == ("done", 2_000, 0)
-            assert client.vectors(new_job) == list(map(null_vector, texts))
 
 
 async def test_jobs_are_refused_if_redis_is_full_or_stopped(

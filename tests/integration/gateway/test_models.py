@@ -88,7 +88,7 @@ async def test_an_unknown_model_is_an_error_that_lists_the_known_ones(isolated_c
     gateway, _ = await two_models(isolated_cluster)
     answer = gateway.embed({"text": "a", "model": "none"})
     assert (answer.status_code, error_of(answer)["code"]) == (404, "model_not_found")
-    assert f"Served: {isolated_cluster.queue}, other." in error_of(answer)["message"]
+    assert f"Served: {isolated_cluster.queue} (null), other ({OTHER})." in error_of(answer)["message"]
     tei = plain_http.post(f"{gateway.url}/embed", json={"inputs": "a"}, headers={"x-model": "none"})
     assert (tei.status_code, tei.json()["error_type"]) == (404, "Validation")
     openai = plain_http.post(f"{gateway.url}/v1/embeddings", json={"input": "a", "model": "none"})

@@ -8,10 +8,11 @@ import pytest
 import redis.asyncio
 
 from shared import consumer
-from shared.connection import BLOCK_S, GroupMissingError
+from shared.connection import BLOCK_S
 from shared.consumer import ClaimBudget, ClaimResult
 from shared.keys import GROUP, Keys
 from shared.messages import Ref
+from shared.redis_errors import GroupMissingError
 from tests.integration.queue.actors import Gateway, Worker, request
 from tests.integration.queue.conftest import CreateWorker, Lane
 from tests.waiting import wait_until

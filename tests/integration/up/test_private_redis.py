@@ -102,6 +102,7 @@ async def test_a_data_directory_serves_one_up(start: Start, tmp_path: Path) -> N
         (("--data-dir", str(other)), 1, "name an empty or a new folder"),
         (("--data-dir", str(tmp_path / "new"), "--redis-url", first.fact("Redis")), 2, "with --redis-url"),
         (("--max-redis-bytes", "50000000", "--redis-url", first.fact("Redis")), 2, "set its maxmemory"),
+        (("--job-durability", "replicas"), 2, "has no replica: use --redis-url"),
         (("--job-durability", "aof"), 2, "keeps nothing on disk: add --data-dir DIR"),
     ):
         up = start(*arguments)

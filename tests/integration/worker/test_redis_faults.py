@@ -68,6 +68,19 @@ async def test_a_worker_survives_killed_connections(cluster: WorkerCluster) -> N
     await wait_until(cluster.is_empty, "the queue is empty")
 
 
+@pytest.mark.leaves_anything
+async def test_a_worker_survives_a_reply_that_cannot_be_stored(cluster: WorkerCluster) -> None:
+    """A reply key of a wrong type: Redis fails on that answer alone, and all others arrive."""
+    worker = await cluster.start_worker("simulated:base_ms=300,item_ms=0")
+    requests = await cluster.submit_many([[f"text {number}"] for number in range(8)])
+    bad, *others = requests
+    await cluster.raw.set(cluster.keys.reply(bad.request_id), "a string")
+    await cluster.check_replies(others)
+    await cluster.check_replies(await cluster.submit_many([["after"]]))
+    assert worker.running
+    await wait_until(lambda: cluster.is_idle(worker), "the worker holds nothing")
+
+
 @pytest.mark.long
 async def test_a_worker_survives_a_hanging_redis(cluster: WorkerCluster) -> None:
     """A worker that waits for Redis for longer than STUCK_S stays alive all the time, and serves afterwards."""

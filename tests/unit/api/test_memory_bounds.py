@@ -44,15 +44,17 @@ def test_each_memory_setting_counts() -> None:
         "max_head_fields",
         "max_heads_bytes",
         "max_bodies_bytes",
+        "max_body_bytes",
         "max_v1_body_bytes",
+        "max_predict_body_bytes",
         "max_in_flight_bytes",
         "max_unsent_bytes",
         "max_connection_unsent_bytes",
         "max_inputs",
         "cache_bytes",
     ):
-        value = int(getattr(GatewaySettings(), name))
-        assert max_memory_bytes(GatewaySettings.model_validate({name: 4 * value or 1})) > default, name
+        larger = 20 * int(getattr(GatewaySettings(), name)) or 1  # also the smallest body is the largest one then
+        assert max_memory_bytes(GatewaySettings.model_validate({name: larger})) > default, name
 
 
 def test_the_table_adds_up() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from api.redis_memory_bounds import NUM_TENANTS, ClusterSize, max_redis_bytes, redis_memory_bounds
 from api.settings import GatewaySettings
-from tools.fixed_bounds import value_of
+from tools.bounds import value_of
 
 LARGE = ClusterSize(2, 2, 2**40, 200)
 """Its maxmemory is more than all bounds together."""

@@ -55,7 +55,7 @@ BAD_TEXTS = {
     "--redis-tls-ca": "nowhere.pem",
     "--redis-tls-cert": "nowhere.pem",
     "--redis-tls-key": "nowhere.pem",
-    "--redis-url": "http://redis:6379",
+    "--redis-url": "redis://a:6379,b:6379",
     "--root-path": "redbatch/",
     "--scope": "nonsense",
     "--search": "nonsense",

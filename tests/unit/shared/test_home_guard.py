@@ -22,8 +22,8 @@ class Connection:
         self.answered_at = answered_at
         self.was_cut = False
 
-    def cut(self) -> None:
-        """Records that the connection was cut."""
+    def reset(self) -> None:
+        """Records that the connection was reset."""
         self.was_cut = True
 
 

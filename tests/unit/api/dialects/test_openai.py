@@ -115,6 +115,13 @@ def test_a_field_with_a_wrong_value_is_named(name: str, value: object) -> None:
     assert status_of_error(error) == 400
 
 
+def test_the_header_names_the_model_that_the_body_does_not() -> None:
+    """X-Model stands for the field, which takes precedence."""
+    headers = {"x-model": "other"}
+    assert DIALECT.parse(b'{"input": "a"}', headers, LIMITS).model == "other"
+    assert DIALECT.parse(b'{"input": "a", "model": "m"}', headers, LIMITS).model == "m"
+
+
 def status_of_error(error: RedbatchError) -> int:
     """Returns the status of an answer with an error."""
     return DIALECT.encode_error(error, "r")[0]

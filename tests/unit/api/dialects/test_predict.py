@@ -176,10 +176,12 @@ def test_a_binary_body_is_one_input(media_type: str, kind: str) -> None:
 
 def test_nesting_is_bounded() -> None:
     """Deep nesting is a client's error, whether the parser refuses it or only the encoder does."""
-    for depth in (300, DEEPEST, 2_000):
-        body = b'{"input": ' + b"[" * depth + b"]" * depth + b"}"
-        with pytest.raises(InvalidRequestError):
-            Predict().parse(body, {}, WIDE)
+    deepest = b"[" * 254 + b"]" * 254
+    assert Predict().parse(b'{"input": %b}' % deepest, {}, WIDE).inputs == (deepest.decode(),)
+    too_deep = r"^input: it is nested more than 254 levels deep\.$"
+    for depth, message in ((255, too_deep), (DEEPEST, too_deep), (2_000, "depth limit exceeded")):
+        with pytest.raises(InvalidRequestError, match=message):
+            Predict().parse(b'{"input": ' + b"[" * depth + b"]" * depth + b"}", {}, WIDE)
 
 
 def test_lane_time_and_model_come_from_body_or_headers() -> None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 from dataclasses import asdict, replace
-from typing import Any, cast
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from structlog.testing import capture_logs
 
 from api import metrics
 from api.dispatch.monitor import Monitor, MonitorCallbacks
+from shared.connection import QueueConnections
 from shared.errors import RedisUnreachableError
 from shared.keys import Keys
 from shared.messages import DOES_NOT_LOAD, DRAINING, FAILING, LOADING, READY, STANDBY, Heartbeat
@@ -19,8 +21,15 @@ from shared.messages import DOES_NOT_LOAD, DRAINING, FAILING, LOADING, READY, ST
 pytestmark = pytest.mark.asyncio
 
 
+def connections(connection: object) -> QueueConnections:
+    """Returns the connections to a queue, all of which are this one."""
+    return cast("QueueConnections", SimpleNamespace(keys=Keys("q"), connection=lambda _purpose: connection))
+
+
 class UnreachableRedis:
     """A connection to a Redis that never answers."""
+
+    num_timeouts = 0
 
     async def check_home(self) -> None:
         """Does nothing, as without a connection."""
@@ -50,7 +59,7 @@ async def test_a_change_of_the_epoch_is_a_loss(epochs: list[bytes], losses: int)
         nonlocal losses_seen
         losses_seen += 1
 
-    monitor = Monitor(cast("Any", UnreachableRedis()), Keys("q"), 60.0, MonitorCallbacks(on_loss, lambda: None))
+    monitor = Monitor(connections(UnreachableRedis()), 60.0, MonitorCallbacks(on_loss, lambda: None))
     running = asyncio.create_task(monitor.run())
     for epoch in epochs:
         monitor.observe_epoch(epoch)
@@ -68,7 +77,7 @@ async def test_a_move_to_another_master_is_a_loss() -> None:
         nonlocal losses_seen
         losses_seen += 1
 
-    monitor = Monitor(cast("Any", QueueWithWorkers()), Keys("q"), 60.0, MonitorCallbacks(on_loss, lambda: None))
+    monitor = Monitor(connections(QueueWithWorkers()), 60.0, MonitorCallbacks(on_loss, lambda: None))
     running = asyncio.create_task(monitor.run())
     for moves in range(3):
         for _ in range(10):
@@ -84,7 +93,7 @@ async def test_before_the_first_answer_of_redis_no_worker_is_known() -> None:
     async def on_loss() -> None:
         """Does nothing."""
 
-    monitor = Monitor(cast("Any", UnreachableRedis()), Keys("q"), 60.0, MonitorCallbacks(on_loss, lambda: None))
+    monitor = Monitor(connections(UnreachableRedis()), 60.0, MonitorCallbacks(on_loss, lambda: None))
     assert monitor.worker_unseen_s() is None
     await monitor.poll()
     assert monitor.worker_unseen_s() is None
@@ -92,6 +101,8 @@ async def test_before_the_first_answer_of_redis_no_worker_is_known() -> None:
 
 class QueueWithWorkers:
     """A connection to a Redis whose queue has these workers."""
+
+    num_timeouts = 0
 
     def __init__(self) -> None:
         self.workers: tuple[Heartbeat, ...] = ()
@@ -102,7 +113,7 @@ class QueueWithWorkers:
     async def run(self, *_args: object) -> list[object]:
         """Returns the result of the script queue_stats."""
         beats = [json.dumps(asdict(each)).encode() for each in self.workers]
-        return [0, b"e", 0, 0, [0, 0], 0, [b"", b""], 0, beats, 0, 0, b"0", b"0", 0, 0, 0, 0, 0, 0]
+        return [0, b"e", 0, 0, [0, 0], 0, [b"", b""], 0, beats, 0, 0, b"0", b"0", 0, 0, 0, 0, 0, 0, b""]
 
 
 async def test_operations_are_known_while_all_workers_report_them() -> None:
@@ -112,7 +123,7 @@ async def test_operations_are_known_while_all_workers_report_them() -> None:
         """Does nothing."""
 
     queue = QueueWithWorkers()
-    monitor = Monitor(cast("Any", queue), Keys("q"), 60.0, MonitorCallbacks(on_loss, lambda: None))
+    monitor = Monitor(connections(queue), 60.0, MonitorCallbacks(on_loss, lambda: None))
     assert monitor.ops == frozenset()
     beat = Heartbeat("w", "h", 1, "cpu", "m", 0, "loading", 0.0, 0, 0, 0)
     text, function = replace(beat, ops=("embed", "tokenize")), replace(beat, ops=("predict",))
@@ -136,7 +147,7 @@ async def test_workers_with_different_models_are_a_warning_once_for_each_change(
         """Does nothing."""
 
     queue = QueueWithWorkers()
-    monitor = Monitor(cast("Any", queue), Keys("q"), 60.0, MonitorCallbacks(on_loss, lambda: None))
+    monitor = Monitor(connections(queue), 60.0, MonitorCallbacks(on_loss, lambda: None))
     first = Heartbeat("w", "h", 1, "cpu", "a/bge", 384, "ready", 0.0, 0, 0, 0, revision="1")
     second = replace(first, model="b/bge", dim=768, revision="2")
     warned = []
@@ -162,7 +173,7 @@ async def make_monitor(queue: QueueWithWorkers, grace_s: float, *workers: Heartb
     async def on_loss() -> None:
         """Does nothing."""
 
-    monitor = Monitor(cast("Any", queue), Keys("q"), grace_s, MonitorCallbacks(on_loss, lambda: None))
+    monitor = Monitor(connections(queue), grace_s, MonitorCallbacks(on_loss, lambda: None))
     queue.workers = workers
     await monitor.poll()
     return monitor

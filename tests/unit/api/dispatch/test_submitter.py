@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
 import pytest
-from redis.exceptions import ResponseError
 
 from api.dialects.request import InferenceRequest
 from api.dispatch.inflight import InFlight
 from api.dispatch.submitter import PendingSubmit, SubmitCallbacks, Submitter
 from shared import scripts
-from shared.errors import InternalError
+from shared.errors import InternalError, RedisUnreachableError
 from shared.keys import Keys
 from shared.messages import MAX_TOKENS, NewEntry, Ref
+from shared.process.tasks import cancel_and_wait
 from shared.producer import QueueBound
+from shared.redis_errors import UnexpectedReplyError
+from tests.waiting import wait_until
 
 ID = "a" * 32
 TRACEPARENT_AT, REVISION_AT = 15, 16
@@ -139,18 +141,82 @@ async def test_lost_entries_that_were_not_added_are_reconciled_again() -> None:
     request.close()
 
 
-class RefusingRedis:
-    """Refuses every cancel, as Redis does without the permission for it."""
+class FailingRedis:
+    """Fails on each call with an argument in `bad`.
 
-    async def run(self, *_args: object) -> None:
-        """Raises Redis' error."""
-        raise ResponseError("NOPERM")
+    Attributes:
+        submits: the requests of each submit that succeeded.
+    """
+
+    def __init__(self, *bad: object) -> None:
+        self.bad = bad
+        self.submits: list[list[str]] = []
+
+    async def run(self, script: scripts.Script, _keys: list[str], args: list[Any]) -> Any:  # noqa: ANN401 - as RedisConnection
+        """Returns what the script returns. Raises UnexpectedReplyError."""
+        if set(self.bad) & {script.name, *args}:
+            raise UnexpectedReplyError("Redis fails.")
+        ids = [each for each in args if isinstance(each, str) and len(each) == len(ID)]
+        if ids:
+            self.submits.append(ids)
+        return [0, b"1.1", [[b"ok", b"1-0"] for _ in ids]]
 
 
 async def test_a_cancel_that_redis_refuses_is_not_tried_again() -> None:
     """It would be refused again, and delay all later submits and cancels."""
-    submitter = Submitter(cast("Any", RefusingRedis()), Keys("q"), "g", QueueBound(10), make_callbacks())
+    submitter = Submitter(cast("Any", FailingRedis("cancel")), Keys("q"), "g", QueueBound(10), make_callbacks())
     submitter.cancel([Ref(0, b"1-0", 1, 1)], "waiter")
-    with pytest.raises(ResponseError):
-        await submitter.flush_cancels()
+    assert not await submitter.flush_cancels()
     assert await submitter.flush_cancels()
+
+
+def make_request(digit: str) -> InFlight:
+    """Returns a request whose id consists of a digit."""
+    deadline = asyncio.get_running_loop().time() + 10
+    return InFlight(digit * len(ID), [NewEntry(0, 1, 10, b"")], deadline, InferenceRequest(("a",), 10_000))
+
+
+async def submit_all(redis: FailingRedis, requests: Sequence[InFlight]) -> tuple[Submitter, asyncio.Task[None]]:
+    """Submits requests together; returns the submitter, and its task."""
+    submitter = Submitter(cast("Any", redis), Keys("q"), "g", QueueBound(10), make_callbacks())
+    for each in requests:
+        submitter.add(PendingSubmit(each, tuple(each.new_entries.values())))
+    return submitter, asyncio.create_task(submitter.run())
+
+
+@pytest.mark.parametrize("bad", range(5))
+async def test_a_request_on_which_redis_fails_holds_up_no_other(bad: int) -> None:
+    """It gets a 503 at once, and all others are submitted; the gateway does not count Redis as away."""
+    requests = [make_request(digit) for digit in "01234"]
+    redis = FailingRedis(requests[bad].request_id)
+    submitter, running = await submit_all(redis, requests)
+    with pytest.raises(RedisUnreachableError):
+        await requests[bad].answer
+    others = [each.request_id for each in requests if each is not requests[bad]]
+    await wait_until(lambda: [each for ids in redis.submits for each in ids] == others, "the others are submitted")
+    assert submitter.retrying_since is None
+    await cancel_and_wait([running])
+
+
+async def test_a_shared_entry_on_which_redis_fails_is_sent_apart() -> None:
+    """An error that may be that of one of its requests: each of them is sent by itself."""
+    request = make_request("0")
+    request.num_coalesced = 2
+    _, running = await submit_all(FailingRedis(request.request_id), [request])
+    with pytest.raises(InternalError):
+        await request.answer
+    await cancel_and_wait([running])
+
+
+async def test_requests_wait_while_redis_fails_on_all() -> None:
+    """They are submitted once, together, when it is repaired."""
+    requests, redis = [make_request(digit) for digit in "01"], FailingRedis("submit")
+    submitter, running = await submit_all(redis, requests)
+    await wait_until(lambda: submitter.retrying_since is not None, "Redis counts as away")
+    assert not any(each.done for each in requests)
+    redis.bad = ()
+    await wait_until(lambda: submitter.retrying_since is None, "Redis is back")
+    assert redis.submits == [[each.request_id for each in requests]]
+    await cancel_and_wait([running])
+    for each in requests:
+        each.close()

@@ -87,6 +87,14 @@ async def test_fields_of_a_trailer_are_no_headers() -> None:
         assert not connection.protocol.expect_100_continue
 
 
+async def test_whitespace_around_a_value_is_no_part_of_it() -> None:
+    """Spaces and tabs (RFC 9110, 5.5): an id with a tab behind it is that id."""
+    async with ConnectionUnderTest() as connection:
+        await connection.receive(CHUNKED.replace(b"Host: x", b"Host: \tx\t\r\nA:b \tc \t \r\nD: \t"))
+        expected = {b"host": b"x", b"a": b"b \tc", b"d": b"", b"transfer-encoding": b"chunked"}
+        assert dict(connection.protocol.headers) == expected
+
+
 @pytest.mark.parametrize("size", [1, 40, 1_000])
 @pytest.mark.parametrize("body", [b"body", GET[:4]])
 def test_a_request_for_another_protocol_is_served_in_this_one(size: int, body: bytes) -> None:

@@ -8,7 +8,7 @@ from api.dialects.parsing import MAX_PARTS
 from api.dispatch.size_limits import InputLimit
 from api.jobs.ndjson import NdjsonReader
 from api.jobs.schema import parse_job_body
-from shared.errors import TooLargeError
+from shared.errors import InvalidRequestError, TooLargeError
 
 
 def test_more_texts_than_a_document_may_hold_can_be_sent_as_lines() -> None:
@@ -26,3 +26,9 @@ def test_the_parts_of_each_body_are_counted(name: bytes) -> None:
     body = b'{"' + name + b'": [' + b",".join([b"[]"] * (MAX_PARTS + 1)) + b"]}"
     with pytest.raises(TooLargeError, match="too many"):
         parse_job_body(body)
+
+
+def test_a_time_limit_is_refused_with_the_route_that_takes_it() -> None:
+    """As its header is: the field exists on other routes."""
+    with pytest.raises(InvalidRequestError, match=r"^timeout_ms: leave it out: .* Prefer: respond-async may have it"):
+        parse_job_body(b'{"text": "a", "timeout_ms": 1000}')

@@ -15,6 +15,7 @@ from gpuworker.consumer.heartbeat import HeartbeatSender
 from gpuworker.consumer.worker_state import WorkerState
 from gpuworker.ipc.messages import BatchCompleted
 from gpuworker.settings import WorkerSettings
+from shared.connection import QueueConnections
 from shared.keys import Keys
 from shared.messages import FAILING, READY, Entry, Ref
 from tests.waiting import wait_until
@@ -33,7 +34,7 @@ class Harness:
         # Its circuit opens at the fifth failure.
         settings = WorkerSettings(model="null", circuit_after_s=1e-9, circuit_backoff_s=backoff_s)
         self.state = WorkerState(settings, "w", Keys("q"), cast("Any", None))
-        self.heartbeat = HeartbeatSender(self.state, [])
+        self.heartbeat = HeartbeatSender(self.state, [], QueueConnections(self.state.settings, "q", "test"))
         self.heartbeat.state = READY
         self.handed_back: list[Entry] = []
         self.dropped: list[str] = []

@@ -12,7 +12,6 @@ from typing import Any, cast
 
 import pytest
 from prometheus_client import REGISTRY
-from redis.exceptions import ResponseError
 from structlog.testing import capture_logs
 
 from gpuworker.consumer import heartbeat
@@ -21,12 +20,14 @@ from gpuworker.consumer.worker_state import WorkerState
 from gpuworker.ipc.messages import Ready
 from gpuworker.settings import WorkerSettings
 from shared import scripts
+from shared.connection import QueueConnections
 from shared.consumer import MAX_HEARTBEATS
 from shared.errors import RedisUnreachableError
 from shared.heartbeats import MIXED_MODELS
 from shared.keys import Keys
 from shared.messages import Heartbeat
 from shared.process.tasks import cancel_and_wait
+from shared.redis_errors import NotPermittedError
 from tests.waiting import wait_until
 
 MODEL = "null"
@@ -36,6 +37,8 @@ TICK_S, STUCK_S = 0.01, 0.2
 
 class HangingConnection:
     """A connection to a Redis that accepts a command and never answers, whatever the timeout."""
+
+    num_timeouts = 0
 
     def __init__(self) -> None:
         self.called = asyncio.Event()
@@ -52,7 +55,10 @@ class ScriptedConnection:
     Attributes:
         num_read: the number of heartbeats that each call has read.
         num_calls: the number of reads of the names of all workers.
+        num_timeouts: as of a RedisConnection.
     """
+
+    num_timeouts = 0
 
     def __init__(self, *beats: Heartbeat) -> None:
         self._data = {Keys("q").worker(each.worker): json.dumps(asdict(each)).encode() for each in beats}
@@ -63,8 +69,10 @@ class ScriptedConnection:
         """Returns Redis' clock and the number of live workers."""
         return [1, 1]
 
-    async def call(self, *_command: object) -> list[bytes]:
-        """Returns the names of all workers. Raises RedisUnreachableError: the first time."""
+    async def call(self, *command: object) -> list[bytes] | bytes:
+        """Returns the names of all workers, or an empty INFO. Raises RedisUnreachableError: the first time."""
+        if command[0] == "INFO":
+            return b""
         self.num_calls += 1
         if self.num_calls == 1:
             raise RedisUnreachableError("Redis did not answer.")
@@ -87,7 +95,7 @@ class RefusingConnection(ScriptedConnection):
         """Returns what the scripts return. Raises Redis' error for `leave`."""
         if args[0] is scripts.LEAVE:
             self.num_removals += 1
-            raise ResponseError("NOPERM")
+            raise NotPermittedError("NOPERM")
         self.num_beats += args[0] is scripts.HEARTBEAT
         return [1, 1]
 
@@ -95,7 +103,8 @@ class RefusingConnection(ScriptedConnection):
 def create_sender(worker: str, connection: object = None) -> HeartbeatSender:
     """Returns the heartbeat sender of a worker that has just started."""
     settings = WorkerSettings(model=MODEL, redis_timeout_s=60)
-    return HeartbeatSender(WorkerState(settings, worker, Keys("q"), cast("Any", connection)), [])
+    queue = QueueConnections(settings, "q", "test")
+    return HeartbeatSender(WorkerState(settings, worker, Keys("q"), cast("Any", connection)), [], queue)
 
 
 def reported_up(worker: str) -> float | None:

@@ -166,7 +166,16 @@ def test_the_vectors_of_a_batch_follow_its_frame_in_order() -> None:
     two.tokens, two.tokenize_s, two.tokenized_at, two.started_at = [2], 0.25, 1.5, 2.0
     one.truncated, one.batch_size = [1], 3
     ran = BatchResult(
-        3, 5, 30, 36, 0.5, 0.25, 0.125, completed=[one, two], failures=[EntryFailure("c", "input_failed", "It failed.")]
+        3,
+        5,
+        30,
+        36,
+        7.5,
+        0.5,
+        0.25,
+        0.125,
+        completed=[one, two],
+        failures=[EntryFailure("c", "input_failed", "It failed.")],
     )
     [(message, payload)] = completed(framing.FrameReader().feed(b"".join(encode_result(ran))))
     assert payload == vectors.tobytes() + short.tobytes()
@@ -176,6 +185,7 @@ def test_the_vectors_of_a_batch_follow_its_frame_in_order() -> None:
         inputs=5,
         tokens=30,
         padded_tokens=36,
+        cost=7.5,
         run_s=0.5,
         gap_s=0.25,
         busy_s=0.125,

@@ -402,6 +402,16 @@ async def test_a_result_has_the_size_tokens_and_padding_of_its_batch(create_harn
     assert result.run_s >= 0
 
 
+async def test_a_result_has_the_cost_of_what_ran(create_harness: CreateHarness) -> None:
+    """Each input has an equal share of its entry's, whether or not the entry is complete or still wanted."""
+    harness = create_harness(Limits(max_size=2, max_tokens=1_000), held=True)
+    await busy(harness)
+    harness.add(replace(entry_task("a", "1", "22", "333"), cost=30))
+    harness.backend.may_run.set()
+    await wait_until_answered(harness, 2)
+    assert [each.cost for each in harness.results if each.size][1:] == [20.0, 10.0]
+
+
 async def test_an_entry_has_the_size_of_its_largest_batch(create_harness: CreateHarness) -> None:
     """And not that of its last one, which is often small."""
     harness = create_harness(Limits(max_size=3, max_tokens=1_000), held=True)

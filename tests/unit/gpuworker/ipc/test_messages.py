@@ -54,7 +54,7 @@ SEQUENCES = {
 """Of the fields that hold several values: tuples, as which they come back."""
 
 RESULT = EntryResult("0/1-0", 4, 1, (), (1,), 0.5, 1.5, 2.5)
-ENTRY = EngineEntry("0/1-0", "embed", ("text",), None, 0.5, 1.5, 0, False, 3)
+ENTRY = EngineEntry("0/1-0", "embed", ("text",), None, 0.5, 1.5, 0, False, 3, 7)
 
 
 def messages_of(kind: type[Message]) -> st.SearchStrategy[Message]:

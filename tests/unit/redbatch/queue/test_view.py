@@ -60,6 +60,7 @@ def test_json_has_all_values_with_units() -> None:
         "tokens": 90_000,
         "bytes": 12_345_678,
         "oldest_age_ms": 1_500,
+        "redis_eviction_policy": None,
         "requests": 123,
         "requests_per_s": 12.3,
         "inputs_per_s": 5.0,
@@ -182,3 +183,14 @@ def test_an_unreachable_redis_is_one_line(capsys: pytest.CaptureFixture[str]) ->
     error = capsys.readouterr().err
     assert "secret" not in error
     assert len(error.splitlines()) == 1
+
+
+@pytest.mark.parametrize("queues", [1, 2])
+def test_an_eviction_policy_that_loses_data_is_shown_once(queues: int) -> None:
+    """With what to do; of a Redis that evicts nothing, or does not report its policy, nothing is said."""
+    for policy, shown in (("allkeys-lru", 1), ("noeviction", 0), ("", 0)):
+        stats = replace(EMPTY, eviction_policy=policy)
+        text = " ".join(text_of(*(QueueView(f"q{n}", stats) for n in range(queues))).split())
+        assert text.count("set its maxmemory-policy to noeviction, which is allkeys-lru now") == shown
+        assert text.count("maxmemory") == shown
+        assert json.loads(as_json([QueueView("q", stats)]))["redis_eviction_policy"] == (policy or None)

@@ -1,11 +1,14 @@
-"""The bounds of what clients can cause that are no settings, for docs/settings.md, and where their memory counts."""
+"""The bounds of what clients can cause, for docs/settings.md: settings and fixed ones, and where each counts."""
 
 from __future__ import annotations
 
 import importlib
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
+
+from api.settings import GatewaySettings
 
 ROOT = Path(__file__).parents[1]
 SCRIPTS = "shared.lua"
@@ -15,7 +18,53 @@ PROGRAM, CONNECTIONS, HEADS = "the program", "connections", "larger heads"
 PARSED, IN_FLIGHT, ARRIVING = "the body that is parsed", "inputs and results of requests", "results that arrive"
 UPLOADS, PAGES, REMEMBERED = "jobs that arrive", "results of jobs", "what is remembered of clients"
 ADMIN, CACHED, NONE = "the admin port", "vectors that wait to be cached", ""
+BODIES, ENCODED, UNSENT = "bodies that arrive", "the answer that is encoded", "answers that clients have not read"
 REDIS = "Redis"
+
+SETTINGS: dict[str, tuple[str, ...]] = {
+    "max_connections": (CONNECTIONS,),
+    "max_address_ratio": (CONNECTIONS,),
+    "keep_alive_s": (),
+    "head_timeout_s": (),
+    "max_head_bytes": (HEADS,),
+    "max_head_fields": (CONNECTIONS,),
+    "max_url_bytes": (HEADS,),
+    "max_heads_bytes": (HEADS,),
+    "max_unfinished_heads_bytes": (HEADS,),
+    "max_body_bytes": (BODIES, PARSED, IN_FLIGHT, REDIS),
+    "max_v1_body_bytes": (BODIES, PARSED, IN_FLIGHT, REDIS),
+    "max_predict_body_bytes": (BODIES, PARSED, IN_FLIGHT, REDIS),
+    "max_bodies_bytes": (BODIES,),
+    "body_timeout_s": (),
+    "max_inputs": (IN_FLIGHT, ENCODED, CACHED),
+    "max_input_chars": (IN_FLIGHT,),
+    "max_input_bytes": (IN_FLIGHT,),
+    "max_in_flight_bytes": (IN_FLIGHT, REDIS),
+    "max_connection_unsent_bytes": (UNSENT,),
+    "max_unsent_bytes": (UNSENT,),
+    "send_timeout_s": (),
+    "max_queue_inputs": (REDIS,),
+    "max_queue_tokens": (REDIS,),
+    "max_queue_bytes": (REDIS,),
+    "reply_connections": (REDIS,),
+    "redis_timeout_s": (),
+    "redis_memory_ratio": (REDIS,),
+    "cache_bytes": (CACHED, REDIS),
+    "max_open_jobs": (REDIS,),
+    "max_job_inputs": (REDIS,),
+    "max_job_body_bytes": (REDIS,),
+    "max_owed_inputs": (REDIS,),
+    "max_owed_bytes": (REDIS,),
+    "max_upload_bytes": (REDIS,),
+    "max_result_ratio": (REDIS,),
+    "max_tenant_job_share": (REDIS,),
+    "max_inline_bytes": (REDIS,),
+    "max_upload_s": (),
+    "min_upload_bytes_per_s": (),
+    "job_timeout_s": (),
+    "job_ttl_s": (),
+}
+"""By name of a setting that bounds: the rows of the tables of memory in which it counts."""
 
 
 class FixedBound(NamedTuple):
@@ -41,10 +90,12 @@ FIXED_BOUNDS = (
     FixedBound("api.http.share_holder.MAX_CACHED", "addresses whose network it remembers", REMEMBERED),
     FixedBound("shared.lua.tenant_limits.MAX_TENANTS", "tenants with an account; further ones share one", REDIS),
     FixedBound("shared.producer.MAX_QUEUES", "queues that a gateway serves", PROGRAM),
+    FixedBound("shared.redis_errors.MAX_REPLY_CHARS", "characters of an error reply of Redis in logs", NONE),
     FixedBound("shared.process.admin_server.MAX_CONNECTIONS", "connections to the admin port", ADMIN),
     FixedBound("shared.process.admin_server.MAX_HEAD_BYTES", "a head at the admin port", ADMIN),
     FixedBound("shared.process.admin_server.TIMEOUT_S", "seconds for a head or an answer at the admin port", ADMIN),
     FixedBound("api.dialects.parsing.MAX_PARTS", "lists, objects, fields, texts and numbers in a body", PARSED),
+    FixedBound("api.dialects.predict.MAX_NESTING", "levels to which an input of a function is nested", PARSED),
     FixedBound("api.dialects.request.MAX_MODEL", "characters of a model's name", NONE),
     FixedBound("api.dialects.request.MAX_TIMEOUT_MS", "milliseconds of a request's timeout", NONE),
     FixedBound("api.jobs.routes.MAX_WAIT_S", "seconds for which a request waits for a job", NONE),
@@ -88,13 +139,20 @@ def value_of(constant: str) -> float:
 
 def as_markdown() -> str:
     """Returns the bounds as a Markdown table."""
-    rows = [f"| {each.what} | {_with_unit(each)} | {each.row or '–'} |" for each in FIXED_BOUNDS]
-    return "\n".join(["| Bound of | fixed at | counts in |", "| --- | ---: | --- |", *rows])
+    return "\n".join(["| Bound | by | at | counts in |", "| --- | --- | ---: | --- |", *_rows()])
 
 
-def _with_unit(bound: FixedBound) -> str:
-    number = value_of(bound.constant)
-    if bound.constant.endswith("_BYTES"):
-        size, unit = next((each for each in UNITS if number % each[0] == 0), (1, "bytes"))
-        return f"{number / size:,.0f} {unit}"
-    return f"{number:,.0f}"
+def _rows() -> Iterator[str]:
+    for name, rows in SETTINGS.items():
+        field = GatewaySettings.model_fields[name]
+        what = field.title or re.split(r"[.:;]", str(field.description))[0]
+        yield f"| {what} | `{name}` | {_with_unit(name, field.default)} | {', '.join(rows) or '–'} |"
+    for each in FIXED_BOUNDS:
+        yield f"| {each.what} | fixed | {_with_unit(each.constant, value_of(each.constant))} | {each.row or '–'} |"
+
+
+def _with_unit(name: str, number: float) -> str:
+    if not name.lower().endswith("_bytes"):
+        return f"{number:,.0f}" if number == int(number) else f"{number:g}"
+    size, unit = next((each for each in UNITS if number % each[0] == 0), (1, "bytes"))
+    return f"{number / size:,.0f} {unit}"

@@ -1,4 +1,4 @@
-"""The table of bounds that are no settings."""
+"""The table of bounds."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from api.memory_bounds import memory_bounds
+from api.redis_memory_bounds import ClusterSize, redis_memory_bounds
 from api.settings import GatewaySettings
-from tools import fixed_bounds
-from tools.fixed_bounds import FIXED_BOUNDS, NONE, REDIS
+from tools import bounds
+from tools.bounds import FIXED_BOUNDS, NONE, REDIS, SETTINGS
 
 ROOT = Path(__file__).parents[3]
 NO_BOUNDS_OF_CLIENTS = {
@@ -78,13 +81,44 @@ def test_each_bound_is_in_the_table() -> None:
 def test_each_bound_counts_in_a_row_of_the_memory() -> None:
     """The rows that the table names are those of the memory of a gateway."""
     rows = [each.what for each in memory_bounds(GatewaySettings.model_validate({"cache_bytes": 1}))]
-    for each in FIXED_BOUNDS:
-        assert each.row in (NONE, REDIS) or any(row.startswith(each.row) for row in rows), each
+    for each in (*(bound.row for bound in FIXED_BOUNDS), *sum(SETTINGS.values(), ())):
+        assert each in (NONE, REDIS) or any(row.startswith(each) for row in rows), each
+
+
+def test_each_setting_that_bounds_is_in_the_table() -> None:
+    """A new setting of such a name needs a row, which states where its memory counts."""
+    names = {each for each in GatewaySettings.model_fields if each.startswith("max_") or each.endswith("_timeout_s")}
+    assert names - SETTINGS.keys() == set()
+
+
+@pytest.mark.parametrize("name", GatewaySettings.model_fields)
+def test_a_setting_counts_where_the_table_says(name: str) -> None:
+    """A much larger value changes the memory of no other row."""
+    before = GatewaySettings.model_validate({"cache_bytes": 1})
+    value = getattr(before, name)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return
+    after = before.model_copy(update={name: 1_000 * value + 1})
+    assert _changed_rows(before, after) <= set(SETTINGS.get(name, ()))
+
+
+def _changed_rows(before: GatewaySettings, after: GatewaySettings) -> set[str]:
+    """Returns the rows of both tables whose memory two settings change, as the table of bounds names them."""
+    names = {row for rows in SETTINGS.values() for row in rows}
+    changed = {
+        next(name for name in names if old.what.startswith(name))
+        for old, new in zip(memory_bounds(before)[:-1], memory_bounds(after)[:-1], strict=True)
+        if old.num_bytes != new.num_bytes
+    }
+    cluster = ClusterSize(1, 1, 2**30, 200)
+    return changed | ({REDIS} if redis_memory_bounds(before, cluster) != redis_memory_bounds(after, cluster) else set())
 
 
 def test_values_of_modules_and_scripts_are_read() -> None:
     """A row has the value of the code, with its unit."""
-    table = fixed_bounds.as_markdown()
-    assert "| requests that wait on a connection behind one | 8 | larger heads |" in table
-    assert "| tenants with an account; further ones share one | 4,096 | Redis |" in table
-    assert "| a head at the admin port | 16 KiB | the admin port |" in table
+    table = bounds.as_markdown()
+    assert "| requests that wait on a connection behind one | fixed | 8 | larger heads |" in table
+    assert "| tenants with an account; further ones share one | fixed | 4,096 | Redis |" in table
+    assert "| a head at the admin port | fixed | 16 KiB | the admin port |" in table
+    assert "| Maximum total size of unanswered heads | `max_heads_bytes` | 16 MiB | larger heads |" in table
+    assert "| Maximum fraction of maxmemory in use | `redis_memory_ratio` | 0.7 | Redis |" in table
