@@ -92,13 +92,15 @@ def build_gateway(
 ) -> tuple[State, ASGIApp]:
     """Returns the state of a gateway and its application; both make spans if `tracing` is set."""
     if tracing is None:
-        state = State(settings, Queues(settings, connections.connection("queues")), authenticator)
+        state = State(settings, Queues(settings, connections.shared_connection("queues")), authenticator)
         return state, build_app(state)
     from api.tracing import OtelProducerSpans, TracingMiddleware  # noqa: PLC0415 - it imports OpenTelemetry
 
     tracer = tracing.tracer
     state = State(
-        settings, Queues(settings, connections.connection("queues"), partial(OtelProducerSpans, tracer)), authenticator
+        settings,
+        Queues(settings, connections.shared_connection("queues"), partial(OtelProducerSpans, tracer)),
+        authenticator,
     )
     return state, TracingMiddleware(build_app(state), tracer, UNAUTHENTICATED_PATHS)
 
@@ -146,7 +148,7 @@ async def serve(settings: GatewaySettings, listen: socket.socket, tracing: Traci
     """Serves on a listening socket until SIGTERM or SIGINT; returns the exit code."""
     connections = _connect(settings)
     try:
-        authenticator = await create_authenticator(settings, connections.connection("keys"))
+        authenticator = await create_authenticator(settings, connections.shared_connection("keys"))
     except NoKeysError as error:
         sys.stderr.write(f"{error}\n")
         return EXIT_CONFIGURATION

@@ -88,7 +88,7 @@ class Worker:
         if tracing is not None:
             self._trace(tracing)
         self._committer = Committer(worker_state, self._queue.connection("commit"))
-        lease_connection = self._queue.connection("lease")
+        lease_connection = self._queue.shared_connection("lease")
         self._sharing = create_sharing(settings, name, lease_connection, self._lease_callbacks(), gpus)
         self._engine = EngineProcess(
             EngineOptions.from_settings(settings),
@@ -221,8 +221,8 @@ class Worker:
         try:
             if left:
                 await consumer.hand_back(connection, worker_state.keys, worker_state.worker, left)
-            withdraws = self._heartbeat.is_queue_unproven
-            owed = await consumer.leave(connection, worker_state.keys, worker_state.worker, withdraws=withdraws)
+            owed = await consumer.leave(connection, worker_state.keys, worker_state.worker)
+            await self._heartbeat.withdraw_unproven()
             if self._load_error:
                 await self._heartbeat.leave_load_error(self._load_error)
         except RedisUnreachableError as error:

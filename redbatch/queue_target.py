@@ -62,7 +62,7 @@ def run_on_queue(target: QueueTarget, purpose: str, task: QueueTask, on_interrup
     async def run() -> int:
         queue = QueueConnections(settings, name, f"redbatch-cli-{os.getpid()}")
         try:
-            connection = queue.connection(purpose)
+            connection = queue.shared_connection(purpose)
             if target.queue is not None and (problem := await _find_problem(connection, queue.keys)):
                 return report_failure(problem)
             return await task(connection, queue.keys)

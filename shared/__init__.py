@@ -34,6 +34,10 @@
 - tenants: quotas and limits of tenants.
 - tls: TLS to Redis.
 - redis_errors: error replies of Redis as exceptions.
-- redis_url: what is wrong with a URL of Redis.
+- redis_locator: finds the server to connect to.
+- redis_opener: opens a connection to Redis.
+- redis_survey: asks several servers the same question at once.
+- redis_topology: what sentinels and servers of a Redis Cluster say about masters.
+- redis_url: URLs of Redis, and what is wrong with one.
 - redis_wire: commands and replies over one socket.
 """

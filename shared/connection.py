@@ -12,31 +12,29 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from math import inf
-from typing import Any, cast
+from typing import Any
 
 import hiredis
-from redis.asyncio.connection import AbstractConnection, ConnectionPool, SSLConnection
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 from redis.exceptions import AuthenticationError, RedisError, ResponseError
-from redis.maint_notifications import MaintNotificationsConfig
 
 from shared.errors import RedisUnreachableError
 from shared.home_guard import HomeGuard
 from shared.keys import Keys
 from shared.redis_errors import (
     CommandUnknownError,
+    KeyMovedError,
     ScriptMissingError,
     UnexpectedReplyError,
     became_replica,
     leads_elsewhere,
     to_exception,
 )
-from shared.redis_wire import IDENTITY, Wire, parse_identity, read_identity, system_reason
+from shared.redis_opener import ConnectionSource, RedisOpener
+from shared.redis_wire import IDENTITY, Wire, parse_identity, read_identity
 from shared.scripts import Script
 from shared.settings import QueueSettings
-from shared.tls import describe_tls_error
 
 Argument = str | bytes | int | float
 
@@ -45,6 +43,9 @@ BLOCK_S = 2.0
 
 CONNECT_ATTEMPTS = 4
 """Attempts to reach the home by an address that leads to several Redis. Failures to connect are not repeated."""
+
+MAX_REDIRECTIONS = 4
+"""How often a call for a key that several queues share may be sent to another server of a Redis Cluster."""
 
 OnUnexpectedReply = Callable[[str, str], None]
 """Called with the name of a connection and an error reply that no caller can do anything about."""
@@ -57,22 +58,22 @@ class RedisConnection:
         queue: creates connections, with their options, and knows the home.
         name: shown by CLIENT LIST.
         identified: whether to read the connection's id at Redis, so that it can be killed after it broke.
+        roams: whether it goes where a Redis Cluster has the key of each call, wherever the home is.
 
     Attributes:
         num_timeouts: number of calls that were not answered in time, although the connection was open.
     """
 
-    def __init__(self, queue: QueueConnections, name: str, *, identified: bool = False) -> None:
+    def __init__(self, queue: QueueConnections, name: str, *, identified: bool = False, roams: bool = False) -> None:
         self._queue = queue
-        self._tls = queue.settings.redis_tls
         self._name = name
+        self._roams = roams
         self._is_server_known = False
         self._identified = identified
         self._identity: dict[bytes, bytes] = {}
         self._orphans: deque[dict[bytes, bytes]] = deque(maxlen=16)
         self._lock = asyncio.Lock()
-        self._connection: AbstractConnection = queue.pool.make_connection()
-        self._connection.client_name = name
+        self._opener = RedisOpener(queue.source, name, roams=roams)
         self._timeout_s = queue.settings.redis_timeout_s
         self._has_read_only_scripts = True
         self._wire: Wire | None = None
@@ -147,9 +148,13 @@ class RedisConnection:
     async def check_home(self) -> None:
         """Reads again which Redis this is, as its replication id changes when it gets a replica; raises as `call` does.
 
-        Does nothing if there is no connection, or if Redis does not identify itself.
+        Does nothing if there is no connection, or if Redis does not identify itself. If sentinels name another master,
+        all connections are reset: the former one may not have noticed yet.
         """
         async with self._lock:
+            with suppress(RedisUnreachableError):  # no sentinel answers, but Redis may
+                if self._wire is not None and await self._opener.has_moved():
+                    self._queue.reset_all()
             if self._wire is None or self._wire.is_lost or not self._is_server_known:
                 return
             server = parse_identity(await self._exchange(IDENTITY))
@@ -178,6 +183,16 @@ class RedisConnection:
         await self._close()
 
     async def _exchange(self, commands: Sequence[Sequence[Argument]], block_s: float = 0.0) -> list[Any]:
+        for _ in range(MAX_REDIRECTIONS):
+            try:
+                return await self._exchange_once(commands, block_s)
+            except KeyMovedError as error:
+                error_of_key = error
+                if not self._roams or not error.is_elsewhere:
+                    raise
+        raise error_of_key
+
+    async def _exchange_once(self, commands: Sequence[Sequence[Argument]], block_s: float) -> list[Any]:
         try:
             wire = self._wire
             if wire is None or wire.is_lost:  # it broke while it was idle, so no reply is lost
@@ -188,9 +203,11 @@ class RedisConnection:
             raise self._to_exception(f"{error.status_code or ''} {error}".strip()) from None
         except (RedisError, OSError, TimeoutError) as error:
             connecting = self._wire is None
+            if connecting:
+                self._opener.look_again()
             self.num_timeouts += isinstance(error, TimeoutError) and not connecting
             await self._close()
-            unreachable = RedisUnreachableError(self._describe_failure(error, connecting=connecting))
+            unreachable = RedisUnreachableError(self._opener.describe_failure(error, connecting=connecting))
             unreachable.is_refused = isinstance(error, AuthenticationError)
             raise unreachable from error
         except BaseException:
@@ -198,31 +215,25 @@ class RedisConnection:
             raise
         for reply in replies:
             if isinstance(reply, hiredis.ReplyError):
-                if leads_elsewhere(str(reply)):
-                    await self._close()
-                    if became_replica(str(reply)):
-                        self._queue.reset_all()
+                await self._handle_error(str(reply))
                 raise self._to_exception(str(reply))
         return replies
+
+    async def _handle_error(self, reply: str) -> None:
+        """Closes connections that do not lead to the right server any more, as an error reply says."""
+        if not leads_elsewhere(reply):
+            return
+        await self._close()
+        if self._opener.redirect(reply) and not self._roams:
+            self._queue.home.leave()
+        if became_replica(reply):
+            self._queue.reset_all()
 
     def _to_exception(self, reply: str) -> RedisUnreachableError:
         error = to_exception(reply)
         if type(error) is UnexpectedReplyError:
             self._queue.on_unexpected(self._name, error.reply)
         return error
-
-    def _describe_failure(self, error: Exception, *, connecting: bool) -> str:
-        """Returns the reason why there is no reply."""
-        if isinstance(error, AuthenticationError):
-            return "Redis refuses the user or its password."
-        if (
-            connecting
-            and isinstance(self._connection, SSLConnection)
-            and (problem := describe_tls_error(error)) is not None
-        ):
-            return f"There is no safe connection to Redis: {problem}."
-        reason = system_reason(error) if connecting else ""
-        return f"Redis did not answer ({type(error).__name__}{reason}): try again."
 
     async def _open_unless_reset(self) -> Wire:
         """Does as `_open`. Raises TimeoutError if the connection is reset meanwhile."""
@@ -234,8 +245,14 @@ class RedisConnection:
 
     async def _open(self) -> Wire:
         """Connects to the home. If the address leads to another Redis, tries again: the next time it may not."""
+        if self._wire is not None:
+            self._identity = {}  # no command is outstanding on it, so Redis sends nothing to it: it need not be killed
+            await self._close()
+        if self._roams:
+            self._wire = await self._opener.open()
+            return self._wire
         for _ in range(CONNECT_ATTEMPTS):
-            wire = await self._connect()
+            wire = await self._opener.open()
             server, info = await read_identity(wire, self._timeout_s, with_client=self._identified)
             if isinstance(info, hiredis.ReplyError):
                 raise ResponseError(str(info))
@@ -244,44 +261,16 @@ class RedisConnection:
                 self._wire, self._is_server_known = wire, server is not None
                 self._identity = dict(part.split(b"=", 1) for part in info.split() if b"=" in part)
                 return wire
+            self._opener.look_again()
             await self._close()
         raise RedisUnreachableError(refusal)
-
-    async def _connect(self) -> Wire:
-        """Connects and sends the name. After that redis-py is not involved."""
-        num_cancellations = _num_cancellations()
-        if self._wire is not None:
-            self._identity = {}  # no command is outstanding on it, so Redis sends nothing to it: it need not be killed
-            await self._close()
-        if isinstance(self._connection, SSLConnection):  # a new context: redis-py reads the files only once
-            # In a thread, because reading the system's many certificates takes time.
-            self._connection.ssl_context.context = await asyncio.to_thread(self._tls.context)
-        try:
-            await self._connection.connect()
-        except RuntimeError as error:  # of uvloop, if the connection is reset before redis-py has sent its commands
-            raise ConnectionError("not connected") from error
-        if _num_cancellations() > num_cancellations:
-            raise asyncio.CancelledError
-        incoming, outgoing = self._connection._reader, self._connection._writer  # noqa: SLF001 - there is no public access
-        if incoming is None or outgoing is None:
-            raise ConnectionError("not connected")
-        wire = Wire(cast("asyncio.Transport", outgoing.transport))
-        if incoming.at_eof():  # Redis has closed it since, and asyncio's streams leave their own side open
-            raise ConnectionError("not connected")
-        return wire
 
     async def _close(self) -> None:
         if self._identity:
             self._orphans.append(self._identity)
             self._identity = {}
         self._wire = None
-        await self._connection.disconnect(nowait=True)
-
-
-def _num_cancellations() -> int:
-    """Counts cancellations: redis-py sends in wait_for, which before Python 3.12 runs a task and may swallow them."""
-    task = asyncio.current_task()
-    return task.cancelling() if task is not None else 0
+        await self._opener.close()
 
 
 class QueueConnections:
@@ -306,19 +295,8 @@ class QueueConnections:
         self.settings = settings
         self._client = client
         self.on_unexpected = on_unexpected
-        is_tcp = not settings.redis_url.startswith("unix://")
-        self.pool = ConnectionPool.from_url(
-            settings.redis_url,
-            protocol=2,
-            decode_responses=False,
-            socket_timeout=settings.redis_timeout_s,
-            socket_connect_timeout=settings.redis_timeout_s,
-            **({"socket_keepalive": True} if is_tcp else {}),  # redis-py refuses it for the socket of a file
-            health_check_interval=0,
-            retry=Retry(NoBackoff(), 0),
-            driver_info=None,
-            maint_notifications_config=MaintNotificationsConfig(enabled=False),
-        )
+        self.source = ConnectionSource(settings, self.keys)
+        self._roaming: list[RedisConnection] = []
         self._connections: list[RedisConnection] = []
         self.home = HomeGuard(name, self._connections, self.connection("home").reopen)
 
@@ -329,12 +307,24 @@ class QueueConnections:
         self._connections.append(connection)
         return connection
 
+    def shared_connection(self, purpose: str, instead: RedisConnection | None = None) -> RedisConnection:
+        """Returns a connection for keys that several queues share, which a Redis Cluster may have on other servers.
+
+        Where there is only one server, it is `instead`, if that is given.
+        """
+        if not self.source.is_cluster:
+            return instead or self.connection(purpose)
+        connection = RedisConnection(self, f"{self._client}:{purpose}", roams=True)
+        self._roaming.append(connection)
+        return connection
+
     def reset_all(self) -> None:
-        """Resets every connection: see `RedisConnection.reset`."""
+        """Resets every connection to the home: see `RedisConnection.reset`."""
         self.home.reset_all()
 
     async def close(self) -> None:
         """Closes every connection."""
         await self.home.stop()
-        for connection in self._connections:
+        for connection in (*self._connections, *self._roaming):
             await connection.close()
+        await self.source.locator.close()

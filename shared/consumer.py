@@ -340,10 +340,12 @@ async def announce(connection: RedisConnection, keys: Keys) -> bool:
     return bool(await connection.run(scripts.ANNOUNCE, [QUEUES], [keys.queue, QUEUES_TTL_MS]))
 
 
-async def leave(connection: RedisConnection, keys: Keys, worker: str, *, withdraws: bool = False) -> int:
-    """Ends a worker's membership, and the queue's announcement if it `withdraws`; returns how many entries it owes."""
+async def leave(connection: RedisConnection, keys: Keys, worker: str) -> int:
+    """Ends a worker's membership; returns how many entries it owes."""
     names = [keys.worker(worker), keys.begun(worker), *keys.lanes]
-    owed = int(await connection.run(scripts.LEAVE, names, [GROUP, worker]))
-    if withdraws:
-        await connection.call("ZREM", QUEUES, keys.queue)
-    return owed
+    return int(await connection.run(scripts.LEAVE, names, [GROUP, worker]))
+
+
+async def withdraw(connection: RedisConnection, keys: Keys) -> None:
+    """Ends the announcement of a queue."""
+    await connection.call("ZREM", QUEUES, keys.queue)

@@ -1,19 +1,103 @@
-"""What is wrong with a URL of Redis. Pure: only Redis knows whether its user, password and database exist."""
+"""URLs of Redis: what each names, and what is wrong with it. Pure: only Redis knows its users and databases.
+
+redis-py reads URLs of one server. Those of Sentinel and of a Redis Cluster name several, of which each may know where
+to connect to. A user and password in a URL are those of Redis itself.
+"""
 
 from __future__ import annotations
 
 import re
+from enum import Enum
+from typing import NamedTuple
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
-SCHEMES = ("redis://", "rediss://", "unix://")
+DEFAULT_REDIS_PORT = 6379
+DEFAULT_SENTINEL_PORT = 26379
+
+
+class Kind(Enum):
+    """What the hosts of a URL are: Redis itself, sentinels that know its master, or servers of a Redis Cluster."""
+
+    SERVER = "server"
+    SENTINEL = "sentinel"
+    CLUSTER = "cluster"
+
+
+SCHEMES = {
+    "redis": Kind.SERVER,
+    "rediss": Kind.SERVER,
+    "unix": Kind.SERVER,
+    "redis+sentinel": Kind.SENTINEL,
+    "rediss+sentinel": Kind.SENTINEL,
+    "redis+cluster": Kind.CLUSTER,
+    "rediss+cluster": Kind.CLUSTER,
+}
 OPTIONS = ("db", "username", "password")
 """Further options of redis-py would override settings, or end the process with an exception."""
 
 HOST = re.compile(r"[\w.:%-]*")
 DATABASE = re.compile(r"(/([0-9]+/?)?)?")
+MASTER = re.compile(r"/(?P<name>[\w.-]+)(?P<database>(/[0-9]*)?)/?")
 CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 NOT_ENCODED = "in a name or password, write / ? # [ ] and % as %2F %3F %23 %5B %5D and %25"
+
+
+class Address(NamedTuple):
+    """Host and port of a server."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class RedisUrl(NamedTuple):
+    """What a URL names.
+
+    `nodes` are the addresses in it, none for a socket. `server_url` is the URL of Redis at the first of them, with the
+    same user, password and database, as redis-py reads it. `master` is the name that sentinels have for it.
+    """
+
+    kind: Kind
+    nodes: tuple[Address, ...]
+    server_url: str
+    master: str = ""
+
+    @property
+    def has_tls(self) -> bool:
+        """Whether connections use TLS."""
+        return self.server_url.startswith("rediss://")
+
+
+def parse_url(url: str) -> RedisUrl:
+    """Parses a URL in which `find_url_problem` finds nothing."""
+    parts = urlsplit(url)
+    kind = SCHEMES[parts.scheme]
+    if parts.scheme == "unix":
+        return RedisUrl(kind, (), url)
+    credentials, at, hosts = parts.netloc.rpartition("@")
+    default_port = DEFAULT_SENTINEL_PORT if kind is Kind.SENTINEL else DEFAULT_REDIS_PORT
+    nodes = tuple(_parse_node(host, default_port) for host in hosts.split(","))
+    if kind is Kind.SERVER:
+        return RedisUrl(kind, nodes, url)
+    match = MASTER.fullmatch(parts.path)
+    name, path = (match["name"], match["database"]) if kind is Kind.SENTINEL and match else ("", parts.path)
+    server = parts._replace(scheme=parts.scheme.partition("+")[0], netloc=f"{credentials}{at}{nodes[0]}", path=path)
+    return RedisUrl(kind, nodes, server.geturl(), name)
+
+
+def _parse_node(text: str, default_port: int) -> Address:
+    parts = urlsplit(f"//{text}")
+    return Address(parts.hostname or "localhost", parts.port or default_port)
+
+
+def describe_address(url: str) -> str:
+    """Returns the hosts and ports of a URL, or the path of its socket, for logs."""
+    parsed = parse_url(url)
+    hosts = ",".join(map(str, parsed.nodes)) or urlsplit(url).path
+    return f"{hosts}/{parsed.master}" if parsed.master else hosts
 
 
 def find_url_problem(url: str) -> str:
@@ -22,8 +106,9 @@ def find_url_problem(url: str) -> str:
     redis-py takes almost anything: of several hosts the first, database 0 for one that is no number, and of a password
     with a slash the part before it as the port.
     """
-    if not url.startswith(SCHEMES):
-        return "it takes a URL that begins with redis://, rediss:// or unix://"
+    scheme, separator, _ = url.partition("://")
+    if not separator or scheme not in SCHEMES:
+        return "it takes a URL that begins with redis://, rediss://, unix://, redis+sentinel:// or redis+cluster://"
     if CONTROL.search(url):
         return "it has a control character or a line break"
     try:
@@ -32,9 +117,8 @@ def find_url_problem(url: str) -> str:
         return NOT_ENCODED if "@" in url else "its host is no name and no IP address"
     if parts.fragment:
         return NOT_ENCODED
-    return (_find_path_problem(parts) if parts.scheme == "unix" else _find_host_problem(parts)) or _find_option_problem(
-        parts
-    )
+    find = _find_path_problem if parts.scheme == "unix" else _find_hosts_problem
+    return find(parts) or _find_option_problem(parts)
 
 
 def _find_path_problem(parts: SplitResult) -> str:
@@ -44,20 +128,44 @@ def _find_path_problem(parts: SplitResult) -> str:
     )
 
 
-def _find_host_problem(parts: SplitResult) -> str:
+def _find_hosts_problem(parts: SplitResult) -> str:
     if "@" not in parts.netloc and ("@" in parts.path or any("@" in name for name, _ in _options(parts))):
         return NOT_ENCODED
-    if "," in parts.netloc.rpartition("@")[2]:
-        return "it takes one host"
+    kind, hosts = SCHEMES[parts.scheme], parts.netloc.rpartition("@")[2].split(",")
+    if kind is Kind.SERVER and len(hosts) > 1:
+        return "it takes one host: several are for redis+sentinel:// and redis+cluster://"
+    if kind is not Kind.SERVER and not all(hosts):
+        return "one of its hosts is empty"
+    for host in hosts:
+        if problem := _find_host_problem(host):
+            return problem
+    return _find_database_problem(kind, parts)
+
+
+def _find_host_problem(host: str) -> str:
     try:
+        parts = urlsplit(f"//{host}")
         has_port = parts.port != 0
     except ValueError:
         has_port = False
     if not has_port:
         return "its port is not a number from 1 to 65535"
-    if not HOST.fullmatch(parts.hostname or ""):
-        return "its host is no name and no IP address"
-    return "" if DATABASE.fullmatch(parts.path) else "its database, after the slash, is not a number from 0 on"
+    return "" if HOST.fullmatch(parts.hostname or "") else "its host is no name and no IP address"
+
+
+def _find_database_problem(kind: Kind, parts: SplitResult) -> str:
+    if kind is Kind.SENTINEL:
+        return (
+            ""
+            if MASTER.fullmatch(parts.path)
+            else "after its hosts, it takes the name of the master, and maybe a database: /mymaster/0"
+        )
+    if not DATABASE.fullmatch(parts.path):
+        return "its database, after the slash, is not a number from 0 on"
+    databases = [parts.path.strip("/"), *(value for name, value in _options(parts) if name == "db")]
+    if kind is Kind.CLUSTER and any(each.strip("0") for each in databases):
+        return "a Redis Cluster has only database 0"
+    return ""
 
 
 def _find_option_problem(parts: SplitResult) -> str:

@@ -6,13 +6,12 @@ import os
 import re
 from pathlib import Path
 from typing import Annotated, Literal
-from urllib.parse import urlsplit
 
 from pydantic import Field, StringConstraints, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from shared.option_words import ValueForm
-from shared.redis_url import find_url_problem
+from shared.redis_url import describe_address, find_url_problem, parse_url
 from shared.tls import Tls
 
 QUEUE_PATTERN = r"^[a-z0-9._-]{1,64}$"
@@ -25,7 +24,6 @@ Name = Annotated[
     ValueForm("a name of 1 to 128 letters, digits, dots, dashes and underscores"),
 ]
 DEFAULT_MODEL = "minilm"
-DEFAULT_REDIS_PORT = 6379
 BUNDLED_MODEL_NAMES = (DEFAULT_MODEL, "all-minilm-l6-v2", "sentence-transformers/all-minilm-l6-v2")
 """The names of the bundled model, in lower case: the hub does not distinguish case either."""
 
@@ -58,9 +56,16 @@ class QueueSettings(BaseSettings):
     redis_url: str = Field(
         default="redis://127.0.0.1:6379/0",
         title="URL of the cluster's Redis",
-        description="URL of the cluster's Redis (redis://, rediss:// or unix://); in a name or password, / ? # and % "
-        "are percent-encoded. When not set, `redbatch gateway` and `redbatch worker` take that of your running "
-        "`redbatch up`, if there is one.",
+        description="URL of the cluster's Redis (redis://, rediss:// or unix://), of sentinels "
+        "(redis+sentinel://HOST,HOST,HOST/MASTER/0) or of a Redis Cluster (redis+cluster://HOST,HOST); in a name or "
+        "password, / ? # and % are percent-encoded. When not set, `redbatch gateway` and `redbatch worker` take that "
+        "of your running `redbatch up`, if there is one.",
+    )
+    redis_sentinel_password: str = Field(
+        default="",
+        repr=False,
+        title="For redis+sentinel://: password of the sentinels",
+        description="For redis+sentinel://: password of the sentinels; the URL has that of Redis.",
     )
     redis_tls_ca: str | None = Field(
         default=None,
@@ -115,8 +120,9 @@ class QueueSettings(BaseSettings):
     def _check_readable(cls, value: str | None, info: ValidationInfo) -> str | None:
         if value is None:
             return None
-        if not info.data.get("redis_url", "rediss://").startswith("rediss://"):
-            raise ValueError("redis_url does not begin with rediss://, so TLS is off")
+        url = info.data.get("redis_url")
+        if url is not None and not parse_url(url).has_tls:
+            raise ValueError("redis_url does not begin with rediss:// or another scheme with TLS, so TLS is off")
         try:
             with open(value, "rb") as file:  # noqa: PTH123 - as OpenSSL will
                 file.read(1)
@@ -141,12 +147,8 @@ class QueueSettings(BaseSettings):
 
     @property
     def redis_address(self) -> str:
-        """Host and port of Redis, or the path of its socket, for logs."""
-        parts = urlsplit(self.redis_url)
-        if parts.scheme == "unix":
-            return parts.path
-        host, port = parts.hostname or "", parts.port or DEFAULT_REDIS_PORT
-        return f"[{host}]:{port}" if ":" in host else f"{host or 'localhost'}:{port}"
+        """Host and port of Redis, its sentinels or servers of its cluster, or the path of its socket, for logs."""
+        return describe_address(self.redis_url)
 
     @property
     def redis_tls(self) -> Tls:

@@ -61,6 +61,7 @@ class HeartbeatSender:
     def __init__(self, worker_state: WorkerState, gpus: Sequence[Gpu], queue: QueueConnections) -> None:
         self._worker_state = worker_state
         self._gpus = gpus
+        self._shared_connection = queue.shared_connection("queues", instead=worker_state.control)
         self._probe = SilenceProbe(queue, worker_state.control, self.send)
         self._gpu_pool, self._gpu_slots = _lease_slots(worker_state.settings)
         self._interval_s = worker_state.settings.heartbeat.interval_s
@@ -111,7 +112,7 @@ class HeartbeatSender:
     async def _announce(self) -> None:
         """Announces the queue to gateways. Its failure is not fatal: gateways can also be configured with the queue."""
         try:
-            is_new = await consumer.announce(self._worker_state.control, self._worker_state.keys)
+            is_new = await consumer.announce(self._shared_connection, self._worker_state.keys)
             self.is_queue_unproven |= is_new and not self._engine.model
         except (KeyMovedError, UnexpectedReplyError) as error:  # of the key that all queues share
             if self._can_announce:
@@ -119,6 +120,11 @@ class HeartbeatSender:
             self._can_announce = False
         else:
             self._can_announce = True
+
+    async def withdraw_unproven(self) -> None:
+        """Ends the announcement of a queue of which no model has loaded; raises RedisUnreachableError."""
+        if self.is_queue_unproven:
+            await consumer.withdraw(self._shared_connection, self._worker_state.keys)
 
     async def _check_eviction(self) -> None:
         """Warns once if Redis may remove keys; once for all workers of a process.

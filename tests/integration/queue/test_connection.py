@@ -415,7 +415,7 @@ async def test_a_connection_sends_only_what_is_needed(queue: QueueConnections, r
 
 async def test_the_options_of_a_connection_are_explicit(queue: QueueConnections) -> None:
     """No retries, no health checks, RESP2, no decoding, and a timeout for every wait."""
-    raw_connection = queue.connection("calls")._connection
+    raw_connection = queue.source.make_connection()
     assert raw_connection.retry.get_retries() == 0
     assert not raw_connection.retry_on_error
     assert raw_connection.retry_on_timeout is False

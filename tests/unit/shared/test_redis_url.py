@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shared.process.settings import read_settings
-from shared.redis_url import NOT_ENCODED, find_url_problem
+from shared.redis_url import NOT_ENCODED, Address, Kind, RedisUrl, find_url_problem, parse_url
 from shared.settings import QueueSettings
 
 PASSWORD = "s3cr"
@@ -24,6 +24,11 @@ PASSWORD = "s3cr"
         "redis://redis?db=3&username=user&password=s3cr@t",
         "unix:///run/redis.sock",
         "unix://user:s3cr@/run/redis.sock?db=1",
+        "redis+sentinel://a/mymaster",
+        "redis+sentinel://user:s3cr@a,b:26380,[fd00::1]/my-master.1/2",
+        "rediss+sentinel://:s3cr@a:26379,b:26379,c:26379/mymaster/0",
+        "redis+cluster://a",
+        "rediss+cluster://:s3cr@a:7000,b/0",
     ],
 )
 def test_a_right_url_is_taken(url: str) -> None:
@@ -37,7 +42,16 @@ def test_a_right_url_is_taken(url: str) -> None:
         ("localhost:6379", "it takes a URL that begins with redis://"),
         ("user:s3cr@localhost:6379", "it takes a URL that begins with redis://"),
         ("http://redis:6379", "it takes a URL that begins with redis://"),
-        ("redis+sentinel://:s3cr@a:26379,b:26379/mymaster/0", "it takes a URL that begins with redis://"),
+        ("sentinel://:s3cr@a:26379,b:26379/mymaster/0", "it takes a URL that begins with redis://"),
+        ("redis+sentinel://:s3cr@a,b", "after its hosts, it takes the name of the master"),
+        ("redis+sentinel://:s3cr@a,b/", "after its hosts, it takes the name of the master"),
+        ("redis+sentinel://:s3cr@a,b/mymaster/cache", "after its hosts, it takes the name of the master"),
+        ("redis+sentinel://:s3cr@a,,b/mymaster", "one of its hosts is empty"),
+        ("redis+sentinel:///mymaster", "one of its hosts is empty"),
+        ("redis+sentinel://a,b:port/mymaster", "its port is not a number from 1 to 65535"),
+        ("redis+cluster://:s3cr@a,b/1", "a Redis Cluster has only database 0"),
+        ("redis+cluster://:s3cr@a,b?db=1", "a Redis Cluster has only database 0"),
+        ("redis+cluster://a,my b", "its host is no name"),
         ("redis://:s3cr@a:6379,b:6379/0", "it takes one host"),
         ("redis://a,b", "it takes one host"),
         ("redis://redis:66000/0", "its port is not a number from 1 to 65535"),
@@ -72,3 +86,29 @@ def test_a_wrong_url_is_one_line_without_the_password(
     assert printed.startswith(f"redbatch: --redis-url (REDBATCH_REDIS_URL): {problem}")
     assert printed.count("\n") == 1
     assert PASSWORD not in printed
+
+
+@pytest.mark.parametrize(
+    ("url", "parsed"),
+    [
+        ("redis://:s3cr@a/1", RedisUrl(Kind.SERVER, (Address("a", 6379),), "redis://:s3cr@a/1")),
+        ("unix:///run/redis.sock", RedisUrl(Kind.SERVER, (), "unix:///run/redis.sock")),
+        (
+            "rediss+sentinel://u:s3cr@a,[fd00::1]:1/mymaster/2?db=3",
+            RedisUrl(
+                Kind.SENTINEL,
+                (Address("a", 26379), Address("fd00::1", 1)),
+                "rediss://u:s3cr@a:26379/2?db=3",
+                "mymaster",
+            ),
+        ),
+        ("redis+sentinel://a/m", RedisUrl(Kind.SENTINEL, (Address("a", 26379),), "redis://a:26379", "m")),
+        (
+            "redis+cluster://a:7000,b",
+            RedisUrl(Kind.CLUSTER, (Address("a", 7000), Address("b", 6379)), "redis://a:7000"),
+        ),
+    ],
+)
+def test_a_url_names_servers(url: str, parsed: RedisUrl) -> None:
+    """The user, the password and the database are those of Redis, whoever says where it is."""
+    assert parse_url(url) == parsed

@@ -1,0 +1,190 @@
+"""Finds the server to connect to: the one in the URL, the master of sentinels, or the one that has a slot."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine
+from math import inf
+from typing import Any, Protocol
+
+from shared.errors import RedisUnreachableError
+from shared.redis_survey import Survey
+from shared.redis_topology import (
+    MASTER_QUESTION,
+    SLOTS_QUESTION,
+    moved_to,
+    newest_master,
+    owner_of_slot,
+    parse_slots,
+)
+from shared.redis_url import Address, RedisUrl
+
+FRESH_S = 0.25
+"""An answer is used for all connections that are made within this time."""
+
+MAX_ASKED = 5
+"""Number of servers of a Redis Cluster that are asked at once; of sentinels, all are."""
+
+
+class Locator(Protocol):
+    """Finds the server to connect to."""
+
+    watches: bool
+    """Whether the server may change without an error at old connections, so that it has to be asked for regularly."""
+
+    async def locate(self) -> Address | None:
+        """Returns where to connect to; None: where the URL says. Raises RedisUnreachableError: nobody knows."""
+
+    def redirect(self, reply: str, asked: Address) -> bool:
+        """Notes the error reply of a server; returns whether the server has said that another one has the slot."""
+
+    def forget(self) -> None:
+        """Has the next `locate` ask anew: there was no connection to the server."""
+
+    async def close(self) -> None:
+        """Closes the connections over which it asks."""
+
+
+class FixedLocator:
+    """The server in the URL."""
+
+    watches = False
+
+    async def locate(self) -> Address | None:
+        """Returns None."""
+        return None
+
+    def redirect(self, reply: str, asked: Address) -> bool:  # noqa: ARG002 - as of a Locator
+        """Returns False: no other server is known."""
+        return False
+
+    def forget(self) -> None:
+        """Does nothing."""
+
+    async def close(self) -> None:
+        """Does nothing."""
+
+
+class _LastAnswer:
+    """An address that is asked for once at a time, and at most once within FRESH_S, whoever wants to know it."""
+
+    def __init__(self, ask: Callable[[], Coroutine[Any, Any, Address]]) -> None:
+        self._ask = ask
+        self._task: asyncio.Task[Address] | None = None
+        self._address: Address | None = None
+        self._fresh_until = -inf
+
+    async def get(self) -> Address:
+        """Returns the address. Raises RedisUnreachableError: nobody answers."""
+        if self._address is not None and asyncio.get_running_loop().time() < self._fresh_until:
+            return self._address
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._ask(), name="locate Redis")
+        address = await asyncio.shield(self._task)
+        self.set(address)
+        return address
+
+    def set(self, address: Address) -> None:
+        """Sets the address, as a server has named it."""
+        self._address, self._fresh_until = address, asyncio.get_running_loop().time() + FRESH_S
+
+    def forget(self) -> None:
+        """Has it asked for anew the next time."""
+        self._fresh_until = -inf
+
+    async def stop(self) -> None:
+        """Ends the question under way, if there is one."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+
+class SentinelLocator:
+    """The master that sentinels name. They are asked all at once: the first ones may be away, or know an older master.
+
+    Args:
+        url: with the sentinels and the master's name.
+        survey: over which they are asked.
+    """
+
+    watches = True
+
+    def __init__(self, url: RedisUrl, survey: Survey) -> None:
+        self._url = url
+        self._survey = survey
+        self._answer = _LastAnswer(self._ask)
+
+    async def locate(self) -> Address | None:
+        """Returns the address of the master. Raises RedisUnreachableError: no sentinel knows it."""
+        return await self._answer.get()
+
+    async def _ask(self) -> Address:
+        replies = await self._survey.ask(self._url.nodes, (*MASTER_QUESTION, self._url.master))
+        if (master := newest_master(replies.values())) is None:
+            raise RedisUnreachableError(f"The sentinels do not say where {self._url.master} is: try again.")
+        return master
+
+    def redirect(self, reply: str, asked: Address) -> bool:  # noqa: ARG002 - as of a Locator
+        """Returns False: this is no Redis Cluster."""
+        return False
+
+    def forget(self) -> None:
+        """Has the next `locate` ask anew."""
+        self._answer.forget()
+
+    async def close(self) -> None:
+        """Closes the connections to the sentinels."""
+        await self._answer.stop()
+        await self._survey.close()
+
+
+class ClusterLocator:
+    """The server of a Redis Cluster that has the slot of the queue's keys.
+
+    Args:
+        url: with servers of the cluster, of which one has to answer; the others are found.
+        slot: of the keys.
+        survey: over which servers are asked.
+    """
+
+    watches = False
+
+    def __init__(self, url: RedisUrl, slot: int, survey: Survey) -> None:
+        self._seeds = url.nodes
+        self._known: tuple[Address, ...] = ()
+        self._slot = slot
+        self._survey = survey
+        self._answer = _LastAnswer(self._ask)
+
+    async def locate(self) -> Address | None:
+        """Returns the address of the server that has the slot. Raises RedisUnreachableError: no server knows it."""
+        return await self._answer.get()
+
+    async def _ask(self) -> Address:
+        nodes = sorted({*self._seeds, *self._known})
+        replies = await self._survey.ask(random.sample(nodes, min(len(nodes), MAX_ASKED)), SLOTS_QUESTION)
+        try:
+            answers = [parse_slots(reply, node) for node, reply in replies.items()]
+        except ValueError:
+            answers = []
+        self._known = tuple({address for ranges in answers for _, _, address in ranges}) or self._known
+        if (owner := owner_of_slot(answers, self._slot)) is None:
+            raise RedisUnreachableError(f"No server of the Redis Cluster has slot {self._slot}: try again.")
+        return owner
+
+    def redirect(self, reply: str, asked: Address) -> bool:
+        """Notes that another server has the slot, if the reply says so, and returns whether it does."""
+        if (address := moved_to(reply, asked)) is None:
+            return False
+        self._answer.set(address)
+        return True
+
+    def forget(self) -> None:
+        """Has the next `locate` ask anew."""
+        self._answer.forget()
+
+    async def close(self) -> None:
+        """Closes the connections to the servers that are asked."""
+        await self._answer.stop()
+        await self._survey.close()

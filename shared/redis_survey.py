@@ -1,0 +1,104 @@
+"""Asks several servers the same question at once: some may be away, hang, or know what is no longer so."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from redis.asyncio.connection import AbstractConnection, SSLConnection
+from redis.exceptions import AuthenticationError, RedisError, ResponseError
+
+from shared.errors import RedisUnreachableError
+from shared.redis_url import Address
+from shared.tls import Tls
+
+TIMEOUT_S = 0.4
+LATE_S = 0.05
+"""How long further answers are waited for after the first one: a server that hangs must not delay those of others."""
+
+
+class Survey:
+    """Servers that are asked the same question at once, over connections that stay open.
+
+    Args:
+        connect: returns a new connection to a server, not open yet.
+        tls: read again for each connection that is opened.
+    """
+
+    def __init__(self, connect: Callable[[Address], AbstractConnection], tls: Tls) -> None:
+        self._connect = connect
+        self._tls = tls
+        self._connections: dict[Address, AbstractConnection] = {}
+
+    async def ask(self, nodes: Sequence[Address], question: Sequence[str]) -> dict[Address, Any]:
+        """Returns the replies that come in time, by server.
+
+        Raises RedisUnreachableError: there is none; if all refuse to answer, the error says so.
+        """
+        asking = {asyncio.create_task(self._ask(node, question)): node for node in nodes}
+        pending: set[asyncio.Task[Any]] = set(asking)
+        until = asyncio.get_running_loop().time() + TIMEOUT_S
+        try:
+            while pending and (left_s := until - asyncio.get_running_loop().time()) > 0:
+                done, pending = await asyncio.wait(pending, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+                if any(task.exception() is None for task in done):
+                    _, pending = await asyncio.wait(pending, timeout=LATE_S) if pending else (done, pending)
+                    break
+        finally:
+            for task in pending:
+                task.cancel()
+            if pending:
+                await asyncio.wait(pending)
+        ended = [task for task in asking if not task.cancelled()]
+        if replies := {asking[task]: task.result() for task in ended if task.exception() is None}:
+            return replies
+        raise _describe_silence(nodes, [error for task in ended if (error := task.exception()) is not None])
+
+    async def _ask(self, node: Address, question: Sequence[str]) -> Any:  # noqa: ANN401 - depends on the question
+        connection = self._connections.setdefault(node, self._connect(node))
+        if connection.is_connected:
+            try:
+                return await self._exchange(connection, question)
+            except ResponseError:
+                raise
+            except (RedisError, OSError):  # it has been closed since the last question
+                pass
+        await set_tls_context(connection, self._tls)
+        return await self._exchange(connection, question)
+
+    @staticmethod
+    async def _exchange(connection: AbstractConnection, question: Sequence[str]) -> Any:  # noqa: ANN401 - as above
+        try:
+            await connection.connect()
+            await connection.send_command(*question)
+            return await connection.read_response()
+        except ResponseError:
+            raise
+        except BaseException:
+            await connection.disconnect(nowait=True)
+            raise
+
+    async def close(self) -> None:
+        """Closes all connections."""
+        for connection in self._connections.values():
+            await connection.disconnect(nowait=True)
+
+
+def _describe_silence(nodes: Sequence[Address], errors: Sequence[BaseException]) -> RedisUnreachableError:
+    """Returns the error for a question that no server has answered."""
+    where = ", ".join(map(str, nodes))
+    refusals = [each for each in errors if isinstance(each, (ResponseError, AuthenticationError))]
+    if refusals:
+        error = RedisUnreachableError(f"Where Redis is cannot be found out ({where}): {refusals[0]}.")
+        error.is_refused = len(refusals) == len(nodes)
+        return error
+    reason = f" ({type(errors[0]).__name__})" if errors else ""
+    return RedisUnreachableError(f"None of {where} says where Redis is{reason}: try again.")
+
+
+async def set_tls_context(connection: AbstractConnection, tls: Tls) -> None:
+    """Has a connection use the files as they are now: redis-py reads them only once."""
+    if isinstance(connection, SSLConnection):
+        # In a thread, because reading the system's many certificates takes time.
+        connection.ssl_context.context = await asyncio.to_thread(tls.context)

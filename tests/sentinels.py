@@ -1,0 +1,173 @@
+"""A master with replicas, and the sentinels that watch it."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import redis.asyncio
+
+from redbatch.up.local_redis import free_port
+from shared.process.parent_death import wrap_command
+from tests.servers import Server, server_binary
+from tests.waiting import wait_until
+
+MASTER = "mymaster"
+QUORUM = 2
+DOWN_AFTER_MS = 1_000
+FAILOVER_TIMEOUT_MS = 3_000
+START_S = 20.0
+STOP_S = 5.0
+
+
+class Sentinel:
+    """One sentinel process."""
+
+    def __init__(self, folder: Path, master_port: int, master_password: str, password: str) -> None:
+        self.port = free_port()
+        self._config = folder / f"sentinel-{self.port}.conf"
+        lines = [
+            f"port {self.port}",
+            "bind 127.0.0.1",
+            f"dir {folder}",
+            f"sentinel monitor {MASTER} 127.0.0.1 {master_port} {QUORUM}",
+            f"sentinel down-after-milliseconds {MASTER} {DOWN_AFTER_MS}",
+            f"sentinel failover-timeout {MASTER} {FAILOVER_TIMEOUT_MS}",
+            f"sentinel parallel-syncs {MASTER} 2",
+        ]
+        if master_password:
+            lines.append(f"sentinel auth-pass {MASTER} {master_password}")
+        if password:
+            lines += [f"requirepass {password}", f"sentinel sentinel-pass {password}"]
+        self._config.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        self._password = password
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Starts it."""
+        command = wrap_command([str(server_binary()), str(self._config), "--sentinel"], signal.SIGKILL)
+        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def kill(self) -> None:
+        """Kills it, if it runs (SIGKILL)."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(STOP_S)
+
+    @property
+    def pid(self) -> int:
+        """The process id, while it runs."""
+        assert self._process is not None
+        return self._process.pid
+
+    async def call(self, *command: str) -> Any:  # noqa: ANN401 - depends on the command
+        """Sends it a command and returns the reply."""
+        async with redis.asyncio.Redis(port=self.port, password=self._password or None, protocol=2) as raw:
+            return await raw.execute_command("SENTINEL", *command)
+
+
+class SentinelGroup:
+    """A master with two replicas, and three sentinels of which two decide.
+
+    Attributes:
+        servers: all Redis servers; the first one is the master at the start.
+        sentinels: all sentinels.
+    """
+
+    def __init__(self, servers: list[Server], sentinels: list[Sentinel], password: str) -> None:
+        self.servers = servers
+        self.sentinels = sentinels
+        self._password = password
+
+    @property
+    def url(self) -> str:
+        """The URL that clients connect to."""
+        hosts = ",".join(f"127.0.0.1:{each.port}" for each in self.sentinels)
+        credentials = f":{self._password}@" if self._password else ""
+        return f"redis+sentinel://{credentials}{hosts}/{MASTER}/0"
+
+    def client(self, server: Server) -> redis.asyncio.Redis:
+        """Returns a client of one of the servers."""
+        return redis.asyncio.Redis(port=server.port, password=self._password or None, protocol=2)
+
+    async def master(self) -> Server:
+        """Returns the master as the last sentinel says: tests kill the first ones."""
+        port = int((await self.sentinels[-1].call("GET-MASTER-ADDR-BY-NAME", MASTER))[1])
+        return next(each for each in self.servers if each.port == port)
+
+    async def fail_over(self) -> None:
+        """Has a replica promoted, as for maintenance, and waits until the sentinels name it."""
+        before = await self.master()
+        await self.sentinels[-1].call("FAILOVER", MASTER)
+        await self.wait_for_failover(before)
+
+    async def wait_for_failover(self, before: Server) -> None:
+        """Waits until the sentinels name another master."""
+
+        async def is_over() -> bool:
+            return await self.master() is not before
+
+        await wait_until(is_over, "a replica is promoted", timeout_s=START_S)
+
+    async def wait_until_joined(self) -> None:
+        """Waits until each sentinel knows the others, and both replicas, which are in step."""
+
+        async def is_joined() -> bool:
+            for sentinel in self.sentinels:
+                reply = await sentinel.call("MASTER", MASTER)
+                fields = dict(zip(reply[::2], reply[1::2], strict=True))
+                known = [fields[name] for name in (b"num-slaves", b"num-other-sentinels", b"flags")]
+                if known != [b"2", b"2", b"master"]:
+                    return False
+            return await self._are_replicas_in_step()
+
+        await wait_until(is_joined, "the sentinels know each other and both replicas", timeout_s=START_S)
+
+    async def _are_replicas_in_step(self) -> bool:
+        async with self.client(await self.master()) as raw:
+            info: Any = await raw.info("replication")
+        return bool(info["connected_slaves"] == 2 and {info[f"slave{i}"]["state"] for i in (0, 1)} == {"online"})
+
+
+@asynccontextmanager
+async def sentinel_group(
+    folder: Path, *, password: str = "", sentinel_password: str = ""
+) -> AsyncIterator[SentinelGroup]:
+    """Starts a group, and stops it at the end; with passwords of Redis and of the sentinels."""
+    options = ["--repl-diskless-sync-delay", "0", "--repl-diskless-sync", "yes"]
+    if password:
+        options += ["--requirepass", password, "--masterauth", password]
+    async with AsyncExitStack() as stack:
+        servers = [Server(users=False, options=options) for _ in range(3)]
+        for server in servers:
+            await asyncio.to_thread(server.start)
+            stack.callback(server.stop)
+        group = SentinelGroup(servers, [], password)
+        for server in servers[1:]:
+            async with group.client(server) as raw:
+                await raw.execute_command("REPLICAOF", "127.0.0.1", str(servers[0].port))
+        group.sentinels += [Sentinel(folder, servers[0].port, password, sentinel_password) for _ in range(3)]
+        for sentinel in group.sentinels:
+            sentinel.start()
+            stack.callback(sentinel.kill)
+        await _wait_until_reachable(group)
+        await group.wait_until_joined()
+        yield group
+
+
+async def _wait_until_reachable(group: SentinelGroup) -> None:
+    until = time.monotonic() + START_S
+    for sentinel in group.sentinels:
+        while True:
+            try:
+                await sentinel.call("MYID")
+                break
+            except redis.RedisError:
+                assert time.monotonic() < until, "a sentinel does not start"
+                await asyncio.sleep(0.05)

@@ -1,0 +1,81 @@
+"""What sentinels and the servers of a Redis Cluster say about where a master is."""
+
+from __future__ import annotations
+
+import pytest
+
+from shared.redis_topology import SlotRange, moved_to, newest_master, owner_of_slot, parse_slots
+from shared.redis_url import Address
+
+A, B = Address("a", 1), Address("b", 2)
+
+
+def of_sentinel(port: int, epoch: int) -> list[bytes]:
+    """Returns the reply of a sentinel for a master at this port."""
+    return [b"name", b"mymaster", b"ip", b"10.0.0.1", b"port", b"%d" % port, b"config-epoch", b"%d" % epoch]
+
+
+def test_the_master_with_the_highest_configuration_epoch_is_the_newest() -> None:
+    """A sentinel that was away may still name the master from before, and answer first."""
+    replies = [of_sentinel(1, 3), of_sentinel(2, 12), of_sentinel(1, 3)]
+    assert newest_master(replies) == ("10.0.0.1", 2)
+
+
+@pytest.mark.parametrize("replies", [[], [[]], [[b"ip", b"a"]], [[b"ip", b"a", b"port", b"x", b"config-epoch", b"1"]]])
+def test_replies_without_an_address_name_no_master(replies: list[list[bytes]]) -> None:
+    """They come from another version, or from something else than a sentinel."""
+    assert newest_master(replies) is None
+
+
+def test_slots_have_the_address_of_their_master() -> None:
+    """Replicas follow it in the reply. A server that has no name for itself is the one that was asked."""
+    reply = [
+        [0, 99, [b"10.0.0.1", 7000, b"id", []], [b"10.0.0.2", 7000, b"id", []]],
+        [100, 199, [b"", 7001, b"id"]],
+        [200, 299, [None, 7002, b"id"]],
+        [300, 399, [b"?", 7003, b"id"]],
+    ]
+    assert parse_slots(reply, A) == [
+        (0, 99, ("10.0.0.1", 7000)),
+        (100, 199, ("a", 7001)),
+        (200, 299, ("a", 7002)),
+        (300, 399, ("a", 7003)),
+    ]
+
+
+@pytest.mark.parametrize("reply", [[b"x"], [[0, 1]], [[0, 1, b"a"]], [[0, b"x", [b"a", 1]]]])
+def test_another_reply_is_no_list_of_slots(reply: list[object]) -> None:
+    """Nothing is taken from it."""
+    with pytest.raises(ValueError, match="not a list of slots"):
+        parse_slots(reply, A)
+
+
+@pytest.mark.parametrize(
+    ("answers", "owner"),
+    [
+        ([[(0, 9, A)], [(0, 9, B)], [(0, 9, B)]], B),
+        ([[(0, 4, A), (5, 9, B)]], B),
+        ([[(0, 4, A)]], None),
+        ([], None),
+    ],
+)
+def test_most_servers_decide_who_has_a_slot(answers: list[list[SlotRange]], owner: Address | None) -> None:
+    """One that was away during a failover still names the server from before."""
+    assert owner_of_slot(answers, 5) == owner
+
+
+@pytest.mark.parametrize(
+    ("reply", "address"),
+    [
+        ("MOVED 3999 127.0.0.1:6381", ("127.0.0.1", 6381)),
+        ("MOVED 3999 :6381", ("a", 6381)),
+        ("MOVED 3999 fd00::1:6381", ("fd00::1", 6381)),
+        ("MOVED 3999 host", None),
+        ("MOVED", None),
+        ("ASK 3999 127.0.0.1:6381", None),
+        ("CLUSTERDOWN The cluster is down", None),
+    ],
+)
+def test_moved_names_a_server(reply: str, address: tuple[str, int] | None) -> None:
+    """No host means the same host. ASK is for one call, of a slot that is on its way."""
+    assert moved_to(reply, A) == address
