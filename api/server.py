@@ -97,11 +97,8 @@ def build_gateway(
     from api.tracing import OtelProducerSpans, TracingMiddleware  # noqa: PLC0415 - it imports OpenTelemetry
 
     tracer = tracing.tracer
-    state = State(
-        settings,
-        Queues(settings, connections.shared_connection("queues"), partial(OtelProducerSpans, tracer)),
-        authenticator,
-    )
+    queues = Queues(settings, connections.shared_connection("queues"), partial(OtelProducerSpans, tracer))
+    state = State(settings, queues, authenticator)
     return state, TracingMiddleware(build_app(state), tracer, UNAUTHENTICATED_PATHS)
 
 

@@ -7,6 +7,7 @@ import shlex
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from shared.process.listener import WILDCARDS
+from shared.redis_url import Kind, parse_url
 
 MASK = "***"
 
@@ -24,8 +25,17 @@ def http_url(host: str, port: int) -> str:
 
 
 def redis_cli_line(program: str, url: str, *command: str) -> str:
-    """Returns a command line that sends a command to the Redis at `url`, quoted for a shell, its password masked."""
-    parts = urlsplit(url)
+    """Returns a command line that sends a command to the Redis at `url`, quoted for a shell, its password masked.
+
+    For a URL of sentinels it asks one of them where the master is, as only they know.
+    """
+    parsed, parts = parse_url(url), urlsplit(url)
+    if parsed.kind is Kind.SENTINEL:  # they know where the master is
+        sentinel = parsed.nodes[0]
+        where = ["-h", sentinel.host, "-p", str(sentinel.port)]
+        return shlex.join([program, *where, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", parsed.master])
+    if parsed.kind is Kind.CLUSTER:
+        return shlex.join([program, "-c", "-u", mask_password(parsed.server_url), *command])
     if parts.scheme == "unix":
         database = parse_qs(parts.query).get("db", ["0"])[0]
         return shlex.join([program, "-s", unquote(parts.path), "-n", database, *command])

@@ -162,6 +162,11 @@ class RedisConnection:
                 raise RedisUnreachableError(refusal)
 
     @property
+    def server(self) -> str:
+        """Host and port of the server where the URL does not have them, as with sentinels; else empty."""
+        return self._opener.server
+
+    @property
     def answered_at(self) -> float:
         """When Redis last answered over it (event loop's clock); minus infinity if it is not open."""
         return -inf if self._wire is None or self._wire.is_lost else self._wire.answered_at

@@ -26,6 +26,10 @@ class GuardedConnection(Protocol):
     """A connection of the queue."""
 
     @property
+    def server(self) -> str:
+        """Host and port of the server; empty if only the URL has them."""
+
+    @property
     def answered_at(self) -> float:
         """When Redis last answered over it (event loop's clock); minus infinity without an open connection."""
 
@@ -85,7 +89,11 @@ class HomeGuard:
             self._has_left = False
             self.reset_all(but=connection)
             if self._on_move is not None:
-                log.warning("another Redis has taken over: all connections move to it", queue=self._queue)
+                log.warning(
+                    "another Redis has taken over: all connections move to it",
+                    queue=self._queue,
+                    server=connection.server,
+                )
                 self._on_move()
         elif now < self._uncertain_until and not is_new and (self._looking is None or self._looking.done()):
             self._looking = asyncio.create_task(self._look())

@@ -23,24 +23,24 @@ from shared.redis_url import Address, RedisUrl
 FRESH_S = 0.25
 """An answer is used for all connections that are made within this time."""
 
-MAX_ASKED = 5
-"""Number of servers of a Redis Cluster that are asked at once; of sentinels, all are."""
+MAX_QUERIED = 5
+"""Number of servers of a Redis Cluster that are queried at once; of sentinels, all are."""
 
 
 class Locator(Protocol):
     """Finds the server to connect to."""
 
     watches: bool
-    """Whether the server may change without an error at old connections, so that it has to be asked for regularly."""
+    """Whether the server may change without an error at old connections, so that it has to be looked up regularly."""
 
     async def locate(self) -> Address | None:
-        """Returns where to connect to; None: where the URL says. Raises RedisUnreachableError: nobody knows."""
+        """Returns where to connect to; None: where the URL says. Raises RedisUnreachableError: no server knows."""
 
-    def redirect(self, reply: str, asked: Address) -> bool:
+    def redirect(self, reply: str, queried: Address) -> bool:
         """Notes the error reply of a server; returns whether the server has said that another one has the slot."""
 
     def forget(self) -> None:
-        """Has the next `locate` ask anew: there was no connection to the server."""
+        """Has the next `locate` ask again: there was no connection to the server."""
 
     async def close(self) -> None:
         """Closes the connections over which it asks."""
@@ -55,7 +55,7 @@ class FixedLocator:
         """Returns None."""
         return None
 
-    def redirect(self, reply: str, asked: Address) -> bool:  # noqa: ARG002 - as of a Locator
+    def redirect(self, reply: str, queried: Address) -> bool:  # noqa: ARG002 - as of a Locator
         """Returns False: no other server is known."""
         return False
 
@@ -67,7 +67,7 @@ class FixedLocator:
 
 
 class _LastAnswer:
-    """An address that is asked for once at a time, and at most once within FRESH_S, whoever wants to know it."""
+    """An address that is looked for once at a time, and at most once within FRESH_S, for all who want to know it."""
 
     def __init__(self, ask: Callable[[], Coroutine[Any, Any, Address]]) -> None:
         self._ask = ask
@@ -76,7 +76,7 @@ class _LastAnswer:
         self._fresh_until = -inf
 
     async def get(self) -> Address:
-        """Returns the address. Raises RedisUnreachableError: nobody answers."""
+        """Returns the address. Raises RedisUnreachableError: no server answers."""
         if self._address is not None and asyncio.get_running_loop().time() < self._fresh_until:
             return self._address
         if self._task is None or self._task.done():
@@ -90,7 +90,7 @@ class _LastAnswer:
         self._address, self._fresh_until = address, asyncio.get_running_loop().time() + FRESH_S
 
     def forget(self) -> None:
-        """Has it asked for anew the next time."""
+        """Has it looked for again the next time."""
         self._fresh_until = -inf
 
     async def stop(self) -> None:
@@ -101,11 +101,11 @@ class _LastAnswer:
 
 
 class SentinelLocator:
-    """The master that sentinels name. They are asked all at once: the first ones may be away, or know an older master.
+    """The master that sentinels name. All are queried at once: one may be away, or know an older master.
 
     Args:
         url: with the sentinels and the master's name.
-        survey: over which they are asked.
+        survey: over which they are queried.
     """
 
     watches = True
@@ -125,12 +125,12 @@ class SentinelLocator:
             raise RedisUnreachableError(f"The sentinels do not say where {self._url.master} is: try again.")
         return master
 
-    def redirect(self, reply: str, asked: Address) -> bool:  # noqa: ARG002 - as of a Locator
+    def redirect(self, reply: str, queried: Address) -> bool:  # noqa: ARG002 - as of a Locator
         """Returns False: this is no Redis Cluster."""
         return False
 
     def forget(self) -> None:
-        """Has the next `locate` ask anew."""
+        """Has the next `locate` ask again."""
         self._answer.forget()
 
     async def close(self) -> None:
@@ -145,7 +145,7 @@ class ClusterLocator:
     Args:
         url: with servers of the cluster, of which one has to answer; the others are found.
         slot: of the keys.
-        survey: over which servers are asked.
+        survey: over which servers are queried.
     """
 
     watches = False
@@ -163,7 +163,7 @@ class ClusterLocator:
 
     async def _ask(self) -> Address:
         nodes = sorted({*self._seeds, *self._known})
-        replies = await self._survey.ask(random.sample(nodes, min(len(nodes), MAX_ASKED)), SLOTS_QUESTION)
+        replies = await self._survey.ask(random.sample(nodes, min(len(nodes), MAX_QUERIED)), SLOTS_QUESTION)
         try:
             answers = [parse_slots(reply, node) for node, reply in replies.items()]
         except ValueError:
@@ -173,18 +173,18 @@ class ClusterLocator:
             raise RedisUnreachableError(f"No server of the Redis Cluster has slot {self._slot}: try again.")
         return owner
 
-    def redirect(self, reply: str, asked: Address) -> bool:
+    def redirect(self, reply: str, queried: Address) -> bool:
         """Notes that another server has the slot, if the reply says so, and returns whether it does."""
-        if (address := moved_to(reply, asked)) is None:
+        if (address := moved_to(reply, queried)) is None:
             return False
         self._answer.set(address)
         return True
 
     def forget(self) -> None:
-        """Has the next `locate` ask anew."""
+        """Has the next `locate` ask again."""
         self._answer.forget()
 
     async def close(self) -> None:
-        """Closes the connections to the servers that are asked."""
+        """Closes the connections to the servers that are queried."""
         await self._answer.stop()
         await self._survey.close()

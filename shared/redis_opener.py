@@ -124,6 +124,11 @@ class RedisOpener:
         """Closes the connection, if there is one."""
         await self._connection.disconnect(nowait=True)
 
+    @property
+    def server(self) -> str:
+        """Host and port of the server that was found; empty if it is that of the URL."""
+        return "" if self._address is None else str(self._address)
+
     def redirect(self, reply: str) -> bool:
         """Whether an error reply names the server that has the key: the next connection leads there."""
         if self._address is None:

@@ -19,7 +19,7 @@ LATE_S = 0.05
 
 
 class Survey:
-    """Servers that are asked the same question at once, over connections that stay open.
+    """Servers that are queried the same question at once, over connections that stay open.
 
     Args:
         connect: returns a new connection to a server, not open yet.

@@ -33,14 +33,14 @@ def newest_master(replies: Iterable[Sequence[bytes]]) -> Address | None:
     return None if newest is None else newest[1]
 
 
-def parse_slots(reply: Sequence[Any], asked: Address) -> list[SlotRange]:
+def parse_slots(reply: Sequence[Any], queried: Address) -> list[SlotRange]:
     """Returns the ranges of slots in the reply of a server to SLOTS_QUESTION; raises ValueError for any other reply.
 
-    A server that does not know its own host names none: it is the one that was asked.
+    A server that does not know its own host names none: it is the one that was queried.
     """
     try:
         return [
-            (int(first), int(last), Address(_host_of(master[0]) or asked.host, int(master[1])))
+            (int(first), int(last), Address(_host_of(master[0]) or queried.host, int(master[1])))
             for first, last, master, *_replicas in reply
         ]
     except (AttributeError, IndexError, TypeError, ValueError) as error:
@@ -59,10 +59,10 @@ def owner_of_slot(answers: Iterable[Sequence[SlotRange]], slot: int) -> Address 
     return owners[0][0] if owners else None
 
 
-def moved_to(reply: str, asked: Address) -> Address | None:
-    """Returns the server that a MOVED reply of `asked` names; None if the reply is another one."""
+def moved_to(reply: str, queried: Address) -> Address | None:
+    """Returns the server that a MOVED reply of `queried` names; None if the reply is another one."""
     words = reply.split(" ")
     if words[0] != "MOVED" or len(words) < 3:  # noqa: PLR2004 - MOVED slot host:port
         return None
     host, _, port = words[2].rpartition(":")
-    return Address(host.strip("[]") or asked.host, int(port)) if port.isdecimal() else None
+    return Address(host.strip("[]") or queried.host, int(port)) if port.isdecimal() else None

@@ -64,7 +64,7 @@ class QueueSettings(BaseSettings):
     redis_sentinel_password: str = Field(
         default="",
         repr=False,
-        title="For redis+sentinel://: password of the sentinels",
+        title="Password of the sentinels",
         description="For redis+sentinel://: password of the sentinels; the URL has that of Redis.",
     )
     redis_tls_ca: str | None = Field(

@@ -90,6 +90,8 @@ FIXED_BOUNDS = (
     FixedBound("api.http.share_holder.MAX_CACHED", "addresses whose network it remembers", REMEMBERED),
     FixedBound("shared.lua.tenant_limits.MAX_TENANTS", "tenants with an account; further ones share one", REDIS),
     FixedBound("shared.producer.MAX_QUEUES", "queues that a gateway serves", PROGRAM),
+    FixedBound("shared.connection.MAX_REDIRECTIONS", "servers of a Redis Cluster that one call may be sent to", NONE),
+    FixedBound("shared.redis_locator.MAX_QUERIED", "servers of a Redis Cluster queried at once for a slot", NONE),
     FixedBound("shared.redis_errors.MAX_REPLY_CHARS", "characters of an error reply of Redis in logs", NONE),
     FixedBound("shared.process.admin_server.MAX_CONNECTIONS", "connections to the admin port", ADMIN),
     FixedBound("shared.process.admin_server.MAX_HEAD_BYTES", "a head at the admin port", ADMIN),

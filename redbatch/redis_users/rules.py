@@ -48,6 +48,7 @@ GATEWAY = User(
     reads=("rb:keys", "rb:queues", "rb:{*}:workers", "rb:{*}:worker:*", "rb:{*}:dead"),
     commands=_commands(
         "+client|setname +client|info",  # each connection sets its name and reads its id
+        "+cluster|slots",  # where the servers of a Redis Cluster are
         # reconcile: kills broken connections of the gateway. Redis cannot limit this right to a user's own connections.
         "+client|kill",
         "+ping +time +info",
@@ -84,7 +85,7 @@ WORKER = User(
     ),
     reads=(),
     commands=_commands(
-        "+client|setname +client|info",
+        "+client|setname +client|info +cluster|slots",
         "+client|kill +client|unblock",  # for its own connections, as for a gateway
         "+time +info",  # INFO: which Redis a connection leads to, and the eviction policy
         "+evalsha +eval",
@@ -127,7 +128,7 @@ OPS = User(
         "rb:keys",  # digests of secrets that cannot be guessed
     ),
     commands=_commands(
-        "+client|setname +client|info +client|list",
+        "+client|setname +client|info +client|list +cluster|slots",
         "+ping +time +info +dbsize +scan +acl|whoami",
         "+command",  # redis-cli requests it for its command hints
         "+slowlog|get +slowlog|len +latency|latest +latency|history +memory|usage +memory|stats",

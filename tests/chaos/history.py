@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 OK, FOREIGN, RESET = "ok", "foreign", "reset"
 """Outcomes: the right vector, the vector of another text, a connection that broke before the answer. All other outcomes
@@ -45,6 +46,12 @@ class Verdict:
     def lost(self) -> int:
         """Number of calls without their vector."""
         return self.calls - self.answered
+
+
+def max_in_flight(calls: Sequence[Call]) -> int:
+    """Returns the largest number of calls that were open at a time."""
+    changes = sorted([(call.began, 1) for call in calls] + [(call.ended, -1) for call in calls])
+    return max(accumulate(change for _, change in changes))
 
 
 def judge(calls: Iterable[Call]) -> Verdict:

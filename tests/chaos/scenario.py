@@ -19,6 +19,7 @@ from shared.keys import GROUP
 from tests import plain_http
 from tests.chaos.history import Call, Verdict, judge
 from tests.chaos.load import load
+from tests.chaos.paced_load import paced_load
 from tests.integration.gateway.gateway_cluster import (
     GatewayCluster,
     GatewayProcess,
@@ -47,6 +48,8 @@ until another worker checks."""
 
 MARGIN_S, BRIEF_MARGIN_S = 1.0, 3.0
 """Time that a busy machine may add to a bound: in `make chaos`, and in the short form, which must pass everywhere."""
+
+PACED_TIMEOUT_S = 10.0
 
 Figures = dict[str, object]
 
@@ -124,6 +127,20 @@ class Scenario:
         async with load(urls, clients, timeout_s, headers, tls) as calls:
             await wait_until(lambda: len(calls) >= clients, "the load runs", timeout_s=20)
             yield calls
+
+    @asynccontextmanager
+    async def paced_load(self, few_calls_per_s: float = 100.0) -> AsyncIterator[list[Call]]:
+        """Calls the gateways, 200 times a second in `make chaos`, for a second before the block and one after it."""
+        urls = [each.url for each in self.gateways]
+        async with paced_load(urls, 200.0 if self.thorough else few_calls_per_s, PACED_TIMEOUT_S) as calls:
+            await asyncio.sleep(1.0)
+            yield calls
+            await asyncio.sleep(1.0)
+
+    async def resubmitted(self) -> int:
+        """Returns the number of entries that gateways have submitted again."""
+        name = "redbatch_resubmitted_entries_total"
+        return int(sum([await metric(each.program, name) for each in self.gateways]))
 
     async def pending_of(self, worker: str) -> int:
         """Returns the number of entries that a worker has claimed and not committed."""

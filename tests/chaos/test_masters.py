@@ -8,16 +8,14 @@ import signal
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Any
 
 import pytest
 import pytest_asyncio
 import redis.asyncio
 
-from tests.chaos.history import Call
-from tests.chaos.paced_load import paced_load
-from tests.chaos.scenario import Figures, Scenario, all_correct, metric
+from tests.chaos.history import max_in_flight
+from tests.chaos.scenario import Figures, Scenario, all_correct
 from tests.integration.gateway.gateway_cluster import GatewayCluster
 from tests.processes import Processes
 from tests.servers import Server
@@ -28,7 +26,6 @@ from tests.waiting import wait_until
 pytestmark = [pytest.mark.redis, pytest.mark.slow]
 
 MODEL = "simulated:base_ms=5,item_ms=1"
-TIMEOUT_S = 10.0
 MAX_LATENCY_S = 4.0
 PROMOTED_AFTER_S = 1.3
 """When Sentinel promotes a replica, with a `down-after` of 1 s."""
@@ -50,20 +47,6 @@ class Masters:
     async def start(self) -> None:
         """Starts two gateways and two workers. No worker takes an entry from another: lost ones are found otherwise."""
         await self.scenario.start(model=MODEL, reclaim_idle_ms=60_000)
-
-    @asynccontextmanager
-    async def load(self, few_calls_per_s: float = 100.0) -> AsyncIterator[list[Call]]:
-        """Calls the gateways, 200 times a second in `make chaos`, for a second before the block and one after it."""
-        urls = [each.url for each in self.scenario.gateways]
-        async with paced_load(urls, 200.0 if self.scenario.thorough else few_calls_per_s, TIMEOUT_S) as calls:
-            await asyncio.sleep(1.0)
-            yield calls
-            await asyncio.sleep(1.0)
-
-    async def resubmitted(self) -> int:
-        """Returns the number of entries that gateways have submitted again."""
-        name = "redbatch_resubmitted_entries_total"
-        return int(sum([await metric(each.program, name) for each in self.scenario.gateways]))
 
     async def length(self, index: int) -> int:
         """Returns the number of entries in the lanes of a Redis; 0 if it does not answer."""
@@ -87,12 +70,6 @@ class Masters:
             yield lengths
         finally:
             watching.cancel()
-
-
-def max_in_flight(calls: Sequence[Call]) -> int:
-    """Returns the largest number of calls that were open at a time."""
-    changes = sorted([(call.began, 1) for call in calls] + [(call.ended, -1) for call in calls])
-    return max(accumulate(change for _, change in changes))
 
 
 @pytest_asyncio.fixture
@@ -124,7 +101,7 @@ async def test_the_old_master_comes_back_empty(masters: Masters) -> None:
     scenario, (old, new) = masters.scenario, masters.servers
     await follow(new, old)
     await masters.start()
-    async with masters.longest_queue() as lengths, masters.load() as calls:
+    async with masters.longest_queue() as lengths, scenario.paced_load() as calls:
         os.kill(old.pid, signal.SIGKILL)
         await asyncio.sleep(PROMOTED_AFTER_S)
         await promote(new)
@@ -135,7 +112,7 @@ async def test_the_old_master_comes_back_empty(masters: Masters) -> None:
             await masters.switch.cut(1)
         await masters.switch.route(new)
         await asyncio.to_thread(old.stop)
-    in_flight, resubmitted = max_in_flight(calls), await masters.resubmitted()
+    in_flight, resubmitted = max_in_flight(calls), await scenario.resubmitted()
     found = {"resubmitted": resubmitted, "in_flight": in_flight, "longest_queue": max(lengths)}
     verdict = scenario.judge("F23 failover, the old master back and empty", calls, **found)
     assert all_correct(verdict)
@@ -150,7 +127,7 @@ async def test_a_planned_switch_with_two_masters(masters: Masters) -> None:
     await follow(new, old)
     await masters.start()
     rounds = scenario.repeats(1, 20)
-    async with masters.load() as calls:
+    async with scenario.paced_load() as calls:
         for _ in range(rounds):
             await wait_until_in_step(masters.clients[masters.servers.index(old)])
             await asyncio.sleep(1.2)  # gateways and workers read the replication id of their master each second
@@ -161,7 +138,7 @@ async def test_a_planned_switch_with_two_masters(masters: Masters) -> None:
                 await asyncio.sleep(2.0 / BROKEN)
             await follow(old, new)
             old, new = new, old
-    resubmitted = await masters.resubmitted()
+    resubmitted = await scenario.resubmitted()
     verdict = scenario.judge("F23 planned switch, two masters for 2 s", calls, rounds=rounds, resubmitted=resubmitted)
     assert all_correct(verdict)
     assert resubmitted <= rounds * max_in_flight(calls)
@@ -183,7 +160,7 @@ async def test_an_unrelated_master_is_not_used(masters: Masters) -> None:
     scenario, (home, stranger) = masters.scenario, masters.servers
     await masters.start()
     rounds = scenario.repeats(1, 10)
-    async with masters.load() as calls:
+    async with scenario.paced_load() as calls:
         for _ in range(rounds):
             await masters.switch.route(stranger)
             await masters.switch.cut(BROKEN)
@@ -191,7 +168,7 @@ async def test_an_unrelated_master_is_not_used(masters: Masters) -> None:
             await masters.switch.route(home)
             await asyncio.sleep(1.0)
     written = int(await masters.clients[1].dbsize())
-    resubmitted = await masters.resubmitted()
+    resubmitted = await scenario.resubmitted()
     figures = {"rounds": rounds, "keys_at_the_other": written, "resubmitted": resubmitted}
     verdict = scenario.judge("F23 connections meet an unrelated Redis", calls, **figures)
     assert all_correct(verdict)

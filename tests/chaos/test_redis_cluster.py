@@ -1,16 +1,20 @@
-"""A Redis Cluster moves the slot of the queue to another server, and back."""
+"""A Redis Cluster moves the slot of the queue, or loses its server: with the URL of one server, and of the cluster."""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 
 import pytest
 import pytest_asyncio
 import redis.asyncio
 
-from tests.chaos.history import OK
+from tests.chaos.history import OK, Call, max_in_flight
 from tests.chaos.scenario import Figures, Scenario, all_correct
+from tests.chaos.test_masters import MODEL
 from tests.integration.gateway.gateway_cluster import GatewayCluster
 from tests.processes import Processes
 from tests.redis_cluster import RedisCluster, slot_of
@@ -20,6 +24,13 @@ pytestmark = [pytest.mark.redis, pytest.mark.slow]
 
 AWAY_S = 1.0
 SHORT_GRACE_S = 0.5
+REPLICA = 3
+"""Number of the replica of the first of three masters."""
+
+MAX_FAILOVER_S = 5.0
+VOTE_PAUSE_S = 4.5
+"""Masters vote for no other replica of the same one within twice the time-out of nodes."""
+
 REFUSED = "503 redis_unreachable"
 
 
@@ -81,3 +92,79 @@ async def test_a_slot_is_away_for_longer_than_the_grace(on_cluster: Scenario, se
     verdict = scenario.judge("F24 the slot of the queue is away for longer than the grace", calls)
     assert (verdict.misrouted, verdict.late, set(verdict.others)) == (0, 0, {REFUSED})
     assert {call.outcome for call in calls[-50:]} == {OK}
+
+
+@dataclass
+class Followed:
+    """A cluster whose URL names servers of a Redis Cluster."""
+
+    scenario: Scenario
+    servers: RedisCluster
+
+    @property
+    def slot(self) -> int:
+        """The slot of all keys of the queue."""
+        return slot_of(self.scenario.cluster.keys.backlog)
+
+    async def start(self) -> None:
+        """Starts two gateways and two workers. No worker takes an entry from another: lost ones are found otherwise."""
+        await self.scenario.start(model=MODEL, reclaim_idle_ms=60_000)
+
+    async def judge(self, fault: str, calls: list[Call], rounds: int) -> None:
+        """Records a verdict: all calls must be answered, none later than MAX_FAILOVER_S."""
+        resubmitted = await self.scenario.resubmitted()
+        verdict = self.scenario.judge(f"F24 {fault}", calls, rounds=rounds, resubmitted=resubmitted)
+        assert all_correct(verdict)
+        assert resubmitted <= rounds * max_in_flight(calls)
+        assert verdict.slowest_s <= MAX_FAILOVER_S + self.scenario.margin_s
+
+
+@pytest_asyncio.fixture
+async def followed(
+    queue_name: str, thorough: bool, rows: list[Figures], tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Followed]:
+    """Yields a cluster on three masters, of which the first has the queue, and a replica."""
+    with RedisCluster(3, num_replicas=1) as servers:
+        async with (
+            redis.asyncio.Redis.from_url(servers.urls[0], protocol=2) as raw,
+            Processes(tmp_path_factory.mktemp("followed")) as processes,
+        ):
+            scenario = Scenario(GatewayCluster(processes, servers.cluster_url, queue_name), raw, thorough, rows)
+            yield Followed(scenario, servers)
+            assert not scenario.crash_logs()
+            assert not any("Traceback" in each.program.output for each in scenario.gateways)
+
+
+async def test_processes_follow_a_slot(followed: Followed) -> None:
+    """F24: the slot moves under load from master to master, and the processes go after it."""
+    await followed.start()
+    rounds = followed.scenario.repeats(2, 10)
+    async with followed.scenario.paced_load() as calls:
+        for number in range(rounds):
+            await asyncio.to_thread(followed.servers.move, followed.slot, number % 2, 1 - number % 2)
+            await asyncio.sleep(1.0)
+    await followed.judge("the slot of the queue moves, and the URL is that of the cluster", calls, rounds)
+
+
+async def test_processes_follow_planned_failovers(followed: Followed) -> None:
+    """F24: the replica takes over, and the master follows it; and the reverse."""
+    await followed.start()
+    rounds = followed.scenario.repeats(2, 10)
+    async with followed.scenario.paced_load() as calls:
+        for number in range(rounds):
+            replica = REPLICA if number % 2 == 0 else 0
+            await asyncio.to_thread(followed.servers.wait_until_replicated)
+            await asyncio.sleep(VOTE_PAUSE_S)
+            await asyncio.to_thread(followed.servers.fail_over, replica)
+            await asyncio.to_thread(followed.servers.wait_for_owner, followed.slot, replica)
+    await followed.judge("planned failovers, and the URL is that of the cluster", calls, rounds)
+
+
+async def test_processes_follow_when_the_owner_dies(followed: Followed) -> None:
+    """F24: the other masters promote its replica."""
+    await followed.start()
+    async with followed.scenario.paced_load() as calls:
+        os.kill(followed.servers.servers[0].pid, signal.SIGKILL)
+        await asyncio.to_thread(followed.servers.wait_for_owner, followed.slot, REPLICA)
+        await asyncio.sleep(1.0)
+    await followed.judge("the server of the queue dies, and the URL is that of the cluster", calls, 1)

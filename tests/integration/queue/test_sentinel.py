@@ -1,4 +1,4 @@
-"""Connections by way of sentinels: they lead to the master, whoever answers, and move with it."""
+"""Connections by way of sentinels: they lead to the master, and move with it."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ async def test_a_connection_leads_to_the_master(group: SentinelGroup, queue: Que
 
 
 async def test_all_connections_follow_a_planned_failover(group: SentinelGroup, queue: QueueConnections) -> None:
-    """Also one that waits, and is told by nobody; one check a second is what gateways and workers do."""
+    """Also one that waits, to which nothing is sent; one check a second is what gateways and workers do."""
     moves: list[None] = []
     queue.home.watch(lambda: moves.append(None))
     checking, waiting = queue.connection("checking"), queue.connection("waiting")
     await asyncio.gather(checking.ping(), waiting.ping())
     wait = asyncio.create_task(waiting.call("BLPOP", queue.keys.reply("nobody"), "0", block_s=60.0))
-    await checking.check_home()  # it has had replicas since it started, which changes nothing
+    await checking.check_home()  # it had replicas from the start: nothing changes
     await group.fail_over()
     master = await group.master()
 

@@ -66,7 +66,7 @@ BAD_TEXTS = {
     "--warmup": "soon",
     "--worker-id": "no id",
 }
-ANY_TEXT = {"--gpu-lease-dir", "--pool", "--name"}
+ANY_TEXT = {"--gpu-lease-dir", "--pool", "--name", "--redis-sentinel-password"}
 """Options that take any text: the engine looks for the folder, and a name may be any."""
 
 ELSEWHERE = {"embed": {"--column", "--keep", "--key", "--model", "--out", "--prompt-name", "--url"}}

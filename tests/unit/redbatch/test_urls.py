@@ -46,5 +46,13 @@ def test_redis_cli_line_keeps_the_braces() -> None:
     key = "rb:{minilm}:q:interactive"
     words = shlex.split(redis_cli_line("redis-cli", "redis://127.0.0.1:1/0", "XLEN", key))
     assert words == ["redis-cli", "-u", "redis://127.0.0.1:1/0", "XLEN", key]
+    words = shlex.split(redis_cli_line("redis-cli", "redis+cluster://u:p@a,b:1", "XLEN", key))
+    assert words == ["redis-cli", "-c", "-u", "redis://u:***@a:6379", "XLEN", key]
     words = shlex.split(redis_cli_line("redis-cli", "unix:///a b.sock?db=2", "XLEN", key))
     assert words == ["redis-cli", "-s", "/a b.sock", "-n", "2", "XLEN", key]
+
+
+def test_redis_cli_line_asks_a_sentinel() -> None:
+    """Only it knows where the master is, which has the queue."""
+    line = redis_cli_line("redis-cli", "redis+sentinel://u:p@s1,s2:1/mymaster/0", "XLEN", "key")
+    assert line == "redis-cli -h s1 -p 26379 SENTINEL GET-MASTER-ADDR-BY-NAME mymaster"

@@ -18,6 +18,8 @@ HOME, OTHER = Server("1", "a"), Server("2", "b")
 class Connection:
     """A connection over which Redis has answered at a time."""
 
+    server = ""
+
     def __init__(self, answered_at: float = -inf) -> None:
         self.answered_at = answered_at
         self.was_cut = False

@@ -28,7 +28,7 @@ def test_replies_without_an_address_name_no_master(replies: list[list[bytes]]) -
 
 
 def test_slots_have_the_address_of_their_master() -> None:
-    """Replicas follow it in the reply. A server that has no name for itself is the one that was asked."""
+    """Replicas follow it in the reply. A server that has no name for itself is the one that was queried."""
     reply = [
         [0, 99, [b"10.0.0.1", 7000, b"id", []], [b"10.0.0.2", 7000, b"id", []]],
         [100, 199, [b"", 7001, b"id"]],

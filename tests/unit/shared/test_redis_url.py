@@ -110,5 +110,5 @@ def test_a_wrong_url_is_one_line_without_the_password(
     ],
 )
 def test_a_url_names_servers(url: str, parsed: RedisUrl) -> None:
-    """The user, the password and the database are those of Redis, whoever says where it is."""
+    """The user, the password and the database are those of Redis, not of sentinels."""
     assert parse_url(url) == parsed

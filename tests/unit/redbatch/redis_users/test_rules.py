@@ -42,9 +42,9 @@ USER_SCRIPTS: dict[str, list[Script]] = {
 """The scripts that each user runs."""
 
 SENT_COMMANDS = {
-    "gateway": "client|setname client|info client|kill ping info wait evalsha eval evalsha_ro eval_ro "
+    "gateway": "client|setname client|info cluster|slots client|kill ping info wait evalsha eval evalsha_ro eval_ro "
     "blpop lpop lrange hget hset hmget hgetall zrevrange",
-    "worker": "client|setname client|info client|kill client|unblock info evalsha eval xreadgroup blpop",
+    "worker": "client|setname client|info cluster|slots client|kill client|unblock info evalsha eval xreadgroup blpop",
     "admin": "evalsha eval blpop hset hdel xdel xtrim acl|load acl|log script|kill",
 }
 """Commands that each user sends outside of scripts. WAITAOF is allowed by its category, which Redis 7.0 knows."""

@@ -1,0 +1,91 @@
+"""Gateways, workers and commands on a Redis Cluster by its own URL: they go where the slots are."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+import pytest_asyncio
+from typer.testing import CliRunner
+
+from redbatch.commands import app
+from shared.keys import API_KEYS, QUEUES, PoolKeys
+from tests.integration.gateway.gateway_cluster import GatewayCluster, has_vectors, log_lines
+from tests.processes import Processes, Program
+from tests.redis_cluster import RedisCluster, slot_of
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.redis
+
+POOL = "shared-pool"
+
+
+@pytest_asyncio.fixture
+async def by_url(
+    servers: RedisCluster, queue_name: str, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[GatewayCluster]:
+    """A cluster whose processes know the URL of the Redis Cluster. The queue is on the first server."""
+    async with Processes(tmp_path_factory.mktemp("by_url")) as processes:
+        yield GatewayCluster(processes, servers.cluster_url, queue_name)
+
+
+def run_redbatch(*arguments: str) -> str:
+    """Runs a command, which must succeed, and returns what it prints."""
+    result = CliRunner().invoke(app, list(arguments))
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def problems_of(*programs: Program) -> list[object]:
+    """Returns the log records that are errors or have a stack trace."""
+    return [line for each in programs for line in log_lines(each) if line["level"] == "error" or "exception" in line]
+
+
+async def test_every_key_is_found_where_it_is(servers: RedisCluster, by_url: GatewayCluster) -> None:
+    """API keys, the list of queues and leases of GPUs are on another server than the queue; commands find all."""
+    for key in (QUEUES, API_KEYS, PoolKeys(POOL).slot("0")):
+        await asyncio.to_thread(servers.move, slot_of(key), 0, 1)
+    key = (await asyncio.to_thread(run_redbatch, "keys", "create", "--redis-url", by_url.redis_url)).split()[0]
+    gateway = await by_url.start_gateway(auth="on", queue=None, all_queues=True)
+    worker = await by_url.start_worker(gpu_lease="exclusive", gpu_lease_pool=POOL)
+    await wait_until(lambda: gateway.missing() == [], "the gateway finds the queue of the worker")
+    headers = {"authorization": f"Bearer {key}"}
+    assert has_vectors(
+        await asyncio.to_thread(gateway.embed, {"texts": ["a"], "model": by_url.queue}, **headers), ["a"]
+    )
+    url = ("--redis-url", by_url.redis_url)
+    for command in (["queue"], ["queue", "--queue", by_url.queue]):
+        assert by_url.queue in await asyncio.to_thread(run_redbatch, *command, *url)
+    assert POOL in await asyncio.to_thread(run_redbatch, "leases", *url)
+    for name in ("jobs", "dead", "keys"):
+        await asyncio.to_thread(run_redbatch, name, "list", *url)
+    assert problems_of(gateway.program, worker) == []
+
+
+async def test_a_slot_moves_while_requests_wait(
+    servers: RedisCluster, by_url: GatewayCluster, client: httpx.AsyncClient
+) -> None:
+    """The processes go after it at once: with no worker ready meanwhile, a request waits for its return."""
+    gateway = await by_url.start_gateway()
+    worker = await by_url.start_worker("simulated:base_ms=300,item_ms=1")
+    await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
+    slot = slot_of(by_url.keys.backlog)
+    for source, target in ((0, 1), (1, 0)):
+        waiting = [asyncio.create_task(gateway.send(client, f"{number}")) for number in range(20)]
+        await asyncio.sleep(0.1)
+        await asyncio.to_thread(servers.move, slot, source, target)
+        assert {answer.status_code for answer in await asyncio.gather(*waiting)} == {200}
+        assert (await gateway.send(client, "after")).status_code == 200
+    assert problems_of(gateway.program, worker) == []
+    assert len(gateway.program.log_records("another Redis has taken over: all connections move to it")) == 2
+
+
+async def test_one_server_of_the_url_is_enough(servers: RedisCluster, by_url: GatewayCluster) -> None:
+    """The others need not be up when a process starts."""
+    by_url.redis_url = f"redis+cluster://127.0.0.1:1,127.0.0.1:{servers.servers[1].port}"
+    gateway = await by_url.start_gateway()
+    await by_url.start_worker()
+    await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
+    assert has_vectors(await asyncio.to_thread(gateway.embed, {"texts": ["a"]}), ["a"])
