@@ -19,6 +19,7 @@ from starlette.requests import ClientDisconnect
 from api.dialects.headers import media_type_of, parse_lane
 from api.dialects.parsing import too_many_inputs_error
 from api.dialects.request import MODEL_HEADER, PRIORITY_HEADER
+from api.dialects.strict_body import check_no_query
 from api.dialects.text_options import TextOptions, function_option_error
 from api.dispatch.admission import memory_full_error, model_failing_error
 from api.dispatch.size_limits import UNKNOWN_DIM, input_limit
@@ -27,7 +28,7 @@ from api.http.protocol import QUEUE
 from api.http.share_holder import share_holder_of
 from api.jobs.inputs import JobInput, check_text, check_value
 from api.jobs.ndjson import NdjsonReader
-from api.jobs.schema import NDJSON_TYPES, JobBody, check_no_query, check_no_timeout, parse_job_body, parse_query
+from api.jobs.schema import NDJSON_TYPES, JobBody, check_no_timeout, parse_job_body, parse_query
 from api.jobs.upload import JobRequest, JobUpload
 from api.memory_budget import INPUT_COPIES, SMALL_BYTES, HeldMemory, size_of_inputs
 from api.tenants import find_refusal
