@@ -124,7 +124,7 @@ class ServedQueue:
             raise InvalidRequestError(f"dimensions: the vectors of this model have {max(dims)}.")
         name, reported = options.prompt_name, [each.prompts for each in self.workers()]
         known = {prompt for prompts in reported for prompt in prompts or ()}
-        if name is None or not reported or None in reported or name in known:
+        if not name or not reported or None in reported or name in known:
             return
         raise InvalidRequestError(
             f"prompt_name: this model has no such prompt; it has {', '.join(sorted(known)) or 'none'}."

@@ -48,10 +48,10 @@ class Options(NamedTuple):
     """How inputs are read, and how they become vectors.
 
     `prompt_name` selects one of the model's prompts, which is prepended to each text; None selects the model's default
-    prompt. `normalize` makes vectors of length 1, or leaves them unchanged; None does what the model does. `dimensions`
-    truncates vectors to this many dimensions, before normalization. An input that is too long for the model is
-    truncated at the side that `truncate` names; with "no" it is rejected. `special_tokens` has the tokenizer add the
-    special tokens of the model, and keeps them in the text decoded from token ids.
+    prompt, and "" no prompt. `normalize` makes vectors of length 1, or leaves them unchanged; None does what the model
+    does. `dimensions` truncates vectors to this many dimensions, before normalization. An input that is too long for
+    the model is truncated at the side that `truncate` names; with "no" it is rejected. `special_tokens` has the
+    tokenizer add the special tokens of the model, and keeps them in the text decoded from token ids.
     """
 
     prompt_name: str | None = None

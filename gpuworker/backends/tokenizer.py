@@ -75,7 +75,7 @@ class ModelTokenizer:
         encoded = iter(tokenizer.encode_batch_fast(texts))
         if len(texts) == len(inputs):
             tokenized = [self._tokenized_text(each) for each in encoded]
-        elif options.prompt_name is not None:
+        elif options.prompt_name:
             raise InputRefusedError("prompt_name goes before texts, not before token ids.")
         else:
             tokenized = [
