@@ -293,7 +293,15 @@ def test_a_route_that_resembles_none_gets_the_list_of_all(served: GatewayProcess
     """Rather than a wild guess: /nothing is not /ping."""
     message = error_of(plain_http.get(f"{served.url}{path}"))["message"]
     assert "did you mean" not in message
-    assert all(route in message for route in ("/embed, ", "/jobs/{id}/result, ", "/v1/embeddings, ", "see /docs"))
+    routes = ("/embed, ", "/jobs/{id}/result, ", "/v1/embeddings, ", "/v1/models/{model}", "see /docs")
+    assert all(route in message for route in routes)
+
+
+def test_a_slash_after_the_list_of_models_changes_nothing(served: GatewayProcess) -> None:
+    """It names no model: the answer is the list."""
+    listed, with_slash = (plain_http.get(f"{served.url}/v1/models{end}") for end in ("", "/"))
+    assert (with_slash.status_code, with_slash.json()) == (200, listed.json())
+    assert with_slash.headers["content-type"] == listed.headers["content-type"]
 
 
 def test_a_text_for_a_classifier_is_refused_with_what_there_is(served: GatewayProcess) -> None:
