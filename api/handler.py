@@ -144,6 +144,7 @@ async def _answer(exchange: Exchange) -> Response:
             exchange.body_memory.release()
     queue = state.queues.of_model(request.model)
     scope["state"][QUEUE] = queue.name
+    state.queues.check_op(queue, request.op, is_job=False)
     if request.model is None and exchange.dialect.reports_model:
         # while it waits, another model may join, and then no model is the default
         request = request._replace(model=queue.name)

@@ -118,7 +118,7 @@ async def _create_from_body(
         op, check = PREDICT, partial(check_value, limit=limit)
     else:
         op, check = EMBED, partial(check_text, max_chars=state.limits.max_input_chars)
-    queue.check_op(op)
+    state.queues.check_op(queue, op, is_job=True)
     limits = queue.dispatcher.monitor.limits(tenant, state.jobs.timeout_s)
     job_request = JobRequest(tenant.name, lane, idempotency_key, limits, op, body.options)
     upload = new_upload(queue, state, job_request)
@@ -149,7 +149,7 @@ async def _create_from_lines(
         job_request = JobRequest(tenant.name, lane, idempotency_key, limits, options=fields.options)
         upload = new_upload(queue, state, job_request)
         reader = _reader_of(queue, state)
-        chunks = _with_op(_read_lines(request, headers, reader, state, held), reader, upload, queue, fields)
+        chunks = _with_op(_read_lines(request, headers, reader, state, held), reader, upload, queue, state, fields)
         return queue, await upload_and_create(upload, chunks, queue)
     except RedbatchError as error:
         raise BodyUnreadError(error) from None
@@ -254,6 +254,7 @@ async def _with_op(
     reader: NdjsonReader,
     upload: JobUpload,
     queue: ServedQueue,
+    state: State,
     fields: TextOptions,
 ) -> AsyncIterator[list[JobInput]]:
     """Yields the inputs of lines; the first line says what the job's operation is.
@@ -263,7 +264,7 @@ async def _with_op(
     is_checked = False
     async for chunk in chunks:
         if reader.op is not None and not is_checked:
-            queue.check_op(reader.op)
+            state.queues.check_op(queue, reader.op, is_job=True)
             for name in fields.model_fields_set if reader.op == PREDICT else ():
                 raise function_option_error(name)
             upload.op = reader.op
