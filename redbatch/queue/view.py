@@ -188,8 +188,10 @@ def _workers(stats: QueueStats) -> PlainTable | Text:
 
 def _format_state(beat: Heartbeat) -> str:
     """Returns the state of a worker; of one whose model fails also how, if that is short, and when it tries again."""
-    if beat.state != FAILING or not beat.failing or beat.load_error:
+    if not beat.failing or beat.load_error:
         return beat.state
+    if beat.state != FAILING:
+        return f"tries again: {printable_line(beat.failing)}"
     return f"{beat.state}: {printable_line(beat.failing)}" + (
         f", next try in {beat.retry_s:.0f} s" if beat.retry_s else ""
     )

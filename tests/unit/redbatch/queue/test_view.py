@@ -18,7 +18,7 @@ from redbatch.queue_target import QueueTarget
 from redbatch.state_printer import state_printer
 from redbatch.up.run_file import Announcement, RunFile
 from shared.activity import Activity, bucket_of
-from shared.messages import PREDICT, Heartbeat
+from shared.messages import FAILING, PREDICT, READY, Heartbeat
 from shared.producer import QueueStats
 from tests.users import as_user
 
@@ -107,6 +107,16 @@ def test_a_function_has_no_tokens() -> None:
     assert ("running  inputs/s" in text, "token" in text) == (True, False)
     text = text_of(QueueView("minilm", replace(BUSY, bytes=0)))
     assert ("about 90,000 tokens" in text, "tokens/s" in text) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("state", "retry_s", "shown"),
+    [(FAILING, 4.6, "failing: OSError, next try in 5 s"), (READY, 0.0, "tries again: OSError")],
+)
+def test_a_worker_whose_model_fails_says_how(state: str, retry_s: float, shown: str) -> None:
+    """Also while it tries whether the model works again: it takes one entry, and is not ready as others are."""
+    beat = replace(BEAT, state=state, failing="OSError", retry_s=retry_s)
+    assert shown in text_of(QueueView("q", replace(BUSY, workers=(beat,))), width=160)
 
 
 def test_workers_with_different_models_are_a_line() -> None:
