@@ -119,6 +119,17 @@ def test_a_worker_whose_model_fails_says_how(state: str, retry_s: float, shown: 
     assert shown in text_of(QueueView("q", replace(BUSY, workers=(beat,))), width=160)
 
 
+@pytest.mark.parametrize(
+    ("last_ms", "silent_s", "shown"), [(97_100, 2.9, "ready"), (96_400, 3.6, "silent for 4 s, was ready")]
+)
+def test_a_worker_without_heartbeats_is_silent(last_ms: int, silent_s: float, shown: str) -> None:
+    """It may be gone, and its row remains until its heartbeat expires."""
+    queue = QueueView("q", BUSY, {BEAT.worker: last_ms})
+    text = text_of(queue, width=160)
+    assert (shown in text, "silent" in text) == (True, "silent" in shown)
+    assert json.loads(as_json([queue]))["workers"][0]["silent_s"] == silent_s
+
+
 def test_workers_with_different_models_are_a_line() -> None:
     """A queue whose workers have different models says so, alone and among others, with what to do."""
     other = replace(BEAT, worker="gpu-2", model="someone/minilm", dim=768, revision="2")
