@@ -17,6 +17,7 @@ from api.dialects.base import BaseDialect
 from api.dialects.headers import media_type_of, prefers_async
 from api.dialects.job_options import JobOptions, parse_job_options
 from api.dialects.request import PREFER_HEADER, TRUNCATED_HEADER
+from api.dialects.strict_body import check_no_query
 from api.dispatch.admission import memory_full_error
 from api.http.answer_cycle import WholeResponse
 from api.http.body import BodyLimits, BodyUnreadError, read_body
@@ -143,6 +144,7 @@ async def _answer(exchange: Exchange) -> Response:
             exchange.body_memory.release()
     queue = state.queues.of_model(request.model)
     scope["state"][QUEUE] = queue.name
+    state.queues.check_op(queue, request.op, is_job=False)
     if request.model is None and exchange.dialect.reports_model:
         # while it waits, another model may join, and then no model is the default
         request = request._replace(model=queue.name)
@@ -199,6 +201,8 @@ def _parse(exchange: Exchange, pieces: list[bytes]) -> InferenceRequest:
         raise InvalidRequestError("The body is empty: send a JSON object.")
     pieces.clear()  # otherwise a large body would be in memory twice
     exchange.dialect = exchange.dialect.for_body(body)
+    if exchange.dialect.strict_query and exchange.request.scope.get("query_string"):
+        check_no_query(exchange.request.query_params)
     request = exchange.dialect.parse(body, exchange.headers, exchange.state.limits)
     if exchange.prefers_async:
         fields = b"" if media_type_of(exchange.headers) in exchange.dialect.binary_types else body

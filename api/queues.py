@@ -104,16 +104,6 @@ class ServedQueue:
         if self.dispatcher.monitor.cluster().memory_ratio > self._max_memory_ratio:
             raise JobsFullError("Redis is low on memory: try again later.", retry_after_s=FULL_RETRY_S)
 
-    def check_op(self, op: str) -> None:
-        """Raises InvalidRequestError: the workers of the queue, or the last ones, do not offer the operation."""
-        ops = self.dispatcher.monitor.ops
-        if ops and op not in ops:
-            offered = ", ".join(each for each in OPS if each in ops)
-            raise InvalidRequestError(
-                f"The model of queue {self.name} does not offer {op}. It offers: {offered}. "
-                "In a job, texts are for embed, and inputs for predict."
-            )
-
     def check_options(self, options: Options) -> None:
         """Raises InvalidRequestError: the model has no such prompt, or fewer dimensions.
 
@@ -124,7 +114,7 @@ class ServedQueue:
             raise InvalidRequestError(f"dimensions: the vectors of this model have {max(dims)}.")
         name, reported = options.prompt_name, [each.prompts for each in self.workers()]
         known = {prompt for prompts in reported for prompt in prompts or ()}
-        if name is None or not reported or None in reported or name in known:
+        if not name or not reported or None in reported or name in known:
             return
         raise InvalidRequestError(
             f"prompt_name: this model has no such prompt; it has {', '.join(sorted(known)) or 'none'}."
@@ -221,6 +211,26 @@ class Queues:
             )
         names = ", ".join(map(_names_of, self.live())) or "none at the moment"
         raise ModelNotFoundError(f"There is no such model here. Served: {names}.", param="model")
+
+    def check_op(self, queue: ServedQueue, op: str, *, is_job: bool) -> None:
+        """Raises InvalidRequestError: the workers of a queue, or its last ones, do not offer an operation.
+
+        The error names the queues that do. If there are none, only a job is refused: other requests get the error of a
+        worker, which names the route.
+        """
+        ops = queue.dispatcher.monitor.ops
+        if not ops or op in ops:
+            return
+        refusal = f"The model of queue {queue.name} does not offer {op}"
+        others = ", ".join(each.name for each in self.live() if op in each.dispatcher.monitor.ops)
+        if others:
+            message = f"{refusal}; these do: {others}. Name one in the field `model`, or in the header X-Model."
+            raise InvalidRequestError(message, param="model")
+        if is_job:
+            offered = ", ".join(each for each in OPS if each in ops)
+            raise InvalidRequestError(
+                f"{refusal}. It offers: {offered}. In a job, texts are for embed, and inputs for predict."
+            )
 
     def of_name(self, name: str) -> ServedQueue | None:
         """Returns the queue with exactly this name; None if it is not served."""

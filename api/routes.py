@@ -12,6 +12,7 @@ from starlette.routing import Route
 
 from api.dialects import tei
 from api.dialects.base import BaseDialect
+from api.dialects.headers import JSON
 from api.dialects.native import Native, NativeBatch
 from api.dialects.openai import OpenAI
 from api.dialects.operations import (
@@ -139,7 +140,7 @@ def route_hint(path: str) -> str:
     """Returns what to call in place of an unknown path."""
     if hint := _unserved_hint(path):
         return hint
-    paths = {route.path for route in _routes()}
+    paths = {route.path_format for route in _routes()}
     candidates = paths if len(path) <= MAX_HINTED_CHARS else ()
     if nearest := difflib.get_close_matches(path, candidates, n=1, cutoff=MIN_RESEMBLANCE):
         return f"did you mean {nearest[0]}? If not, see /docs for all routes."
@@ -228,9 +229,11 @@ async def models(request: Request) -> ModelList:
     response_model=Model,
 )
 async def model(request: Request) -> Model | Response:  # an argument would add a validation error to the description
-    """Returns one model, by any of its names."""
+    """Returns one model, by any of its names; the list of all for an empty one, as in /v1/models/."""
     state: State = request.app.state.redbatch
     name = request.path_params["model"]
+    if not name:
+        return Response((await models(request)).model_dump_json(), media_type=JSON)
     try:
         return state.model(name)
     except ModelNotFoundError as error:

@@ -41,6 +41,9 @@ class ConstantDispatcher:
         """Returns this dispatcher for any model."""
         return self
 
+    def check_op(self, *_arguments: object, is_job: bool) -> None:
+        """Allows every operation."""
+
     def missing(self) -> list[str]:
         """Returns nothing."""
         return []

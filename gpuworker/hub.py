@@ -6,7 +6,7 @@ from pathlib import Path
 
 import structlog
 
-from gpuworker.model_spec import Model, ModelLoadError, one_line
+from gpuworker.model_spec import FORMS, Model, ModelLoadError, one_line
 
 log = structlog.get_logger()
 
@@ -34,6 +34,6 @@ def check_hub(model: Model, revision: str | None) -> None:
         return
     except Exception as error:  # of its HTTP library
         raise ModelLoadError(
-            f"model {model.name} cannot be downloaded: {constants.ENDPOINT} does not answer ({one_line(error)}); name "
-            "a folder with its files instead, or minilm, which is bundled; a class of yours is module:Class"
+            f"model {model.name} is no folder in {Path.cwd()}, and cannot be downloaded: {constants.ENDPOINT} does not "
+            f"answer ({one_line(error)}). {FORMS}; only minilm is bundled"
         ) from error

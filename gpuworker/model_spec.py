@@ -16,6 +16,9 @@ NEWEST = "main"
 
 TORCH_MODULES = ("torch", "sentence_transformers")
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
+_HUB_ID = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?", re.ASCII)
+FORMS = "A model is minilm, the folder of one, owner/name on the hub, module:Class, null or simulated"
+"""The names that a setting may have, for the end of an error."""
 
 
 class ModelLoadError(Exception):
@@ -84,9 +87,18 @@ def parse_model(name: str, revision: str | None = None) -> Model:
         return Model(name, "sentence", str(Path(name).expanduser()))
     if hint := _class_hint(name):
         raise ModelLoadError(f"model {name}: a Python class is named module:Class, here {hint}")
-    if name.startswith((".", "/", "~")):
-        raise ModelLoadError(f"model {name}: there is no such folder")
+    if Path(name).expanduser().is_file():
+        raise ModelLoadError(f"model {name}: this is a file: name the folder of a model, or a class. {FORMS}")
+    if name.endswith(".py") or not _HUB_ID.fullmatch(name):
+        raise ModelLoadError(
+            f"model {name}: there is no such folder{_place(name)}, and it is no name of the hub. {FORMS}"
+        )
     return Model(name, "sentence", name)
+
+
+def _place(name: str) -> str:
+    """Returns where a folder was looked for, to follow the word in a sentence; empty if its name says so."""
+    return "" if name.startswith(("/", "~")) else f" in {Path.cwd()}"
 
 
 def _is_file(name: str) -> bool:

@@ -48,10 +48,10 @@ class Options(NamedTuple):
     """How inputs are read, and how they become vectors.
 
     `prompt_name` selects one of the model's prompts, which is prepended to each text; None selects the model's default
-    prompt. `normalize` makes vectors of length 1, or leaves them unchanged; None does what the model does. `dimensions`
-    truncates vectors to this many dimensions, before normalization. An input that is too long for the model is
-    truncated at the side that `truncate` names; with "no" it is rejected. `special_tokens` has the tokenizer add the
-    special tokens of the model, and keeps them in the text decoded from token ids.
+    prompt, and "" no prompt. `normalize` makes vectors of length 1, or leaves them unchanged; None does what the model
+    does. `dimensions` truncates vectors to this many dimensions, before normalization. An input that is too long for
+    the model is truncated at the side that `truncate` names; with "no" it is rejected. `special_tokens` has the
+    tokenizer add the special tokens of the model, and keeps them in the text decoded from token ids.
     """
 
     prompt_name: str | None = None
@@ -213,11 +213,12 @@ class Heartbeat:
     name of the GPU, if it reports one, with its memory and the driver's version. A worker that shares GPUs by leases
     names their pool, and the slots of it that it accepts. `max_input_bytes` is the limit of an input of its function; 0
     if it sets none. A worker that is `failing` has the type of its model's last exception there, and tries again in
-    `retry_s`. `ops` are the operations that the model offers, also while it loads; empty if an older worker does not
-    report them. `activity` is what the worker did in the last seconds. `prompts` are the names of the model's prompts;
-    None while it loads, or if there are too many to report. `normalizes`: whether its vectors have length 1 by default;
-    None while it loads. A worker that has ended because its model does not load leaves the reason in `load_error`, in a
-    heartbeat that is its host's; it is for the operator, since it may name paths.
+    `retry_s`; while it tries, with one entry, it is ready and still has it. `ops` are the operations that the model
+    offers, also while it loads; empty if an older worker does not report them. `activity` is what the worker did in the
+    last seconds. `prompts` are the names of the model's prompts; None while it loads, or if there are too many to
+    report. `normalizes`: whether its vectors have length 1 by default; None while it loads. A worker that has ended
+    because its model does not load leaves the reason in `load_error`, in a heartbeat that is its host's; it is for the
+    operator, since it may name paths.
     """
 
     worker: str

@@ -86,7 +86,7 @@ class QueueSettings(BaseSettings):
     )
     redis_timeout_s: float = Field(
         default=2.0,
-        gt=0,
+        ge=0.5,  # a new connection, or a Redis that is busy, may take longer than less
         le=60,
         title="Timeout of a call or connection to Redis",
         description="Timeout of a call to Redis, and of a connection to it. Raise it for a Redis that is far away, or "

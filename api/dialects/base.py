@@ -32,6 +32,7 @@ class BaseDialect(ABC):
         body_model: the fields of a body.
         body_setting: the setting that bounds the size of a body.
         binary_types: the media types of bodies that are not JSON.
+        strict_query: whether parameters of the query are refused: options belong in the body.
         reports_model: whether the answer depends on the request's model.
     """
 
@@ -39,6 +40,7 @@ class BaseDialect(ABC):
     body_model: type[BaseModel]
     body_setting = "max_body_bytes"
     binary_types: frozenset[str] = frozenset()
+    strict_query = False
     reports_model = False
 
     def __init__(self, route: str | None = None) -> None:

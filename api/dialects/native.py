@@ -75,6 +75,7 @@ class Native(BaseDialect):
 
     route = "/embed"
     body_model: type[BaseModel] = EmbedBody
+    strict_query = True
 
     def for_body(self, body: bytes) -> BaseDialect:
         """Returns the dialect of a body: TEI's if it has `inputs`. Raises InvalidRequestError: the body mixes two."""

@@ -51,7 +51,9 @@ class EmbeddingsBody(BaseModel):
     )
     user: str | None = Field(default=None, description="Accepted for compatibility; ignored.")
     prompt_name: str | None = Field(
-        default=None, max_length=MAX_PROMPT_NAME, description="One of the model's prompts, as query or document."
+        default=None,
+        max_length=MAX_PROMPT_NAME,
+        description="One of the model's prompts, as query or document. Empty: no prompt, not even the model's default.",
     )
     normalize: bool = Field(default=True, description="Whether to normalize vectors to length 1.")
     truncate: bool = Field(default=True, description="Whether to truncate a text that is too long for the model.")

@@ -57,6 +57,7 @@ class Predict(BaseDialect):
 
     route = "/predict"
     body_model = PredictBody
+    strict_query = True
     body_setting = "max_predict_body_bytes"
     binary_types = frozenset(BINARY_TYPES)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from pydantic import BaseModel, ConfigDict
 
@@ -43,6 +43,14 @@ def unknown_parameter_error(name: str, known: Iterable[str]) -> InvalidRequestEr
     """Returns the error for a parameter of a query that does not exist."""
     advice = _nearest_name(name, known) or f"this route takes {', '.join(known) or 'none'}."
     return _unknown_name_error(name, "query", f"there is no such parameter; {advice}")
+
+
+def check_no_query(query: Mapping[str, str]) -> None:
+    """Raises InvalidRequestError: a request has parameters in its query although its body is a JSON document."""
+    for name in query:
+        shown = shown_name(name)
+        message = f"{shown or 'query'}: send options in the body, not in the query."
+        raise InvalidRequestError(message, param=shown, quoted=shown or "")
 
 
 def _nearest_name(name: str, known: Iterable[str]) -> str:

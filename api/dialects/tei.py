@@ -74,7 +74,11 @@ _IDS = {
     "description": "Token ids, or a list of lists of token ids.",
     "anyOf": [IDS, {"type": "array", "items": IDS, "minItems": 1}],
 }
-_PROMPT = Field(default=None, max_length=MAX_PROMPT_NAME, description="One of the model's prompts, as query.")
+_PROMPT = Field(
+    default=None,
+    max_length=MAX_PROMPT_NAME,
+    description="One of the model's prompts, as query. Empty: no prompt, not even the model's default.",
+)
 
 
 class _Body(BaseModel):

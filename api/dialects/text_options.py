@@ -16,7 +16,9 @@ class TextOptions(StrictBody):
     """How texts are read, and how they become vectors."""
 
     prompt_name: str | None = Field(
-        default=None, max_length=MAX_PROMPT_NAME, description="One of the model's prompts, as query or document."
+        default=None,
+        max_length=MAX_PROMPT_NAME,
+        description="One of the model's prompts, as query or document. Empty: no prompt, not even the model's default.",
     )
     normalize: bool | None = Field(
         default=None, description="Whether to normalize vectors to length 1; by default as the model does."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil
 from typing import NamedTuple
 
 from shared.errors import (
@@ -149,7 +150,16 @@ def quota_error(tokens: int, quota: Quota, wait: QuotaWait, jitter: float) -> Re
     limit = f"The tenant's rate limit of {quota.tokens_per_s:.12g} tokens per second is exceeded"
     if wait.limit == "day":
         limit = f"The tenant has too few of its {quota.daily_tokens} tokens left for this day, which began at 00:00 UTC"
-    return RateLimitedError(f"{limit}: try again in {wait_s:.1f} s.", retry_after_s=wait_s)
+    return RateLimitedError(f"{limit}: try again in {_format_wait(wait_s)}.", retry_after_s=wait_s)
+
+
+def _format_wait(seconds: float) -> str:
+    """Returns a wait for people, never shorter than it is: in seconds, or in hours and minutes."""
+    minutes = ceil(seconds / 60)
+    if minutes <= 1:
+        return f"{seconds:.1f} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min"
 
 
 def fleet_rate(rates: Sequence[float]) -> float:

@@ -18,6 +18,7 @@ from shared.charges import Charge
 from shared.connection import RedisConnection
 from shared.errors import RedisUnreachableError
 from shared.keys import Keys
+from shared.process.unexpected_replies import record_failing_call
 from shared.tenants import NO_WAIT, Limits, QuotaWait
 
 log = structlog.get_logger()
@@ -104,6 +105,7 @@ class Charges:
             waits = await charges.charge(self._connection, self._keys, batch_charges)
         except RedisUnreachableError as error:
             log.debug("tenants are not charged", reason=error.log_message)
+            record_failing_call("tenants are not charged", error)
         finally:
             if waits is None:
                 metrics.UNCHARGED_TOKENS.inc(sum(max(0, each.tokens) for each in batch_charges))

@@ -8,7 +8,6 @@ only at the epoch at which they were missed.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterable, Mapping
 
 import structlog
@@ -23,11 +22,10 @@ from shared.errors import RedisUnreachableError
 from shared.keys import Keys
 from shared.messages import NewEntry, Ref
 from shared.process.backoff import Backoff
-from shared.process.limited_log import LimitedLog
+from shared.process.unexpected_replies import record_failing_call
 from shared.producer import OutstandingRequest
-from shared.redis_errors import UnexpectedReplyError
 
-log, limited_log = structlog.get_logger(), LimitedLog()
+log = structlog.get_logger()
 
 CHUNK_REQUESTS = 64
 STALE_PAUSE_S = 0.05
@@ -82,10 +80,8 @@ class Reconciler:
                 for request in unanswered:
                     request.reconcile_on_submit = request.reconcile_on_submit or request.has_unplaced_entries
                 await self.reconcile(unanswered, cause="connection")
-            except UnexpectedReplyError as error:  # it may go on for ever, as for want of a permission
-                limited_log.write(logging.ERROR, "requests cannot be reconciled", reason=error.log_message)
-            except RedisUnreachableError:
-                pass
+            except RedisUnreachableError as error:
+                record_failing_call("requests cannot be reconciled", error)
             else:
                 return
 

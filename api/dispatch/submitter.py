@@ -7,7 +7,6 @@ number, and Redis returns the same answer: each entry is added once, and its id 
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -25,12 +24,12 @@ from shared.errors import DeadlineExceededError, InternalError, RedbatchError, R
 from shared.keys import Keys
 from shared.messages import NewEntry, Ref
 from shared.process.backoff import Backoff
-from shared.process.limited_log import LimitedLog
+from shared.process.unexpected_replies import record_failing_call
 from shared.producer import QueueBound, Submission, SubmitOutcome, SubmitReply
 from shared.redis_errors import UnexpectedReplyError
 from shared.tenants import Limits
 
-log, limited_log = structlog.get_logger(), LimitedLog()
+log = structlog.get_logger()
 
 MAX_REQUESTS = 256
 MAX_BYTES = 4 * 2**20
@@ -233,7 +232,7 @@ class Submitter:
                 self.retrying_since = self.retrying_since or now
                 log.debug("submit is repeated", reason=error.log_message)
                 if isinstance(error, UnexpectedReplyError):
-                    limited_log.write(logging.ERROR, "Redis fails on a submit", reason=error.log_message)
+                    record_failing_call("Redis fails on a submit", error)
                     if await self._takes_submits():
                         self.retrying_since = None
                         raise
@@ -330,7 +329,7 @@ class Submitter:
         try:
             cancelled = await producer.cancel(self._connection, self._keys, refs, waiters)
         except UnexpectedReplyError as error:
-            limited_log.write(logging.ERROR, "Redis fails on a cancel", reason=error.log_message)
+            record_failing_call("Redis fails on a cancel", error)
             return False
         except (RedisUnreachableError, asyncio.CancelledError) as error:
             self._refs_to_cancel += refs

@@ -26,6 +26,7 @@ from shared.connection import RedisConnection
 from shared.errors import RedisUnreachableError
 from shared.keys import Keys
 from shared.messages import EMBED, READY, Failure, Options, Reply, Vectors
+from shared.process.unexpected_replies import record_failing_call
 
 log = structlog.get_logger()
 
@@ -94,6 +95,7 @@ class VectorCache:
                     await self._store_batch()
             except RedisUnreachableError as error:
                 log.debug("the cache is out of reach", reason=error.log_message)
+                record_failing_call("the cache is out of reach", error)
                 self._pending.clear()
                 await asyncio.sleep(PAUSE_S)
             finally:

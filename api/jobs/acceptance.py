@@ -58,7 +58,7 @@ async def respond_async(
     """
     idempotency_key = parse_idempotency_key(headers)
     queue = await find_queue(request, state, inference.model)
-    queue.check_op(inference.op)
+    state.queues.check_op(queue, inference.op, is_job=True)
     inference = check_input_sizes(inference, queue.workers())
     check_output_size(inference, queue.workers())
     timeout_s = None if options.timeout_ms is None else options.timeout_ms / 1000

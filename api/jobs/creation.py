@@ -19,6 +19,7 @@ from starlette.requests import ClientDisconnect
 from api.dialects.headers import media_type_of, parse_lane
 from api.dialects.parsing import too_many_inputs_error
 from api.dialects.request import MODEL_HEADER, PRIORITY_HEADER
+from api.dialects.strict_body import check_no_query
 from api.dialects.text_options import TextOptions, function_option_error
 from api.dispatch.admission import memory_full_error, model_failing_error
 from api.dispatch.size_limits import UNKNOWN_DIM, input_limit
@@ -27,7 +28,7 @@ from api.http.protocol import QUEUE
 from api.http.share_holder import share_holder_of
 from api.jobs.inputs import JobInput, check_text, check_value
 from api.jobs.ndjson import NdjsonReader
-from api.jobs.schema import NDJSON_TYPES, JobBody, check_no_query, check_no_timeout, parse_job_body, parse_query
+from api.jobs.schema import NDJSON_TYPES, JobBody, check_no_timeout, parse_job_body, parse_query
 from api.jobs.upload import JobRequest, JobUpload
 from api.memory_budget import INPUT_COPIES, SMALL_BYTES, HeldMemory, size_of_inputs
 from api.tenants import find_refusal
@@ -117,7 +118,7 @@ async def _create_from_body(
         op, check = PREDICT, partial(check_value, limit=limit)
     else:
         op, check = EMBED, partial(check_text, max_chars=state.limits.max_input_chars)
-    queue.check_op(op)
+    state.queues.check_op(queue, op, is_job=True)
     limits = queue.dispatcher.monitor.limits(tenant, state.jobs.timeout_s)
     job_request = JobRequest(tenant.name, lane, idempotency_key, limits, op, body.options)
     upload = new_upload(queue, state, job_request)
@@ -148,7 +149,7 @@ async def _create_from_lines(
         job_request = JobRequest(tenant.name, lane, idempotency_key, limits, options=fields.options)
         upload = new_upload(queue, state, job_request)
         reader = _reader_of(queue, state)
-        chunks = _with_op(_read_lines(request, headers, reader, state, held), reader, upload, queue, fields)
+        chunks = _with_op(_read_lines(request, headers, reader, state, held), reader, upload, queue, state, fields)
         return queue, await upload_and_create(upload, chunks, queue)
     except RedbatchError as error:
         raise BodyUnreadError(error) from None
@@ -253,6 +254,7 @@ async def _with_op(
     reader: NdjsonReader,
     upload: JobUpload,
     queue: ServedQueue,
+    state: State,
     fields: TextOptions,
 ) -> AsyncIterator[list[JobInput]]:
     """Yields the inputs of lines; the first line says what the job's operation is.
@@ -262,7 +264,7 @@ async def _with_op(
     is_checked = False
     async for chunk in chunks:
         if reader.op is not None and not is_checked:
-            queue.check_op(reader.op)
+            state.queues.check_op(queue, reader.op, is_job=True)
             for name in fields.model_fields_set if reader.op == PREDICT else ():
                 raise function_option_error(name)
             upload.op = reader.op

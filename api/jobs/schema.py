@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from api.dialects.parsing import invalid_body_error, parse_object, texts_of
 from api.dialects.request import MAX_MODEL, TIMEOUT_HEADER
-from api.dialects.strict_body import shown_name, unknown_parameter_error
+from api.dialects.strict_body import unknown_parameter_error
 from api.dialects.text_options import TEXT_OPTIONS, TextOptions, function_option_error
 from shared.errors import InvalidRequestError
 
@@ -104,14 +104,6 @@ def parse_query(query: Mapping[str, str]) -> TextOptions:
     for name in fields.model_extra or ():
         raise unknown_parameter_error(name, TextOptions.model_fields)
     return fields
-
-
-def check_no_query(query: Mapping[str, str]) -> None:
-    """Raises InvalidRequestError: a request has parameters in its query although its body is a JSON document."""
-    for name in query:
-        shown = shown_name(name)
-        message = f"{shown or 'query'}: send options in the body, not in the query."
-        raise InvalidRequestError(message, param=shown, quoted=shown or "")
 
 
 def check_no_timeout(headers: Mapping[str, str]) -> None:

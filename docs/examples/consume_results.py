@@ -47,6 +47,11 @@ RETRY_S = 5.0
 REDIS_RETRY_S = 1.0
 REDIS_AWAY = (redis.ConnectionError, redis.TimeoutError)
 EXIT_INTERRUPTED = 130
+ADVICE = (
+    "The next one is found by itself; it has the unread results of the one that ended if both have one --data-dir. "
+    "To give options, end this program with Ctrl-C first."
+)
+"""What to do while there is no `redbatch up`."""
 
 
 class NoRunningUpError(Exception):
@@ -185,7 +190,7 @@ def wait_for_source(args: argparse.Namespace) -> Source:
             make_group(source)
             return source
         except NoRunningUpError as error:
-            awaited, reason = "a `redbatch up` to run", str(error)
+            awaited, reason = "a `redbatch up` to run", f"{error}. {ADVICE}"
         except REDIS_AWAY as error:
             awaited, reason = "Redis", str(error)
         if awaited != said:

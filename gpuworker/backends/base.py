@@ -120,8 +120,9 @@ class Backend(Protocol):
         """Returns each input as the model reads it, cut to the model's maximum length.
 
         Raises:
-            InputRefusedError: there is no such prompt or token.
-            OneInputError: an input is longer than the maximum and must not be cut, or a user's class raised an error.
+            InputRefusedError: there is no such prompt.
+            OneInputError: an input is longer than the maximum and must not be cut, has a token that does not exist, or
+                a user's class raised an error.
         """
 
     def collate(self, inputs: Sequence[Any]) -> Any:  # noqa: ANN401 - only the backend reads it
@@ -150,7 +151,8 @@ class Backend(Protocol):
         """Returns the text that each input's token ids make.
 
         Raises:
-            InputRefusedError: there is no such token, an input holds no ids, or this model has no tokenizer.
+            InputRefusedError: an input holds no ids, or this model has no tokenizer.
+            OneInputError: an input has a token that does not exist.
         """
 
     def busy_s(self) -> float:

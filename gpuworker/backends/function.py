@@ -133,14 +133,20 @@ def _create(model: Model, model_args: str) -> object:
         kind = getattr(importlib.import_module(module_name), class_name)
     except ModuleNotFoundError as error:
         _log_traceback(model, error)
-        hint = "install it, start Redbatch in its folder, or name that, absolute, in PYTHONPATH"
+        hint = (
+            _hidden_file_hint(error.name)
+            or "install it, start Redbatch in its folder, or name that, absolute, in PYTHONPATH"
+        )
         raise ModelLoadError(f"model {model.name}: there is no module {error.name}: {hint}") from error
     except AttributeError as error:
         _log_traceback(model, error)
-        raise ModelLoadError(f"model {model.name}: {error}") from error
+        hint = _hidden_file_hint(getattr(error.obj, "__name__", None))
+        raise ModelLoadError(f"model {model.name}: {error}" + (f": {hint}" if hint else "")) from error
     except Exception as error:
         _log_traceback(model, error)
-        raise ModelLoadError(f"model {model.name} cannot be imported: {_one_line(error)}") from error
+        hint = _hidden_file_hint(error.name) if isinstance(error, ImportError) else ""
+        reason = _one_line(error) + (f": {hint}" if hint else "")
+        raise ModelLoadError(f"model {model.name} cannot be imported: {reason}") from error
     if not isinstance(kind, type):
         raise ModelLoadError(f"model {model.name} is not a class: docs/functions.md has one")
     try:
@@ -155,6 +161,17 @@ def _create(model: Model, model_args: str) -> object:
     for name, hook in find_misspelled_methods(created):
         log.warning("a method of the class is never called: is it misspelled?", method=name, known=hook)
     return created
+
+
+def _hidden_file_hint(module_name: str | None) -> str:
+    """Returns what to do if an imported module hides a file of the current folder, as `queue` a queue.py; else ""."""
+    top = (module_name or "").partition(".")[0]
+    module = sys.modules.get(top)
+    own = next((each for each in (Path(f"{top}.py"), Path(top, "__init__.py")) if each.is_file()), None)
+    place = getattr(module, "__file__", None) or "part of Python"
+    if module is None or own is None or Path(place) == own.absolute():
+        return ""
+    return f"another module named {top} ({place}) comes before {own} here: give yours another name"
 
 
 def _log_traceback(model: Model, error: Exception) -> None:

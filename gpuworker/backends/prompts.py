@@ -24,10 +24,10 @@ class Prompts:
         self._default = self._by_name.get(model.default_prompt_name or "", "")
 
     def find(self, name: str | None) -> str:
-        """Returns a prompt; the default one for None. Raises InputRefusedError: there is no such prompt."""
+        """Returns a prompt: for None the default one, for "" none. Raises InputRefusedError: the model lacks it."""
         if name is None:
             return self._default
-        if name not in self._by_name:
+        if name and name not in self._by_name:
             known = ", ".join(self.names) or "none"
             raise InputRefusedError(f"prompt_name: this model has no such prompt; it has {known}.")
-        return self._by_name[name]
+        return self._by_name.get(name, "")

@@ -72,7 +72,7 @@ class SimulatedBackend:
 
     def tokenize(self, inputs: Sequence[Input], options: Options = DEFAULT_OPTIONS) -> list[DigestInput]:
         """Hashes each input, which counts as one token. Raises InputRefusedError: the options name a prompt."""
-        if options.prompt_name is not None:
+        if options.prompt_name:
             raise InputRefusedError("prompt_name: this model has no prompts.")
         contents = (each if isinstance(each, bytes) else each.encode() for each in inputs)
         return [DigestInput(hashlib.sha256(self._salt + content).digest()) for content in contents]

@@ -66,8 +66,8 @@ class ModelTokenizer:
         """Returns the tokens of each input. Token ids include special tokens: they are only cut.
 
         Raises:
-            InputRefusedError: there is no such prompt or token, or a prompt is named for token ids.
-            OneInputError: an input is too long and must not be cut.
+            InputRefusedError: there is no such prompt, or a prompt is named for token ids.
+            OneInputError: an input has a token that does not exist, or is too long and must not be cut.
         """
         prompt = self._prompts.find(options.prompt_name)
         tokenizer = self._by_cut[options.truncate]
@@ -75,14 +75,14 @@ class ModelTokenizer:
         encoded = iter(tokenizer.encode_batch_fast(texts))
         if len(texts) == len(inputs):
             tokenized = [self._tokenized_text(each) for each in encoded]
-        elif options.prompt_name is not None:
+        elif options.prompt_name:
             raise InputRefusedError("prompt_name goes before texts, not before token ids.")
         else:
             tokenized = [
-                self._cut_ids(each, options.truncate)
+                self._cut_ids(each, index, options.truncate)
                 if isinstance(each, bytes)
                 else self._tokenized_text(next(encoded))
-                for each in inputs
+                for index, each in enumerate(inputs)
             ]
         if options.truncate == "no":
             self._check_length(tokenized)
@@ -105,9 +105,10 @@ class ModelTokenizer:
         """Returns the text that each input's token ids make.
 
         Raises:
-            InputRefusedError: there is no such token, or an input holds no ids.
+            InputRefusedError: an input holds no ids.
+            OneInputError: an input has a token that does not exist.
         """
-        ids = [self._ids(each) for each in inputs if isinstance(each, bytes)]
+        ids = [self._ids(each, index) for index, each in enumerate(inputs) if isinstance(each, bytes)]
         if len(ids) < len(inputs):
             raise InputRefusedError("Send token ids to see their text.")
         texts: list[str] = self._by_cut["no"].decode_batch(ids, skip_special_tokens=not options.special_tokens)
@@ -118,16 +119,16 @@ class ModelTokenizer:
         # `overflowing` copies what was cut off, so it is read for texts of the maximum length only.
         return TokenizedInput(ids, len(ids) == self.max_tokens and len(encoded.overflowing) > 0)
 
-    def _cut_ids(self, data: bytes, cut: str) -> TokenizedInput:
-        ids = self._ids(data)
+    def _cut_ids(self, data: bytes, index: int, cut: str) -> TokenizedInput:
+        ids = self._ids(data, index)
         if self.max_tokens is None or cut == "no" or len(ids) <= self.max_tokens:
             return TokenizedInput(ids)
         return TokenizedInput(ids[-self.max_tokens :] if cut == "left" else ids[: self.max_tokens], truncated=True)
 
-    def _ids(self, data: bytes) -> list[int]:
+    def _ids(self, data: bytes, index: int) -> list[int]:
         ids = decode_ids(data)
         if max(ids) >= self._vocabulary:
-            raise InputRefusedError(f"Token ids of this model are below {self._vocabulary}.")
+            raise OneInputError(InputRefusedError(f"Token ids of this model are below {self._vocabulary}."), index)
         return ids
 
     def pad(self, sequences: list[list[int]], length: int | None = None) -> dict[str, Any]:

@@ -283,7 +283,7 @@ class HeartbeatSender:
             gpu_pool=self._gpu_pool,
             gpu_slots=self._gpu_slots,
             max_input_bytes=worker_state.settings.max_model_input_bytes or 0,
-            failing=worker_state.circuit.reason if self.state == FAILING else "",
+            failing=worker_state.circuit.reason if self.state in (FAILING, READY) else "",
             retry_s=round(worker_state.circuit.open_s(time.monotonic()), 1),
             ops=ops_of(worker_state.settings.model),
             activity=worker_state.activity.summarize(time.monotonic()),

@@ -11,6 +11,7 @@ from gpuworker.consumer.worker_state import WorkerState
 from shared import consumer
 from shared.connection import RedisConnection
 from shared.errors import RedisUnreachableError
+from shared.process.unexpected_replies import record_failing_call
 
 log = structlog.get_logger()
 
@@ -50,6 +51,7 @@ class InProgressMarker:
                 await self._write()
             except RedisUnreachableError as error:
                 log.debug("what runs is not recorded", reason=error.log_message)
+                record_failing_call("what runs is not recorded", error)
                 await asyncio.sleep(RETRY_PAUSE_S)
 
     async def _write(self) -> None:

@@ -13,6 +13,7 @@ from shared import jobs
 from shared.errors import RedisUnreachableError
 from shared.feed_window import FeedWindow, feed_window
 from shared.process.tasks import wait_for_event
+from shared.process.unexpected_replies import record_failing_call
 
 log = structlog.get_logger()
 
@@ -42,6 +43,7 @@ class JobFeeder:
                 result = await jobs.feed(worker_state.control, worker_state.keys, self._window())
             except RedisUnreachableError as error:
                 log.debug("jobs are not fed", reason=error.log_message)
+                record_failing_call("jobs are not fed", error)
                 await asyncio.sleep(INTERVAL_S)
                 continue
             except Exception:  # a job that was changed by hand must not end a worker

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Sequence
 
@@ -19,10 +18,10 @@ from shared.connection import RedisConnection
 from shared.consumer import ReclaimQuery
 from shared.errors import RedisUnreachableError
 from shared.keys import RELEASED
-from shared.process.limited_log import LimitedLog
-from shared.redis_errors import GroupMissingError, UnexpectedReplyError
+from shared.process.unexpected_replies import record_failing_call
+from shared.redis_errors import GroupMissingError
 
-log, limited_log = structlog.get_logger(), LimitedLog()
+log = structlog.get_logger()
 
 MAX_RENEWAL = 1_024
 """Maximum entries of one renewal. Redis runs nothing else meanwhile, for about 5 µs each."""
@@ -71,8 +70,7 @@ class Reclaimer:
             except GroupMissingError:
                 await self._join()
             except RedisUnreachableError as error:
-                if isinstance(error, UnexpectedReplyError):  # it may go on for ever, as for want of a permission
-                    limited_log.write(logging.ERROR, "entries cannot be renewed", reason=error.log_message)
+                record_failing_call("entries cannot be renewed", error)
                 self._note_stall(renew_s)
             if time.monotonic() - began > SLOW_S:
                 self._note_stall(renew_s)

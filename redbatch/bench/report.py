@@ -94,7 +94,7 @@ def _rows(result: RunResult, summary: Summary) -> list[tuple[str, str]]:
         ),
         *_error_rows(result),
         *_warmup_rows(result.warmup),
-        ("goodput", f"{summary.in_time / summary.window_s:,.1f} good answers in time per second, by due time"),
+        ("goodput", f"{summary.in_time / summary.window_s:,.1f} good answers in time per second"),
         ("late", f"{summary.late:,} took over {settings.late_after_s * 1000:,.0f} ms ({since.partition(',')[0]})"),
         ("bytes", f"{sent} MB/s sent, {received} MB/s received"),
         ("generator", _format_cost(cost)),

@@ -1,8 +1,8 @@
 """Figures of a run, computed from its request log. Pure.
 
-There are two views of the same window. Rates count requests that were *answered* in the window, whenever they were
-sent, so that the tail of the run neither adds nor removes any. Figures of single requests (latency, errors, late) count
-requests that were *due* in the window, including those answered after its end.
+There are two views of the same window. Rates and goodput count requests that were *answered* in the window, whenever
+they were sent, so that the tail of the run neither adds nor removes any. Figures of single requests (latency, errors,
+late) count requests that were *due* in the window, including those answered after its end.
 """
 
 from __future__ import annotations
@@ -45,7 +45,10 @@ class SecondSummary:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Figures of a window. `ok` counts good answers, and `in_time` those of them that were not late."""
+    """Figures of a window. `ok` counts the good answers of requests due in it.
+
+    `in_time` counts the good answers that arrived in it and were not late: as `ok_per_s`, which it never exceeds.
+    """
 
     window_s: float
     requests: int
@@ -99,25 +102,23 @@ def summarize(log: RequestLog, window_s: float, late_after_s: float) -> Summary:
     in_window = [i for i, start_s in enumerate(log.start_s) if 0 <= start_s < window_s]
     ends_s = [start_s + latency_s for start_s, latency_s in zip(log.start_s, log.latency_s, strict=True)]
     answered_rows = [i for i, end_s in enumerate(ends_s) if 0 <= end_s <= window_s]
-    answered_ok = sum(log.code_index[i] == 0 for i in answered_rows)
+    ok_rows = [i for i in answered_rows if log.code_index[i] == 0]
     codes = Counter(log.codes[log.code_index[i]] for i in in_window)
     ok_ms = sorted(log.latency_s[i] * 1000 for i in in_window if log.code_index[i] == 0)
     return Summary(
         window_s=window_s,
         requests=len(in_window),
         ok=codes.pop(OK, 0),
-        in_time=sum(latency_ms <= late_after_s * 1000 for latency_ms in ok_ms),
+        in_time=sum(log.latency_s[i] <= late_after_s for i in ok_rows),
         errors=dict(codes.most_common()),
         late=sum(log.latency_s[i] > late_after_s for i in in_window),
-        ok_per_s=answered_ok / window_s,
+        ok_per_s=len(ok_rows) / window_s,
         answers=len(answered_rows),
         sent_bytes=sum(log.sent_bytes[i] for i in answered_rows),
         received_bytes=sum(log.received_bytes[i] for i in answered_rows),
         latency=summarize_latency(ok_ms),
         histogram=histogram(ok_ms),
-        seconds=_split_into_seconds(
-            log, in_window, [ends_s[i] for i in answered_rows if log.code_index[i] == 0], window_s, late_after_s
-        ),
+        seconds=_split_into_seconds(log, in_window, [ends_s[i] for i in ok_rows], window_s, late_after_s),
     )
 
 

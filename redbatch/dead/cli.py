@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from redbatch.exit_codes import report_misuse
-from redbatch.options import Json, Limit, QueueName, RedisUrl, UpPort, command_group
+from redbatch.options import Json, Limit, QueueName, RedisUrl, UpPort, Yes, command_group
 
 app = command_group(
     """Inspect, requeue and delete dead letters: entries that workers gave up.
@@ -95,7 +95,7 @@ def purge(
     queue: QueueName = None,
     up: UpPort = None,
     all_letters: Annotated[bool, typer.Option("--all", help="Delete all dead letters.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
+    yes: Yes = False,
 ) -> None:
     """Delete dead letters."""
     from redbatch.dead.command import purge_letters

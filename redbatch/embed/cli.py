@@ -80,7 +80,8 @@ Force = Annotated[
 ]
 Model = Annotated[str | None, typer.Option(help="A model that the gateway lists under /v1/models.")]
 PromptName = Annotated[
-    str | None, typer.Option(help="One of the model's prompts, as query.", rich_help_panel=OPTIONS_PANEL)
+    str | None,
+    typer.Option(help='One of the model\'s prompts, as query. "": no prompt.', rich_help_panel=OPTIONS_PANEL),
 ]
 Truncate = Annotated[
     bool | None,

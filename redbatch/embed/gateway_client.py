@@ -111,8 +111,8 @@ class GatewayClient:
     def _not_connected(self, error: Exception) -> RequestRefusedError:
         reason = str(error) or type(error).__name__
         return RequestRefusedError(
-            f"{self.url}: no gateway answers ({reason}). Check --url, and that a gateway runs there: `redbatch up` "
-            "prints its URL."
+            f"{self.url}: no gateway answers at this address ({reason}). Start a cluster with `redbatch up` (in a "
+            "checkout: `make run`), or give the URL of a running gateway with --url."
         )
 
     def refusal(self, answer: httpx.Response) -> RequestRefusedError:

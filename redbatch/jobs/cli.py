@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from redbatch.options import Json, Limit, OnlyQueue, QueueName, RedisUrl, UpPort, command_group
+from redbatch.options import Json, Limit, OnlyQueue, QueueName, RedisUrl, UpPort, Yes, command_group
 
 app = command_group(
     """Inspect and cancel jobs: requests that a gateway accepted with 202 and answers later.
@@ -54,12 +54,17 @@ def show(
 
 
 @app.command()
-def cancel(job_id: JobId, redis_url: RedisUrl = None, queue: QueueName = None, up: UpPort = None) -> None:
-    """Cancel a job, also one that has ended, and delete its inputs and its results."""
+def cancel(
+    job_id: JobId, redis_url: RedisUrl = None, queue: QueueName = None, up: UpPort = None, yes: Yes = False
+) -> None:
+    """Cancel a job and delete its inputs. The results of one that has ended are deleted after confirmation."""
     from redbatch.jobs.command import cancel_job
     from redbatch.queue_target import QueueTarget
 
-    raise typer.Exit(cancel_job(QueueTarget(redis_url, queue, up), job_id))
+    def confirm(question: str) -> bool:
+        return yes or typer.confirm(question)
+
+    raise typer.Exit(cancel_job(QueueTarget(redis_url, queue, up), job_id, confirm))
 
 
 @app.command()

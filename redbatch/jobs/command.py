@@ -74,10 +74,14 @@ def show_job(target: QueueTarget, public_id: str, *, in_json: bool) -> int:
     return _run_on_job(target, public_id, task)
 
 
-def cancel_job(target: QueueTarget, public_id: str) -> int:
-    """Cancels a job, or deletes the results of one that has ended."""
+def cancel_job(target: QueueTarget, public_id: str, confirm: Callable[[str], bool]) -> int:
+    """Cancels a job. Deletes the results of one that has ended if `confirm`, called with a question, returns true."""
 
     async def task(connection: RedisConnection, keys: Keys, job: Job) -> int:
+        has_results = job.ended and job.status not in jobs.STATUSES_WITHOUT_RESULTS
+        if has_results and not confirm(f"{public_id} is {job.status}. Delete its results permanently?"):
+            print_line("nothing deleted")
+            return 0
         status = await jobs.cancel(connection, keys, job.job_id)
         if status in jobs.STATUSES_WITHOUT_RESULTS:
             return report_failure(f"{public_id} is already {status}")

@@ -11,7 +11,7 @@ from redbatch.state_printer import print_states, state_printer
 from redbatch.terminal import make_console
 from shared.connection import RedisConnection
 from shared.keys import Keys
-from shared.producer import list_queues, queue_stats
+from shared.producer import last_heartbeats, list_queues, queue_stats
 
 
 def show_queues(target: QueueTarget, *, in_json: bool, watch: bool) -> int:
@@ -34,4 +34,8 @@ def show_queues(target: QueueTarget, *, in_json: bool, watch: bool) -> int:
 async def read_queues(connection: RedisConnection, known: list[str], *, only_known: bool) -> list[QueueView]:
     """Returns the queues that are known and, unless `only_known`, those that workers announced, by name."""
     announced = [] if only_known else await list_queues(connection)
-    return [QueueView(name, await queue_stats(connection, Keys(name))) for name in sorted({*known, *announced})]
+    names = sorted({*known, *announced})
+    return [
+        QueueView(name, await queue_stats(connection, Keys(name)), await last_heartbeats(connection, Keys(name)))
+        for name in names
+    ]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from rich.console import Group, RenderableType
@@ -24,16 +25,25 @@ NONE = "-"
 NO_WORKER = "no worker is alive: start one with `redbatch worker`"
 
 
+SILENT_S = 3.0
+"""A worker that sent no heartbeat for this time, three times the usual interval, may be gone: it is shown as silent."""
+
+
 class QueueView(NamedTuple):
-    """A queue and its state."""
+    """A queue and its state, with the time of the last heartbeat of each worker (Redis' clock, ms)."""
 
     name: str
     stats: QueueStats
+    heartbeats_ms: Mapping[str, int] = MappingProxyType({})
 
     @property
     def activity(self) -> ActivitySummary:
         """What its live workers did in the last seconds."""
         return summarize([beat.activity for beat in self.stats.workers])
+
+    def silent_s(self, beat: Heartbeat) -> float:
+        """For how long a worker has sent no heartbeat."""
+        return max(0, self.stats.now_ms - self.heartbeats_ms.get(beat.worker, self.stats.now_ms)) / 1000
 
 
 def as_dict(queue: QueueView) -> dict[str, Any]:
@@ -64,6 +74,7 @@ def as_dict(queue: QueueView) -> dict[str, Any]:
                 "holds_entries": beat.holds,
                 "begun_entries": beat.begun,
                 "up_s": max(0, stats.now_ms - beat.started_ms) / 1000,
+                "silent_s": queue.silent_s(beat),
             }
             for beat in sorted(stats.workers, key=lambda beat: beat.worker)
         ],
@@ -149,7 +160,7 @@ def _details(queue: QueueView) -> Group:
         if beat.load_error
     ]
     warnings = [_mixed_models(queue), _eviction([queue])]
-    return Group(head, *lines, _workers(stats), *errors, *filter(None, warnings))
+    return Group(head, *lines, _workers(queue), *errors, *filter(None, warnings))
 
 
 def _is_function(stats: QueueStats) -> bool:
@@ -167,7 +178,8 @@ def _activity_facts(activity: ActivitySummary) -> list[tuple[str, str]]:
     ]
 
 
-def _workers(stats: QueueStats) -> PlainTable | Text:
+def _workers(queue: QueueView) -> PlainTable | Text:
+    stats = queue.stats
     if not stats.workers:
         return Text(f"  {NO_WORKER}", style="yellow")
     table = plain_table("worker", "state", "model", "device")
@@ -175,7 +187,8 @@ def _workers(stats: QueueStats) -> PlainTable | Text:
     table.add_columns("holds", "running", rate, "up", justify="right", no_wrap=True)
     for beat in sorted(stats.workers, key=lambda beat: beat.worker):
         up_s = max(0, stats.now_ms - beat.started_ms) // 1000
-        state = _format_state(beat)
+        silent_s = 0.0 if beat.load_error else queue.silent_s(beat)  # that worker has ended, and says why
+        state = _format_state(beat) if silent_s < SILENT_S else f"silent for {silent_s:.0f} s, was {beat.state}"
         numbers = (
             str(beat.holds),
             str(beat.begun),
@@ -188,8 +201,10 @@ def _workers(stats: QueueStats) -> PlainTable | Text:
 
 def _format_state(beat: Heartbeat) -> str:
     """Returns the state of a worker; of one whose model fails also how, if that is short, and when it tries again."""
-    if beat.state != FAILING or not beat.failing or beat.load_error:
+    if not beat.failing or beat.load_error:
         return beat.state
+    if beat.state != FAILING:
+        return f"tries again: {printable_line(beat.failing)}"
     return f"{beat.state}: {printable_line(beat.failing)}" + (
         f", next try in {beat.retry_s:.0f} s" if beat.retry_s else ""
     )

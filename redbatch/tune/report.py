@@ -13,7 +13,7 @@ from rich.text import Text
 
 from redbatch.tables import PlainTable, plain_table
 from redbatch.terminal import make_console
-from redbatch.tune.confirmation import Confirmation, RoundMedians, medians_by_clients
+from redbatch.tune.confirmation import Confirmation, RoundMedians, best_medians, medians_by_clients
 from redbatch.tune.load_runner import MIN_ANSWERS
 from redbatch.tune.measurement import DISTURBED_FACTOR, MARGIN, Measurement, TrialResult
 from redbatch.tune.search import Search
@@ -137,10 +137,8 @@ def conclusion(report: TuneReport) -> list[Text]:
         return _nothing_within_budget(report)
     rate = f"{_format_number(winner.per_s)} requests/s with {winner.clients:,} clients"
     if winner.candidate == DEFAULTS:
-        what = "nothing was better beyond noise" if report.search.rounds else f"nothing beat them by {MARGIN:.0%}"
-        return [
-            Text(f"Keep the defaults: {rate}, p95 {_format_number(winner.p95_ms)} ms; {what}.", style="bold green"),
-        ]
+        p95_ms = _format_number(winner.p95_ms)
+        return [Text(f"Keep the defaults: {rate}, p95 {p95_ms} ms; {_why_defaults(report, winner)}.", "bold green")]
     if confirmation.gain is None:
         gain = f"the defaults do not keep {settings.p95_ms:g} ms"
     else:
@@ -150,6 +148,19 @@ def conclusion(report: TuneReport) -> list[Text]:
         Text(f"Set this for {rate}, p95 {_format_number(winner.p95_ms)} ms ({gain}):", style="bold green"),
         *environment_lines(winner),
     ]
+
+
+def _why_defaults(report: TuneReport, defaults: RoundMedians) -> str:
+    """Returns what became of the other candidates; of one with a better median, that it was not better each time."""
+    rounds, budget_ms = report.search.rounds, report.settings.p95_ms
+    if not rounds:
+        return f"nothing beat them by {MARGIN:.0%}"
+    medians = [best_medians(each, rounds[each], budget_ms) for each in rounds if each != DEFAULTS]
+    best = max(filter(None, medians), key=lambda each: each.per_s, default=defaults)
+    if best.per_s <= defaults.per_s:
+        return "nothing was better beyond noise"
+    gain = f"{best.per_s / defaults.per_s - 1:+.1%}"
+    return f"{describe_candidate(best.candidate)} had {gain} in the median, which is within the noise of the rounds"
 
 
 def environment_lines(winner: RoundMedians) -> list[Text]:

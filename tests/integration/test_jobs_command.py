@@ -67,10 +67,10 @@ def is_done(gateway: GatewayProcess, job: str) -> bool:
     return status(gateway, job) == "done"
 
 
-async def command(cluster: GatewayCluster, *words: str) -> Result:
-    """Runs `redbatch jobs` in a thread, because the command runs an event loop."""
+async def command(cluster: GatewayCluster, *words: str, answer: str = "") -> Result:
+    """Runs `redbatch jobs` in a thread, because the command runs an event loop; `answer` is its standard input."""
     target = ["--redis-url", as_user(cluster.redis_url, "admin"), "--queue", cluster.queue]
-    return await asyncio.to_thread(CliRunner().invoke, app, ["jobs", *words, *target])
+    return await asyncio.to_thread(CliRunner().invoke, app, ["jobs", *words, *target], answer)
 
 
 async def list_jobs(cluster: GatewayCluster) -> list[dict[str, Any]]:
@@ -150,13 +150,27 @@ async def test_the_list_says_how_many_jobs_it_leaves_out(cluster: GatewayCluster
 
 
 @pytest.mark.leaves_anything
+async def test_results_are_deleted_after_confirmation(cluster: GatewayCluster) -> None:
+    """`cancel` asks before it deletes the results of a job that is done; without an answer it deletes nothing."""
+    gateway, _ = await asyncio.gather(cluster.start_gateway(), cluster.start_worker())
+    job = create_job(gateway, ["a"])
+    await wait_until(lambda: is_done(gateway, job), "the job is done")
+    refused = await command(cluster, "cancel", job, answer="n\n")
+    assert (refused.exit_code, f"{job} is done. Delete its results permanently?" in refused.output) == (0, True)
+    assert (await command(cluster, "cancel", job)).exit_code == 1, "standard input has ended"
+    assert status(gateway, job) == "done"
+    assert "its results are deleted; it was done" in (await command(cluster, "cancel", job, answer="y\n")).output
+    assert status(gateway, job) == "deleted"
+
+
+@pytest.mark.leaves_anything
 async def test_deleted_jobs_are_listed_only_on_request(cluster: GatewayCluster) -> None:
     """They have no results: `redbatch embed` leaves one of each slice. They take no place of other jobs in the list."""
     gateway, _ = await asyncio.gather(cluster.start_gateway(), cluster.start_worker())
     jobs = [create_job(gateway, ["a"]) for _ in range(4)]
     await wait_until(lambda: all(is_done(gateway, job) for job in jobs), "the jobs are done")
     for job in jobs[2:]:
-        assert (await command(cluster, "cancel", job)).exit_code == 0
+        assert (await command(cluster, "cancel", job, "--yes")).exit_code == 0
     assert [each["id"] for each in await list_jobs(cluster)] == jobs[1::-1]
     in_json = await command(cluster, "list", "--json", "--most", "1")
     assert (in_json.stdout.count("\n"), in_json.stderr.splitlines()) == (
@@ -385,7 +399,7 @@ async def test_the_example_says_what_became_of_a_job(cluster: GatewayCluster, tm
     partial = create_job(gateway, ["a", "", "b"])
     await cluster.start_worker()
     await wait_until(lambda: status(gateway, expired) == status(gateway, deleted) == "done", "the jobs are done")
-    assert (await command(cluster, "cancel", deleted)).exit_code == 0
+    assert (await command(cluster, "cancel", deleted, "--yes")).exit_code == 0
     await wait_until(lambda: status(gateway, failed) == "failed", "the job has failed")
     await wait_until(lambda: status(gateway, partial) == "done", "the job of which a part fails is done")
     with redis.Redis.from_url(cluster.redis_url, protocol=2) as client:

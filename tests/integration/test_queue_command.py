@@ -122,3 +122,22 @@ async def test_queues_are_listed_side_by_side(cluster: GatewayCluster) -> None:
         assert await each.stop() == 0
     with redis.Redis.from_url(cluster.redis_url, protocol=2) as client:
         remove(client, Keys(other))
+
+
+async def test_a_worker_that_was_killed_is_silent_and_then_gone(cluster: GatewayCluster) -> None:
+    """Its row says for how long, until its heartbeat expires; one that has left has no row at once."""
+
+    async def shown() -> str:
+        return (await run_queue(cluster, "--queue", cluster.queue)).stdout
+
+    async def shows(text: str, num_rows: int) -> bool:
+        rows = [line for line in (await shown()).splitlines() if "null" in line]
+        return len(rows) == num_rows and text in await shown()
+
+    killed, left = await asyncio.gather(*(cluster.start_worker(heartbeat_ttl_s=8) for _ in range(2)))
+    await wait_until(lambda: shows(" ready ", 2), "both are shown")
+    assert await left.stop() == 0
+    assert await shows(" ready ", 1)
+    killed.kill()
+    await wait_until(lambda: shows("silent for", 1), "the other is silent", timeout_s=10)
+    await wait_until(lambda: shows("no worker is alive", 0), "its heartbeat has expired", timeout_s=15)

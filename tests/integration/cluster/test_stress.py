@@ -141,7 +141,7 @@ async def test_lost_replies_lose_no_request(
         )
 
     pool = ClientPool(
-        [await start_dispatcher(proxy.url, redis_timeout_s=0.3)],
+        [await start_dispatcher(proxy.url, redis_timeout_s=0.5)],
         num_requests,
         max_in_flight,
         request_sizes=(1, 1, 1, 40),

@@ -43,7 +43,7 @@ async def test_dimensions_normalize_and_prompt_reach_the_model(cluster: GatewayC
     vectors = np.load(out)
     assert vectors.shape == (2, 16)
     assert np.allclose(np.linalg.norm(vectors, axis=1), 1)
-    done = await embed(gateway, source, out, "--no-normalize", "--force")
+    done = await embed(gateway, source, out, "--no-normalize", "--prompt-name", "", "--force")
     assert done.returncode == 0, done.stderr
     check_rows(np.load(out), ["a", "b"])
     done = await embed(gateway, source, tmp_path / "p.npy", "--prompt-name", "query")

@@ -90,6 +90,24 @@ def test_a_compressed_body_is_a_415(served: GatewayProcess, path: str, media_typ
     assert "Content-Encoding: send the body without compression." in answer.text
 
 
+@pytest.mark.parametrize("path", ["/embed", "/batch_embed", "/predict", "/v1/predict"])
+def test_an_option_in_the_query_is_a_400_that_says_where_it_belongs(served: GatewayProcess, path: str) -> None:
+    """Otherwise it would be ignored in silence; the routes of other APIs ignore it, as their clients expect."""
+    body: dict[str, object] = {"input": 1} if path.endswith("predict") else {"texts": ["a"]}
+    answer = plain_http.post(f"{served.url}{path}?dimensions=64", json=body)
+    assert (answer.status_code, error_of(answer)["code"]) == (400, "invalid_request")
+    assert error_of(answer)["message"] == "dimensions: send options in the body, not in the query."
+
+
+def test_other_apis_ignore_a_query(served: GatewayProcess) -> None:
+    """The dialect of the body decides on /embed, which takes Redbatch's and TEI's."""
+    assert plain_http.post(f"{served.url}/embed?dimensions=64", json={"inputs": "a"}).status_code == 200
+    assert (
+        plain_http.post(f"{served.url}/v1/embeddings?api-version=1", json={"input": "a", "model": "null"}).status_code
+        == 200
+    )
+
+
 @pytest.mark.parametrize("value", ["", "0", "-5", "300001", "1.5", "ten", "1" * 5_000, "000000000123456789"])
 def test_a_bad_timeout_header_is_a_400(served: GatewayProcess, value: str) -> None:
     """X-Timeout-Ms must be a whole number from 1 to 300,000."""
@@ -275,7 +293,15 @@ def test_a_route_that_resembles_none_gets_the_list_of_all(served: GatewayProcess
     """Rather than a wild guess: /nothing is not /ping."""
     message = error_of(plain_http.get(f"{served.url}{path}"))["message"]
     assert "did you mean" not in message
-    assert all(route in message for route in ("/embed, ", "/jobs/{id}/result, ", "/v1/embeddings, ", "see /docs"))
+    routes = ("/embed, ", "/jobs/{id}/result, ", "/v1/embeddings, ", "/v1/models/{model}", "see /docs")
+    assert all(route in message for route in routes)
+
+
+def test_a_slash_after_the_list_of_models_changes_nothing(served: GatewayProcess) -> None:
+    """It names no model: the answer is the list."""
+    listed, with_slash = (plain_http.get(f"{served.url}/v1/models{end}") for end in ("", "/"))
+    assert (with_slash.status_code, with_slash.json()) == (200, listed.json())
+    assert with_slash.headers["content-type"] == listed.headers["content-type"]
 
 
 def test_a_text_for_a_classifier_is_refused_with_what_there_is(served: GatewayProcess) -> None:

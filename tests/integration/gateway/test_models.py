@@ -28,6 +28,7 @@ from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.leaves_anything, pytest.mark.timeout(90)]
 
+ROOT = Path(__file__).parents[3]
 ECHO = "tests.integration.functions.function_models:Echo"
 OTHER = "simulated:base_ms=1,item_ms=0,revision=other"
 OLD, NEW = (f"simulated:base_ms=20,item_ms=0.2,revision={each}" for each in ("old", "new"))
@@ -95,6 +96,27 @@ async def test_an_unknown_model_is_an_error_that_lists_the_known_ones(isolated_c
     openai = plain_http.post(f"{gateway.url}/v1/embeddings", json={"input": "a", "model": "none"})
     assert (openai.status_code, openai.json()["error"]["param"]) == (404, "model")
     assert plain_http.get(f"{gateway.url}/info", headers={"x-model": "none"}).status_code == 404
+
+
+async def test_an_operation_of_another_model_is_refused_with_its_name(isolated_cluster: GatewayCluster) -> None:
+    """Without a name, a function's inputs go to the gateway's own model: the error has the models that take them."""
+    isolated_cluster.environment["PYTHONPATH"] = str(ROOT)
+    gateway, *_ = await asyncio.gather(
+        isolated_cluster.start_gateway(all_queues=True),
+        isolated_cluster.start_worker(),
+        isolated_cluster.start_worker(ECHO, queue="echo"),
+    )
+    await wait_until(lambda: gateway.ready_workers("echo") == 1 and gateway.missing() == [], "both are ready")
+    for path, headers in (("/predict", {}), ("/predict", {"prefer": "respond-async"}), ("/jobs", {})):
+        answer = plain_http.post(f"{gateway.url}{path}", json={"inputs": [1]}, headers=headers)
+        assert answer.status_code == 400
+        assert error_of(answer)["message"] == (
+            f"The model of queue {isolated_cluster.queue} does not offer predict; these do: echo. "
+            "Name one in the field `model`, or in the header X-Model."
+        )
+    assert plain_http.post(f"{gateway.url}/predict", json={"input": 1, "model": "echo"}).status_code == 200
+    answer = gateway.embed({"text": "a", "model": "echo"})
+    assert f"does not offer embed; these do: {isolated_cluster.queue}." in error_of(answer)["message"]
 
 
 async def test_a_folder_has_each_of_its_names(isolated_cluster: GatewayCluster, tmp_path: Path) -> None:

@@ -74,6 +74,14 @@ def test_an_option_that_the_model_refuses_is_an_error(served: GatewayProcess) ->
         assert error_of(refused)["message"].startswith("prompt_name: this model has no such prompt; it has ")
 
 
+def test_an_empty_prompt_name_is_accepted_by_every_model(served: GatewayProcess) -> None:
+    """It means no prompt: in requests, in jobs, and in the query of a job of lines."""
+    client, fields = JobClient(served), {"prompt_name": "", "dimensions": 16}
+    assert np.shape(post(served, "/embed", {"texts": TEXTS, **fields}).json()["embeddings"]) == (len(TEXTS), 16)
+    for answer in (client.post({"texts": TEXTS, **fields}), client.post_lines(TEXTS, query=fields)):
+        assert rows_of(client, answer).shape == (len(TEXTS), 16)
+
+
 @pytest.mark.parametrize(
     ("query", "message"),
     [

@@ -47,6 +47,8 @@ async def test_it_finds_the_next_up(start: Start, tmp_path: Path) -> None:
         for number in (1, 2):
             waiting = "waiting for a `redbatch up` to run"
             await wait_until(lambda: log.read_text().count(waiting) >= number, "it waits", timeout_s=START_S)  # noqa: B023
+            assert "The next one is found by itself" in log.read_text()
+            assert "To give options, end this program with Ctrl-C first." in log.read_text()
             up = await start(*arguments).wait_until_ready()
             await store_one(up, into, f"after {number}")
             assert log.read_text().count("Redis is back") == number

@@ -16,6 +16,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 import redis
 
+from gpuworker.model_spec import FORMS
 from shared.process.listener import listen
 from tests import plain_http
 from tests.gpu_driver import FAKE_DRIVER
@@ -253,7 +254,7 @@ async def test_a_second_ctrl_c_kills(start: Start) -> None:
     ("model", "reason"),
     [
         ("nowhere:Model", "model nowhere:Model: there is no module nowhere"),
-        ("no-one/model", "model no-one/model cannot be downloaded: "),
+        ("no-one/model", "model no-one/model is no folder in "),
     ],
 )
 async def test_a_model_that_cannot_be_loaded_ends_up(model: str, reason: str, log_format: str, start: Start) -> None:
@@ -271,7 +272,7 @@ async def test_a_model_that_cannot_be_loaded_ends_up(model: str, reason: str, lo
     ("model", "reason"),
     [
         ("many.py:Squarer", "a Python class is named module:Class, here many:Squarer"),
-        ("/nowhere/model", "there is no such folder"),
+        ("/nowhere/model", f"there is no such folder, and it is no name of the hub. {FORMS}"),
     ],
 )
 async def test_a_model_that_is_not_named_rightly_starts_nothing(start: Start, model: str, reason: str) -> None:

@@ -63,11 +63,25 @@ def test_a_folder_is_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert parse_model("~/model").path == str(tmp_path / "model")
 
 
-@pytest.mark.parametrize("name", ["/no/such/folder", "./none", "~/none"])
+@pytest.mark.parametrize(
+    "name", ["/no/such/folder", "./none", "~/none", "a/b/none", "none/", "a none", "none.py", "a:b:c"]
+)
 def test_a_missing_folder_is_an_error(name: str) -> None:
-    """A name that can only be a path is never used as a hub id."""
-    with pytest.raises(ModelLoadError, match="there is no such folder"):
+    """A name that no model of the hub can have is not looked for there: the error has the place and all forms."""
+    place = "" if name.startswith(("/", "~")) else f" in {Path.cwd()}"
+    with pytest.raises(
+        ModelLoadError, match=f"there is no such folder{place}, .* minilm, .* owner/name .* module:Class"
+    ):
         parse_model(name)
+
+
+def test_a_file_is_no_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither its name nor its path is looked for on the hub."""
+    (tmp_path / "model.onnx").touch()
+    monkeypatch.chdir(tmp_path)
+    for name in ("model.onnx", "./model.onnx", str(tmp_path / "model.onnx")):
+        with pytest.raises(ModelLoadError, match="this is a file: name the folder of a model"):
+            parse_model(name)
 
 
 def test_anything_else_is_a_hub_id() -> None:
@@ -103,9 +117,10 @@ def test_a_class_is_named_by_its_module(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["squares:", ":Squares", "my-module:Model", "a:b:c", "a.:b", "2:b"])
-def test_an_invalid_class_name_is_a_hub_id(name: str) -> None:
-    """It is refused as such when it is loaded."""
-    assert parse_model(name).kind == "sentence"
+def test_an_invalid_class_name_is_refused(name: str) -> None:
+    """It is no name of the hub either; the error has the form of a class."""
+    with pytest.raises(ModelLoadError, match="module:Class"):
+        parse_model(name)
 
 
 @pytest.mark.parametrize(

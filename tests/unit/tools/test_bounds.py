@@ -13,7 +13,7 @@ from api.memory_bounds import memory_bounds
 from api.redis_memory_bounds import ClusterSize, redis_memory_bounds
 from api.settings import GatewaySettings
 from tools import bounds
-from tools.bounds import FIXED_BOUNDS, NONE, REDIS, SETTINGS
+from tools.bounds import CACHED, CONNECTIONS, FIXED_BOUNDS, HEADS, IN_FLIGHT, NONE, REDIS, SETTINGS
 
 ROOT = Path(__file__).parents[3]
 NO_BOUNDS_OF_CLIENTS = {
@@ -54,6 +54,18 @@ NO_BOUNDS_OF_CLIENTS = {
 workers and gateways read from Redis.
 """
 
+ROWS_THAT_OTHERS_BOUND = {
+    **{key: {HEADS} for key in ("max_head_bytes", "max_url_bytes", "max_unfinished_heads_bytes")},  # max_heads_bytes
+    "max_address_ratio": {CONNECTIONS},  # max_connections
+    **{key: {IN_FLIGHT} for key in ("max_input_chars", "max_input_bytes")},  # the bytes of a body, or those in flight
+    **{key: {REDIS} for key in ("max_queue_tokens", "max_queue_bytes")},  # max_in_flight_bytes and max_queue_inputs
+    **{key: {REDIS} for key in ("max_open_jobs", "max_job_inputs", "max_owed_inputs", "max_job_body_bytes")},
+    **{key: {REDIS} for key in ("max_upload_bytes", "max_tenant_job_share")},  # max_owed_bytes, as those before
+    "redis_memory_ratio": {REDIS},  # it bounds all rows together
+    "cache_bytes": {CACHED},  # it only turns the cache on
+}
+"""By setting: the rows in which it counts and which another setting bounds, so that they are not larger with it."""
+
 
 def constants() -> Iterator[str]:
     """Yields the full name of each constant MAX_… of gateways, and of what they share with workers."""
@@ -93,13 +105,15 @@ def test_each_setting_that_bounds_is_in_the_table() -> None:
 
 @pytest.mark.parametrize("name", GatewaySettings.model_fields)
 def test_a_setting_counts_where_the_table_says(name: str) -> None:
-    """A much larger value changes the memory of no other row."""
+    """A much larger value changes the memory of these rows, unless another setting bounds them, and of no others."""
     before = GatewaySettings.model_validate({"cache_bytes": 1})
     value = getattr(before, name)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return
     after = before.model_copy(update={name: 1_000 * value + 1})
-    assert _changed_rows(before, after) <= set(SETTINGS.get(name, ()))
+    unchanged = ROWS_THAT_OTHERS_BOUND.get(name, set())
+    assert _changed_rows(before, after) == set(SETTINGS.get(name, ())) - unchanged
+    assert unchanged <= set(SETTINGS.get(name, ()))
 
 
 def _changed_rows(before: GatewaySettings, after: GatewaySettings) -> set[str]:

@@ -23,7 +23,14 @@ from api.dispatch.admission import (
     quota_error,
     retry_after_s,
 )
-from shared.errors import ModelFailingError, NoWorkerError, OverloadedError, RedbatchError, RedisUnreachableError
+from shared.errors import (
+    ModelFailingError,
+    NoWorkerError,
+    OverloadedError,
+    RateLimitedError,
+    RedbatchError,
+    RedisUnreachableError,
+)
 from shared.messages import MAX_TOKENS, Heartbeat
 from shared.tenants import Quota, QuotaWait
 
@@ -171,3 +178,22 @@ def test_the_error_of_a_quota_has_its_figure_without_an_exponent(tokens_per_s: f
     """Clients and operators compare it with the setting."""
     error = quota_error(10, Quota(tokens_per_s=tokens_per_s), QuotaWait(500, "rate"), 0.0)
     assert str(error) == f"The tenant's rate limit of {text} tokens per second is exceeded: try again in 0.5 s."
+
+
+@pytest.mark.parametrize(
+    ("wait_s", "text"),
+    [
+        (60, "60.0 s"),
+        (60.001, "2 min"),
+        (3_540, "59 min"),
+        (3_541, "1 h 00 min"),
+        (47_100, "13 h 05 min"),
+        (86_400, "24 h 00 min"),
+    ],
+)
+def test_the_wait_for_the_next_day_is_in_hours_and_minutes(wait_s: float, text: str) -> None:
+    """For people, rounded up; clients have the seconds, unrounded."""
+    error = quota_error(10, Quota(daily_tokens=100), QuotaWait(round(wait_s * 1_000), "day"), 0.0)
+    assert isinstance(error, RateLimitedError)
+    assert str(error).endswith(f": try again in {text}.")
+    assert error.retry_after_s == wait_s

@@ -123,6 +123,26 @@ def test_the_current_folder_hides_no_library(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("file", "source", "name", "place"),
+    [
+        ("netrc.py", "class Model: ...", "netrc:Model", "netrc.py"),
+        ("math.py", "class Model: ...", "math:Model", ""),
+        ("netrc.py", "mine = 1", "ownmodel:Model", "netrc.py"),
+        ("shared/__init__.py", "", "ownmodel:Model", "shared/__init__.py"),
+    ],
+)
+def test_a_file_that_a_library_hides_is_named(folder: Path, file: str, source: str, name: str, place: str) -> None:
+    """The error says which module was imported in its place, whether it was to have the class or something else."""
+    (folder / file).parent.mkdir(exist_ok=True)
+    (folder / file).write_text(source)
+    wanted = {"netrc.py": "from netrc import mine", "shared/__init__.py": "import shared.mine"}
+    (folder / "ownmodel.py").write_text(wanted.get(file, "") + "\n" + SOURCE)
+    with pytest.raises(ModelLoadError, match=rf"another module named .*{place}.* comes before {file} here") as error:
+        load(name)
+    assert str(error.value).endswith(": give yours another name")
+
+
+@pytest.mark.parametrize(
     ("device", "variable", "visible"),
     [
         ("cuda:0,cuda:1", "", "0,1"),

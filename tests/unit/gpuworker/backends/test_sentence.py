@@ -20,7 +20,7 @@ from gpuworker.backends.tokenizer import TokenizedInput
 from gpuworker.backends.whole_texts import WholeText
 from gpuworker.model_spec import ModelLoadError, parse_model
 from shared.codec import encode_ids
-from shared.messages import DEFAULT_OPTIONS, EMBED_ALL
+from shared.messages import DEFAULT_OPTIONS, EMBED_ALL, Options
 from tests.unit.gpuworker.backends.options import OPTIONS
 from tests.unit.gpuworker.backends.test_architectures import ARCHITECTURES, SIZES, build
 
@@ -47,14 +47,18 @@ def test_a_model_without_a_transformer_gets_whole_texts(tmp_path: Path) -> None:
 
 
 def test_a_default_prompt_is_put_before_each_text(tmp_path: Path) -> None:
-    """A model with a default prompt gets it as in `encode`."""
+    """A model with a default prompt gets it as in `encode`; with an empty name of a prompt it gets none."""
     model = SentenceTransformer(parse_model("minilm").path, prompts={"query": "query: "}, default_prompt_name="query")
     model.save(str(tmp_path))
     backend = SentenceBackend(parse_model(str(tmp_path)), OPTIONS)
     inputs = backend.tokenize(TEXTS)
     assert all(isinstance(each, TokenizedInput) for each in inputs)
-    expected = SentenceTransformer(str(tmp_path)).encode(TEXTS)
+    prompted = SentenceTransformer(str(tmp_path))
+    expected = prompted.encode(TEXTS)
     assert np.abs(backend.run(backend.collate(inputs), exclusive=True) - expected).max() <= 1e-5
+    plain = backend.collate(backend.tokenize(TEXTS, Options(prompt_name="")))
+    assert np.abs(backend.run(plain, exclusive=True) - prompted.encode(TEXTS, prompt="")).max() <= 1e-5
+    assert len(backend.tokenize([encode_ids([101, 102]), "a"], Options(prompt_name=""))) == 2
 
 
 def test_a_folder_without_a_model_is_reported_in_one_line(tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def test_token_ids_are_taken_as_they_are(backend: SentenceBackend, model: Senten
 @pytest.mark.parametrize("id_", [30_522, 2**32 - 1])
 def test_a_token_id_beyond_the_vocabulary_is_refused(backend: SentenceBackend, id_: int) -> None:
     """The error comes before the id indexes a table."""
-    with pytest.raises(InputRefusedError, match="below 30522"):
+    with pytest.raises(OneInputError, match="below 30522"):
         backend.tokenize([encode_ids([101, id_])], Options())
 
 
@@ -186,8 +186,9 @@ def test_inputs_of_the_wrong_kind_are_refused(backend: SentenceBackend) -> None:
         backend.show_tokens(["a"], Options("missing"))
     with pytest.raises(InputRefusedError):
         backend.decode(["a"], Options())
-    with pytest.raises(InputRefusedError, match="below 30522"):
-        backend.decode([encode_ids([30_522])], Options())
+    with pytest.raises(OneInputError, match="below 30522") as caught:
+        backend.decode([encode_ids([1]), encode_ids([30_522])], Options())
+    assert caught.value.index == 1
 
 
 def test_the_null_model_has_no_tokenizer() -> None:

@@ -61,6 +61,11 @@ def test_a_prompt_is_that_of_encode(backend: SentenceBackend, model: SentenceTra
     assert np.abs(vectors(backend, name) - model.encode(TEXTS, prompt_name=name)).max() <= 1e-5
 
 
+def test_an_empty_name_is_no_prompt(backend: SentenceBackend, model: SentenceTransformer) -> None:
+    """Not even the default one, as with an empty prompt of `encode`."""
+    assert np.abs(vectors(backend, "") - model.encode(TEXTS, prompt="")).max() <= 1e-5
+
+
 def test_a_batch_may_have_several_prompts(backend: SentenceBackend, model: SentenceTransformer) -> None:
     """Each text of it has the vector with its prompt."""
     names = ["query", None, "title"]

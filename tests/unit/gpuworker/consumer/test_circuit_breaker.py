@@ -83,10 +83,13 @@ async def test_the_state_says_why_and_ends_after_the_backoff() -> None:
     assert (beat.state, beat.failing, 0 < beat.retry_s <= BACKOFF_S) == (FAILING, "OSError", True)
     await wait_until(lambda: harness.heartbeat.state == READY, "the backoff has passed")
     assert harness.heartbeat.missing_parts() == []
+    beat = harness.heartbeat._heartbeat()
+    assert (beat.state, beat.failing, beat.retry_s) == (READY, "OSError", 0), "it is about to try"
     harness.breaker.record_batch(FAILED)
     assert harness.heartbeat.state == FAILING
     harness.breaker.record_batch(WORKED)
     assert harness.heartbeat.state == READY
+    assert not harness.heartbeat._heartbeat().failing
     assert harness.state.circuit.open_s(time.monotonic()) == 0.0
 
 

@@ -66,6 +66,15 @@ def test_rates_count_answers_and_latencies_count_requests() -> None:
     assert (summary.sent_bytes, summary.received_bytes) == (20, 200)
 
 
+def test_goodput_counts_the_good_answers_of_the_throughput_that_were_not_late() -> None:
+    """In a short run, an answer after the end of the window adds to neither; goodput never exceeds throughput."""
+    log = log_of(
+        (-0.1, 0.2, "ok"), (0.0, 0.9, "ok"), (0.5, 0.2, "ok"), (0.9, 0.3, "ok"), (0.9, 0.2, "ok"), (0.3, 0.1, "x")
+    )
+    summary = summarize(log, 1.0, 0.5)
+    assert (summary.ok_per_s, summary.in_time / summary.window_s) == (3.0, 2.0)
+
+
 def test_errors_are_counted_by_code_and_have_no_latency() -> None:
     """A fast refusal does not make the good answers look faster."""
     log = log_of((0.1, 0.2, "ok"), (0.2, 0.001, "queue_full"), (0.3, 0.001, "queue_full"), (0.4, 0.001, "no_worker"))

@@ -77,7 +77,10 @@ def test_a_quota_is_waited_for_however_often(pauses: list[float]) -> None:
 @pytest.mark.parametrize(
     ("outcome", "advice"),
     [
-        (httpx.ConnectError("refused"), "no gateway answers .refused.. Check --url"),
+        (
+            httpx.ConnectError("refused"),
+            "no gateway answers at this address .refused.*`redbatch up`.*`make run`.*--url",
+        ),
         (httpx.RemoteProtocolError("not HTTP"), "no gateway answers"),
         (httpx.Response(301, headers={"location": "https://gateway"}), "redirects to https://gateway.*--url"),
         (httpx.Response(404, text="<html>"), "no gateway of Redbatch.*--url"),

@@ -18,7 +18,7 @@ from redbatch.queue_target import QueueTarget
 from redbatch.state_printer import state_printer
 from redbatch.up.run_file import Announcement, RunFile
 from shared.activity import Activity, bucket_of
-from shared.messages import PREDICT, Heartbeat
+from shared.messages import FAILING, PREDICT, READY, Heartbeat
 from shared.producer import QueueStats
 from tests.users import as_user
 
@@ -107,6 +107,27 @@ def test_a_function_has_no_tokens() -> None:
     assert ("running  inputs/s" in text, "token" in text) == (True, False)
     text = text_of(QueueView("minilm", replace(BUSY, bytes=0)))
     assert ("about 90,000 tokens" in text, "tokens/s" in text) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("state", "retry_s", "shown"),
+    [(FAILING, 4.6, "failing: OSError, next try in 5 s"), (READY, 0.0, "tries again: OSError")],
+)
+def test_a_worker_whose_model_fails_says_how(state: str, retry_s: float, shown: str) -> None:
+    """Also while it tries whether the model works again: it takes one entry, and is not ready as others are."""
+    beat = replace(BEAT, state=state, failing="OSError", retry_s=retry_s)
+    assert shown in text_of(QueueView("q", replace(BUSY, workers=(beat,))), width=160)
+
+
+@pytest.mark.parametrize(
+    ("last_ms", "silent_s", "shown"), [(97_100, 2.9, "ready"), (96_400, 3.6, "silent for 4 s, was ready")]
+)
+def test_a_worker_without_heartbeats_is_silent(last_ms: int, silent_s: float, shown: str) -> None:
+    """It may be gone, and its row remains until its heartbeat expires."""
+    queue = QueueView("q", BUSY, {BEAT.worker: last_ms})
+    text = text_of(queue, width=160)
+    assert (shown in text, "silent" in text) == (True, "silent" in shown)
+    assert json.loads(as_json([queue]))["workers"][0]["silent_s"] == silent_s
 
 
 def test_workers_with_different_models_are_a_line() -> None:

@@ -160,6 +160,19 @@ def test_a_single_lucky_measurement_does_not_beat_the_defaults() -> None:
     assert "REDBATCH_" not in text
 
 
+def test_a_better_median_within_the_noise_is_said_to_be() -> None:
+    """The candidate is faster in most rounds, but not in each: the defaults stay, and the result says what it had."""
+
+    def noisy(settings: Mapping[str, str], clients: int) -> Measurement:
+        is_faster = "max_batch_wait_ms" in settings and cluster.workers.count(dict(settings)) != 3
+        return measurement(clients, clients * (11 if is_faster else 10), clients * 4)
+
+    cluster = Cluster(noisy)
+    report, _ = run_search(cluster)
+    text = " ".join(text_of(report).split())
+    assert re.search(r"Keep the defaults: .*; max_batch_wait_ms=5 had \+10\.0% in the median, .* the noise", text), text
+
+
 def test_defaults_over_the_budget_run_again_beside_the_challenger() -> None:
     """If only their first worker exceeded the budget, they are compared in the rounds, where nothing beats them."""
 
