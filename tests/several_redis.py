@@ -10,11 +10,12 @@ from urllib.parse import urlsplit
 import redis.asyncio
 
 from tests.servers import Server
+from tests.switch import Switch
 from tests.users import REPLICA, password_of, users_are_on
 from tests.waiting import wait_until
 
 
-async def follow(replica: Server, master: Server) -> None:
+async def follow(replica: Server, master: Server | Switch) -> None:
     """Makes a server the replica of another, and waits until it has all its data."""
     async with redis.asyncio.Redis.from_url(master.url, protocol=2) as raw:
         await raw.config_set("repl-diskless-sync-delay", "0")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import signal
 import socket
 import struct
 import sys
@@ -29,18 +30,21 @@ class Switch:
 
     Args:
         servers: where connections lead at first.
+
+    Attributes:
+        port: of 127.0.0.1.
     """
 
     def __init__(self, *servers: Server) -> None:
         self._servers = servers
         self._process: asyncio.subprocess.Process | None = None
-        self._port = 0
+        self.port = 0
 
     @property
     def url(self) -> str:
         """The URL that clients connect to."""
         user, at, _ = urlsplit(self._servers[0].url).netloc.rpartition("@")
-        return f"redis://{user}{at}{HOST}:{self._port}/0"
+        return f"redis://{user}{at}{HOST}:{self.port}/0"
 
     async def route(self, *servers: Server) -> None:
         """Has each new connection lead to one of these servers, at random."""
@@ -49,6 +53,16 @@ class Switch:
     async def cut(self, num: int = sys.maxsize) -> None:
         """Resets open connections: all, or that many of them."""
         await self._send(f"cut {num}")
+
+    def hold(self) -> None:
+        """Forwards nothing more."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def lose(self) -> None:
+        """Resets all connections, with what is on its way over them."""
+        assert self._process is not None
+        self._process.kill()
 
     async def _send(self, command: str) -> None:
         assert self._process is not None
@@ -66,7 +80,7 @@ class Switch:
         command = [sys.executable, "-m", "tests.switch", *ports.split()]
         pipe = asyncio.subprocess.PIPE
         self._process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe)
-        self._port = await self._read()
+        self.port = await self._read()
         return self
 
     async def __aexit__(self, *_error: object) -> None:
