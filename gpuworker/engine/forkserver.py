@@ -25,6 +25,7 @@ import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import NoReturn
 
 import structlog
 from setproctitle import setproctitle
@@ -44,8 +45,8 @@ COMPILED_CODE = "TORCHINDUCTOR_CACHE_DIR"
 """The variable with the folder for code that torch compiles; torch sets it, if it is not set, as it is imported."""
 
 
-def main(arguments: list[str]) -> None:
-    """Forks engines until the worker closes the socket."""
+def main(arguments: list[str]) -> NoReturn:
+    """Forks engines until the worker closes the socket, and ends this process."""
     die_with_parent(signal.SIGKILL)
     control = socket.socket(fileno=int(arguments[0]))
     options = EngineOptions(**json.loads(arguments[1]))
@@ -58,6 +59,8 @@ def main(arguments: list[str]) -> None:
     signal.set_wakeup_fd(wake_write.fileno())
     signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
     _serve(control, wake_read, options)
+    sys.stderr.flush()
+    os._exit(0)  # Python would finalize torch for up to seconds, and nothing here needs it
 
 
 def _import_modules(names: Iterable[str]) -> None:
