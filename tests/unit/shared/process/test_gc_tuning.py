@@ -24,10 +24,9 @@ class Cycle:
 
 @pytest.fixture
 def thresholds() -> Iterator[None]:
-    """Restores the collector after the test."""
+    """Restores the thresholds after the test. What is frozen stays so, as after the collection of the tests."""
     before = gc.get_threshold()
     yield
-    gc.unfreeze()
     gc.set_threshold(*before)
 
 
