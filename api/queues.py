@@ -251,6 +251,7 @@ class Queues:
         Raises RedisUnreachableError, after which all stays as it is; the monitors log it.
         """
         try:
+            await self._connection.check_home()
             names = await producer.list_queues(self._connection)
         except (KeyMovedError, UnexpectedReplyError) as error:  # of a key that all queues share
             if self._can_list:

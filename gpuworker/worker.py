@@ -88,11 +88,10 @@ class Worker:
         if tracing is not None:
             self._trace(tracing)
         self._committer = Committer(worker_state, self._queue.connection("commit"))
-        options = EngineOptions.from_settings(settings)
         lease_connection = self._queue.connection("lease")
         self._sharing = create_sharing(settings, name, lease_connection, self._lease_callbacks(), gpus)
         self._engine = EngineProcess(
-            options,
+            EngineOptions.from_settings(settings),
             worker_state.in_flight.runs.descriptor,
             self._sharing.wait_until_granted,
             self._on_frame,
@@ -110,6 +109,7 @@ class Worker:
         self._watchdog = Watchdog(worker_state, self._engine, self._hang_timeout, self._sharing)
         self._result_handler = ResultHandler(worker_state, self._committer)
         self._circuit_breaker = CircuitBreaker(worker_state, self._committer, self._heartbeat, self._drop)
+        self._queue.home.watch(self._claimer.recover_soon)
         self._returned_keys: asyncio.Future[list[str]] | None = None
         self._standby_rule, self._load_error = StandbyRule(), ""
 

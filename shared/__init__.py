@@ -12,6 +12,8 @@
 - errors: the tree of errors that cross a process border.
 - eviction: whether Redis evicts keys.
 - feed_window: how much of jobs may be in the lanes.
+- home: which Redis all connections of a process lead to.
+- home_guard: keeps the connections of a queue at one Redis.
 - heartbeats: heartbeats as Redis holds them; whether workers serve one model.
 - job_results: reads the results of jobs.
 - job_uploads: uploads of jobs, after quota and room are reserved for them.

@@ -3,14 +3,16 @@
 A `RedisConnection` has one owner. There is no pool: a process has one connection to Redis for each RedisConnection. A
 call that fails or is cancelled closes its connection, because a reply that may still come belongs to no call; the next
 call opens a new connection. Nothing is repeated here: only the caller knows whether that is safe.
+
+All connections of a `QueueConnections` lead to one Redis (shared.home). If that has a successor, all of them move.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 from collections import deque
 from collections.abc import Callable, Sequence
+from math import inf
 from typing import Any, cast
 
 import hiredis
@@ -21,15 +23,17 @@ from redis.exceptions import AuthenticationError, RedisError, ResponseError
 from redis.maint_notifications import MaintNotificationsConfig
 
 from shared.errors import RedisUnreachableError
+from shared.home_guard import HomeGuard
 from shared.keys import Keys
 from shared.redis_errors import (
     CommandUnknownError,
     ScriptMissingError,
     UnexpectedReplyError,
+    became_replica,
     leads_elsewhere,
     to_exception,
 )
-from shared.redis_wire import Wire
+from shared.redis_wire import IDENTITY, Wire, parse_identity, read_identity, system_reason
 from shared.scripts import Script
 from shared.settings import QueueSettings
 from shared.tls import describe_tls_error
@@ -39,6 +43,9 @@ Argument = str | bytes | int | float
 BLOCK_S = 2.0
 """Longest single blocking read: a connection that died silently is noticed after this time and that of a call."""
 
+CONNECT_ATTEMPTS = 4
+"""Attempts to reach the home by an address that leads to several Redis. Failures to connect are not repeated."""
+
 OnUnexpectedReply = Callable[[str, str], None]
 """Called with the name of a connection and an error reply that no caller can do anything about."""
 
@@ -47,35 +54,26 @@ class RedisConnection:
     """One connection to Redis, used by one call at a time.
 
     Args:
-        pool: creates connections, with their options.
-        settings: default timeout of a call; TLS.
+        queue: creates connections, with their options, and knows the home.
         name: shown by CLIENT LIST.
-        on_unexpected: called with an error reply that may always come; see `QueueConnections`.
         identified: whether to read the connection's id at Redis, so that it can be killed after it broke.
 
     Attributes:
         num_timeouts: number of calls that were not answered in time, although the connection was open.
     """
 
-    def __init__(
-        self,
-        pool: ConnectionPool,
-        settings: QueueSettings,
-        name: str,
-        on_unexpected: OnUnexpectedReply,
-        *,
-        identified: bool = False,
-    ) -> None:
-        self._tls = settings.redis_tls
+    def __init__(self, queue: QueueConnections, name: str, *, identified: bool = False) -> None:
+        self._queue = queue
+        self._tls = queue.settings.redis_tls
         self._name = name
-        self._on_unexpected = on_unexpected
+        self._is_server_known = False
         self._identified = identified
         self._identity: dict[bytes, bytes] = {}
         self._orphans: deque[dict[bytes, bytes]] = deque(maxlen=16)
         self._lock = asyncio.Lock()
-        self._connection: AbstractConnection = pool.make_connection()
+        self._connection: AbstractConnection = queue.pool.make_connection()
         self._connection.client_name = name
-        self._timeout_s = settings.redis_timeout_s
+        self._timeout_s = queue.settings.redis_timeout_s
         self._has_read_only_scripts = True
         self._wire: Wire | None = None
         self._opening: asyncio.Timeout | None = None
@@ -140,6 +138,29 @@ class RedisConnection:
         """Sends PING. Raises as `call` does."""
         await self.call("PING")
 
+    async def reopen(self) -> None:
+        """Closes the connection and opens a new one. Raises as `call` does."""
+        async with self._lock:
+            await self._close()
+            await self._exchange(IDENTITY[:1])
+
+    async def check_home(self) -> None:
+        """Reads again which Redis this is, as its replication id changes when it gets a replica; raises as `call` does.
+
+        Does nothing if there is no connection, or if Redis does not identify itself.
+        """
+        async with self._lock:
+            if self._wire is None or self._wire.is_lost or not self._is_server_known:
+                return
+            server = parse_identity(await self._exchange(IDENTITY))
+            if refusal := self._queue.home.admit(self, server, is_new=False):
+                raise RedisUnreachableError(refusal)
+
+    @property
+    def answered_at(self) -> float:
+        """When Redis last answered over it (event loop's clock); minus infinity if it is not open."""
+        return -inf if self._wire is None or self._wire.is_lost else self._wire.answered_at
+
     async def unblock(self, other: RedisConnection) -> None:
         """Makes the blocking read of `other`, if there is one, return at once with no element."""
         if other._identity:
@@ -179,13 +200,15 @@ class RedisConnection:
             if isinstance(reply, hiredis.ReplyError):
                 if leads_elsewhere(str(reply)):
                     await self._close()
+                    if became_replica(str(reply)):
+                        self._queue.reset_all()
                 raise self._to_exception(str(reply))
         return replies
 
     def _to_exception(self, reply: str) -> RedisUnreachableError:
         error = to_exception(reply)
         if type(error) is UnexpectedReplyError:
-            self._on_unexpected(self._name, error.reply)
+            self._queue.on_unexpected(self._name, error.reply)
         return error
 
     def _describe_failure(self, error: Exception, *, connecting: bool) -> str:
@@ -198,7 +221,7 @@ class RedisConnection:
             and (problem := describe_tls_error(error)) is not None
         ):
             return f"There is no safe connection to Redis: {problem}."
-        reason = _system_reason(error) if connecting else ""
+        reason = system_reason(error) if connecting else ""
         return f"Redis did not answer ({type(error).__name__}{reason}): try again."
 
     async def _open_unless_reset(self) -> Wire:
@@ -210,7 +233,22 @@ class RedisConnection:
             self._opening = None
 
     async def _open(self) -> Wire:
-        """Connects, sends the name and reads the id. After that redis-py is not involved."""
+        """Connects to the home. If the address leads to another Redis, tries again: the next time it may not."""
+        for _ in range(CONNECT_ATTEMPTS):
+            wire = await self._connect()
+            server, info = await read_identity(wire, self._timeout_s, with_client=self._identified)
+            if isinstance(info, hiredis.ReplyError):
+                raise ResponseError(str(info))
+            refusal = self._queue.home.admit(self, server, is_new=True)
+            if not refusal:
+                self._wire, self._is_server_known = wire, server is not None
+                self._identity = dict(part.split(b"=", 1) for part in info.split() if b"=" in part)
+                return wire
+            await self._close()
+        raise RedisUnreachableError(refusal)
+
+    async def _connect(self) -> Wire:
+        """Connects and sends the name. After that redis-py is not involved."""
         num_cancellations = _num_cancellations()
         if self._wire is not None:
             self._identity = {}  # no command is outstanding on it, so Redis sends nothing to it: it need not be killed
@@ -218,7 +256,10 @@ class RedisConnection:
         if isinstance(self._connection, SSLConnection):  # a new context: redis-py reads the files only once
             # In a thread, because reading the system's many certificates takes time.
             self._connection.ssl_context.context = await asyncio.to_thread(self._tls.context)
-        await self._connection.connect()
+        try:
+            await self._connection.connect()
+        except RuntimeError as error:  # of uvloop, if the connection is reset before redis-py has sent its commands
+            raise ConnectionError("not connected") from error
         if _num_cancellations() > num_cancellations:
             raise asyncio.CancelledError
         incoming, outgoing = self._connection._reader, self._connection._writer  # noqa: SLF001 - there is no public access
@@ -227,12 +268,6 @@ class RedisConnection:
         wire = Wire(cast("asyncio.Transport", outgoing.transport))
         if incoming.at_eof():  # Redis has closed it since, and asyncio's streams leave their own side open
             raise ConnectionError("not connected")
-        if self._identified:
-            info = await wire.exchange(("CLIENT", "INFO"), self._timeout_s)
-            if isinstance(info, hiredis.ReplyError):
-                raise ResponseError(str(info))
-            self._identity = dict(part.split(b"=", 1) for part in info.split() if b"=" in part)
-        self._wire = wire
         return wire
 
     async def _close(self) -> None:
@@ -243,15 +278,6 @@ class RedisConnection:
         await self._connection.disconnect(nowait=True)
 
 
-def _system_reason(error: BaseException | None) -> str:
-    """Returns why a connection was not made, as the system says it, after a colon; empty if it does not."""
-    while error is not None:
-        if isinstance(error, OSError) and error.errno is not None and error.strerror:
-            return f": {os.strerror(error.errno) if error.errno > 0 else error.strerror}"
-        error = error.__cause__ or error.__context__
-    return ""
-
-
 def _num_cancellations() -> int:
     """Counts cancellations: redis-py sends in wait_for, which before Python 3.12 runs a task and may swallow them."""
     task = asyncio.current_task()
@@ -259,7 +285,7 @@ def _num_cancellations() -> int:
 
 
 class QueueConnections:
-    """The connections of one process to one queue.
+    """The connections of one process to one queue, which all lead to one Redis: the home.
 
     Args:
         settings: where Redis is, and its timeout.
@@ -279,9 +305,9 @@ class QueueConnections:
         self.keys = Keys(name)
         self.settings = settings
         self._client = client
-        self._on_unexpected = on_unexpected
+        self.on_unexpected = on_unexpected
         is_tcp = not settings.redis_url.startswith("unix://")
-        self._pool = ConnectionPool.from_url(
+        self.pool = ConnectionPool.from_url(
             settings.redis_url,
             protocol=2,
             decode_responses=False,
@@ -294,20 +320,21 @@ class QueueConnections:
             maint_notifications_config=MaintNotificationsConfig(enabled=False),
         )
         self._connections: list[RedisConnection] = []
+        self.home = HomeGuard(name, self._connections, self.connection("home").reopen)
 
     def connection(self, purpose: str, *, identified: bool = False) -> RedisConnection:
         """Returns a new connection of this process, named `<client>:<purpose>`."""
         name = f"{self._client}:{purpose}"
-        connection = RedisConnection(self._pool, self.settings, name, self._on_unexpected, identified=identified)
+        connection = RedisConnection(self, name, identified=identified)
         self._connections.append(connection)
         return connection
 
     def reset_all(self) -> None:
         """Resets every connection: see `RedisConnection.reset`."""
-        for connection in self._connections:
-            connection.reset()
+        self.home.reset_all()
 
     async def close(self) -> None:
         """Closes every connection."""
+        await self.home.stop()
         for connection in self._connections:
             await connection.close()

@@ -61,7 +61,8 @@ class Submission(NamedTuple):
 
     `budget_ms` is the time left until its deadline. `max_tokens` is the maximum of its lane, including this request:
     with more tokens in the lane the answer would come too late. `exempt` entries were accepted before and pass both
-    bounds; a request with nothing queued ahead passes the second. Entries with a `revision` are only for workers of
+    bounds; a request with nothing queued ahead passes the second. If they were lost, `epoch` is that of the reconcile
+    that missed them, and they pass only at this epoch. Entries with a `revision` are only for workers of
     that revision. `limits` apply to its `tenant`. `num_coalesced` requests of clients share it.
     """
 
@@ -77,13 +78,14 @@ class Submission(NamedTuple):
     max_tokens: int = MAX_TOKENS
     revision: str = ""
     num_coalesced: int = 1
+    epoch: bytes | None = None
 
 
 class SubmitOutcome(NamedTuple):
     """Outcome of a submission. `refs` holds one Ref per new entry if it is `ok` or `behind` (accepted into bulk).
 
     `late`: the deadline has passed. `full`: the `lane` is at its bound. `slow`: `tokens` are queued ahead in the
-    `lane`, too many for its time. `limited`: the tenant may retry after a `wait`.
+    `lane`, too many for its time. `limited`: the tenant may retry after a `wait`. `stale`: the queue has another epoch.
     """
 
     status: str
@@ -130,6 +132,13 @@ class ReconcileResult:
 
     replies: tuple[bytes, ...]
     present: tuple[bool, ...]
+
+
+class ReconcileReply(NamedTuple):
+    """The queue's epoch, empty without one, and the state of each request."""
+
+    epoch: bytes
+    results: list[ReconcileResult]
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +217,7 @@ async def submit(
             each.lane,
             each.request_id,
             each.budget_ms,
-            int(each.exempt),
+            int(each.exempt) if each.epoch is None else each.epoch,
             each.max_tokens,
             each.bell,
             each.tenant,
@@ -287,18 +296,17 @@ def parse_bell_element(element: bytes) -> list[str]:
     return element.decode("ascii", "replace").split(" ")
 
 
-async def reconcile(
-    connection: RedisConnection, keys: Keys, requests: Sequence[OutstandingRequest]
-) -> list[ReconcileResult]:
+async def reconcile(connection: RedisConnection, keys: Keys, requests: Sequence[OutstandingRequest]) -> ReconcileReply:
     """Returns the state of each request. Pops its replies."""
     args: list[Argument] = [*ReconcileArguments(len(LANES), len(requests))]
     for request in requests:
         args += ReconcileRequestRow(request.request_id, len(request.refs))
         for ref in request.refs:
             args += ReconcileEntryRow(ref.lane, ref.entry_id)
-    names = [*keys.lanes, *(keys.reply(request.request_id) for request in requests)]
-    results = await connection.run(scripts.RECONCILE, names, args)
-    return [ReconcileResult(tuple(replies), tuple(bool(flag) for flag in flags)) for replies, flags in results]
+    names = [keys.epoch, *keys.lanes, *(keys.reply(request.request_id) for request in requests)]
+    epoch, rows = await connection.run(scripts.RECONCILE, names, args)
+    results = [ReconcileResult(tuple(replies), tuple(bool(flag) for flag in flags)) for replies, flags in rows]
+    return ReconcileReply(epoch, results)
 
 
 async def queue_stats(connection: RedisConnection, keys: Keys) -> QueueStats:

@@ -87,6 +87,11 @@ def leads_elsewhere(reply: str) -> bool:
     return _is_moved(reply) or any(words in reply for words in (*_REPLICA_WORDS, *_CLUSTER_WORDS))
 
 
+def became_replica(reply: str) -> bool:
+    """Whether the server is a replica now: its connections stay open and may read, and none leads to the master."""
+    return any(words in reply for words in _REPLICA_WORDS)
+
+
 def _class_of(reply: str) -> type[RedisUnreachableError]:
     if _is_moved(reply):
         return KeyMovedError

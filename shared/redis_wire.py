@@ -7,12 +7,18 @@ and half as much CPU again.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Sequence
 from typing import Any
 
 import hiredis
 
+from shared.home import Server, parse_server
+
 Command = Sequence[str | bytes | int | float]
+
+IDENTITY = (("INFO", "server"), ("INFO", "replication"))
+"""Commands whose replies say which Redis this is."""
 
 CLOCK_STEP_S = 0.001
 """Resolution of uvloop's clock and timers: one may fire this much too early."""
@@ -25,6 +31,9 @@ class Wire(asyncio.Protocol):
 
     Args:
         transport: the connection; its protocol becomes this one.
+
+    Attributes:
+        answered_at: when the last exchange ended with all replies (event loop's clock), or this wire was made.
     """
 
     def __init__(self, transport: asyncio.Transport) -> None:
@@ -36,6 +45,7 @@ class Wire(asyncio.Protocol):
         self._reply_future: asyncio.Future[list[Any]] | None = None
         self._deadline = self._timer_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
+        self.answered_at = self._loop.time()
         transport.set_protocol(self)
 
     @property
@@ -46,10 +56,6 @@ class Wire(asyncio.Protocol):
     def abort(self) -> None:
         """Resets the connection; a pending exchange raises ConnectionError."""
         self._transport.abort()
-
-    async def exchange(self, command: Command, timeout_s: float) -> Any:  # noqa: ANN401 - depends on the command
-        """Sends a command and returns its reply. Raises as `exchange_all` does."""
-        return (await self.exchange_all((command,), timeout_s))[0]
 
     async def exchange_all(self, commands: Sequence[Command], timeout_s: float) -> list[Any]:
         """Sends commands and returns their replies, each of which may be a hiredis.ReplyError.
@@ -68,7 +74,9 @@ class Wire(asyncio.Protocol):
         self._set_deadline(self._loop.time() + timeout_s)
         try:
             self._transport.write(b"".join([_pack(each) for each in commands]))
-            return await reply_future
+            replies = await reply_future
+            self.answered_at = self._loop.time()
+            return replies
         finally:
             self._reply_future, self._replies, self._num_expected = None, [], 0
             del reply_future  # an exception in the future refers to this frame
@@ -116,6 +124,32 @@ class Wire(asyncio.Protocol):
     def _fail(self, error: Exception) -> None:
         if self._reply_future is not None and not self._reply_future.done():
             self._reply_future.set_exception(error)
+
+
+async def read_identity(wire: Wire, timeout_s: float, *, with_client: bool) -> tuple[Server | None, Any]:
+    """Reads to which Redis a connection leads and, if requested, the reply to CLIENT INFO, in one round trip.
+
+    Raises as `exchange_all` does.
+    """
+    questions = (*IDENTITY, ("CLIENT", "INFO")) if with_client else IDENTITY
+    replies = await wire.exchange_all(questions, timeout_s)
+    return parse_identity(replies[: len(IDENTITY)]), replies[len(IDENTITY)] if with_client else b""
+
+
+def parse_identity(replies: Sequence[Any]) -> Server | None:
+    """Returns which Redis has sent replies to IDENTITY; None if it does not let this user know."""
+    if any(isinstance(each, hiredis.ReplyError) for each in replies):
+        return None
+    return parse_server(b"".join(replies))
+
+
+def system_reason(error: BaseException | None) -> str:
+    """Returns why a connection was not made, as the system says it, after a colon; empty if it does not."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno is not None and error.strerror:
+            return f": {os.strerror(error.errno) if error.errno > 0 else error.strerror}"
+        error = error.__cause__ or error.__context__
+    return ""
 
 
 def _pack(command: Command) -> bytes:

@@ -29,7 +29,7 @@ class SubmitRequestRow(NamedTuple):
     lane: int
     request_id: str
     budget_ms: int
-    exempt: int
+    exempt: int | bytes
     max_lane_tokens: int
     bell: str
     tenant: str

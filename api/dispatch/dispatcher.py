@@ -77,6 +77,7 @@ class Dispatcher:
         self._grace = Grace(settings.redis_grace_s, settings.worker_grace_s, settings.redis_memory_ratio)
         callbacks = MonitorCallbacks(self._on_loss, self._on_fleet)
         self.monitor = Monitor(self.queue, settings.worker_grace_s, callbacks)
+        self.queue.home.watch(self.monitor.observe_move)
         self.charges = Charges(self.queue.connection("charge"), keys, self.monitor.limits)
         self._submitter = Submitter(
             self.queue.connection("submit"),
@@ -104,6 +105,7 @@ class Dispatcher:
         return SubmitCallbacks(
             on_submitted=self._start_waiting if spans is None else partial(self._start_waiting_traced, spans),
             on_epoch=monitor.observe_epoch,
+            on_stale=lambda request: self._reconciler.postpone(request),  # noqa: PLW0108 - set later
             full=monitor.full,
             slow=monitor.slow,
             max_tokens=monitor.max_tokens,
@@ -305,8 +307,8 @@ class Dispatcher:
         request.close()
         self._submitter.drop(request)
         self.charges.refund(request.tenant, request.unrun_tokens)
-        if refs := request.outstanding():
-            self._submitter.cancel(refs.values(), None if request.uses_bell else request.request_id)
+        if refs := request.leftover_refs():
+            self._submitter.cancel(refs, None if request.uses_bell else request.request_id)
         self._replies.release(request)
 
     def _unify_revision(self, request: InFlight) -> None:

@@ -16,6 +16,9 @@ from shared.messages import EMBED, EMBED_ALL, Failure, NewEntry, Ref, Reply, Val
 MAX_VALUES_BYTES = 64 * 2**20
 """Maximum size of an answer that is not vectors: its size is unknown before the replies arrive."""
 
+RESUBMIT_INTERVAL_S = 1.0
+"""Minimum time between two submits of a lost entry: while Redis is lost again and again, queues must not grow."""
+
 
 class InFlight:
     """A request that this gateway holds until it is answered.
@@ -66,6 +69,9 @@ class InFlight:
         self.num_coalesced = 1
         self.answer: asyncio.Future[list[Reply]] = asyncio.get_running_loop().create_future()
         self._refs: dict[int, Ref] = {}
+        self._former_refs: dict[int, list[Ref]] = {}
+        """Those of entries that were lost: another master, or one that comes back, may still have them."""
+        self._resubmit_at: dict[int, float] = {}
         self._replies: dict[int, Reply] = {}
         self._values_bytes = 0
         self._unrun: set[int] = set()
@@ -80,15 +86,26 @@ class InFlight:
         self.submitted = True
         self._refs[position] = ref
 
-    def remove_lost(self, position: int, ref: Ref) -> NewEntry | None:
+    def remove_lost(self, position: int, ref: Ref, now: float = 0.0) -> NewEntry | None:
         """Removes the ref of an entry that is no longer in the stream; returns the entry if it has to be added again.
 
-        Returns None if the entry has a reply, or if its ref is another by now.
+        Returns None if the entry has a reply, or if its ref is another by now. `now` is on the event loop's clock.
         """
         if self._refs.get(position) is not ref:
             return None
-        del self._refs[position]
+        self._former_refs.setdefault(position, []).append(self._refs.pop(position))
+        self._resubmit_at[position] = now + RESUBMIT_INTERVAL_S
         return None if position in self._replies else self.new_entries[position]
+
+    def restore_lost(self, position: int) -> None:
+        """Takes back `remove_lost`: the entry was not added again, and it is unknown whether it is lost."""
+        self._resubmit_at.pop(position, None)
+        if position not in self._refs and (former := self._former_refs.get(position)):
+            self._refs[position] = former.pop()
+
+    def resubmit_wait_s(self, position: int, now: float) -> float:
+        """Returns how long an entry may not be added again yet, s; 0 if it may. `now`: the event loop's clock."""
+        return max(0.0, self._resubmit_at.get(position, now) - now)
 
     def is_unplaced(self, position: int) -> bool:
         """Whether an entry has neither a reply nor a known ref in the stream."""
@@ -102,6 +119,17 @@ class InFlight:
     def outstanding(self) -> dict[int, Ref]:
         """Returns the known refs of the entries that are in the stream and have no reply, by position."""
         return {position: ref for position, ref in self._refs.items() if position not in self._replies}
+
+    def sought_refs(self) -> list[tuple[int, Ref]]:
+        """Returns the refs of `outstanding` with their positions, each before those under which the entry was lost."""
+        refs = self.outstanding().items()
+        if not self._former_refs:
+            return list(refs)
+        return [(position, each) for position, ref in refs for each in (ref, *self._former_refs.get(position, ()))]
+
+    def leftover_refs(self) -> list[Ref]:
+        """Returns all refs under which an entry may be in a stream although no client waits for it any more."""
+        return [*self.outstanding().values(), *(ref for refs in self._former_refs.values() for ref in refs)]
 
     def accept(self, reply: Reply) -> bool:
         """Accepts a reply, or drops it; returns whether it was accepted. The first for a position counts.
@@ -166,6 +194,8 @@ class InFlight:
         for entry in rerun:
             self._replies.pop(entry.position, None)
         old_refs = [self._refs.pop(entry.position) for entry in rerun if entry.position in self._refs]
+        for entry in rerun:
+            old_refs += self._former_refs.pop(entry.position, [])
         return rerun, old_refs
 
     def fail(self, error: RedbatchError) -> None:

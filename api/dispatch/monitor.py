@@ -42,7 +42,7 @@ STALE_AFTER_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class MonitorCallbacks:
-    """Callbacks: `on_loss` when the epoch changes (Redis may have lost its data), `on_fleet` after each poll."""
+    """Callbacks: `on_loss` when Redis may have lost data (another epoch or master), `on_fleet` after each poll."""
 
     on_loss: Callable[[], Awaitable[None]]
     on_fleet: Callable[[], None]
@@ -123,6 +123,7 @@ class Monitor:
         started_at = self._poll_started_at = time.monotonic()
         try:
             async with self._probe.watch():
+                await self._connection.check_home()
                 before, self._stats = self._stats, await producer.queue_stats(self._connection, self._keys)
         except Exception as error:
             if self._down_since is None:
@@ -185,12 +186,16 @@ class Monitor:
         self._epoch = epoch
         self._epoch_known = self._epoch_known or bool(epoch)
 
+    def observe_move(self) -> None:
+        """Records that Redis has another master, which may not have what the former one received last."""
+        self._data_lost.set()
+
     async def _handle_loss(self) -> None:
         now = time.monotonic()
         # One loss changes the epoch several times: to none, to one that a gateway sets, to that of the new group.
         if now - self._loss_logged_at > POLL_INTERVAL_S:
             self._loss_logged_at = now
-            log.warning("Redis lost the queue's data or its group was recreated: reconciling all requests")
+            log.warning("Redis lost the queue's data, its group was recreated or it moved: reconciling all requests")
         self._data_lost.clear()  # before the callback: the data may be lost again while that runs
         try:
             await self._callbacks.on_loss()

@@ -1,9 +1,15 @@
-"""Reconcile: the gateway's only recovery. It checks each outstanding request and adds lost entries again."""
+"""Reconcile: the gateway's only recovery. It checks each outstanding request and adds lost entries again.
+
+Connections may lead to different masters for a moment, and Redis may lose its data again and again. So an entry is
+added again at most once in RESUBMIT_INTERVAL_S, only if none of the entries added for it before is in its stream, and
+only at the epoch at which they were missed.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import structlog
 
@@ -15,6 +21,7 @@ from shared import producer
 from shared.connection import RedisConnection
 from shared.errors import RedisUnreachableError
 from shared.keys import Keys
+from shared.messages import NewEntry, Ref
 from shared.process.backoff import Backoff
 from shared.process.limited_log import LimitedLog
 from shared.producer import OutstandingRequest
@@ -23,6 +30,8 @@ from shared.redis_errors import UnexpectedReplyError
 log, limited_log = structlog.get_logger(), LimitedLog()
 
 CHUNK_REQUESTS = 64
+STALE_PAUSE_S = 0.05
+"""Time until requests are reconciled again whose entries were missed at one epoch and not added at another one."""
 
 
 class Reconciler:
@@ -47,6 +56,7 @@ class Reconciler:
         self._keys = keys
         self._submitter = submitter
         self._replies = replies
+        self._postponed: set[InFlight] = set()
 
     async def reconcile_after_break(
         self, broken: Iterable[RedisConnection], requests: Callable[[], Iterable[InFlight]], backoff: Backoff
@@ -96,22 +106,44 @@ class Reconciler:
         request_ids = [request.request_id for request in requests if not request.done]
         while request_ids:
             request_ids = request_ids[await self._replies.collect_large(self._connection, self._keys, request_ids) :]
-        outstanding = [(request, refs) for request in requests if not request.done and (refs := request.outstanding())]
+        outstanding = [(request, refs) for request in requests if not request.done and (refs := request.sought_refs())]
         if not outstanding:
             return
-        queries = [OutstandingRequest(request.request_id, tuple(refs.values())) for request, refs in outstanding]
-        results = await producer.reconcile(self._connection, self._keys, queries)
-        lost = 0
+        queries = [
+            OutstandingRequest(request.request_id, tuple(ref for _, ref in refs)) for request, refs in outstanding
+        ]
+        epoch, results = await producer.reconcile(self._connection, self._keys, queries)
+        num_lost = 0
         for (request, refs), result in zip(outstanding, results, strict=True):
             for data in result.replies:
                 self._replies.deliver(data)
             if request.done:
                 continue
-            absent = [pair for pair, is_present in zip(refs.items(), result.present, strict=True) if not is_present]
-            new_entries = tuple(entry for pair in absent if (entry := request.remove_lost(*pair)) is not None)
-            if new_entries:
-                lost += len(new_entries)
-                self._submitter.add(PendingSubmit(request, new_entries, exempt=True))
-        if lost:
-            metrics.RESUBMITTED_ENTRIES.inc(lost)
-            log.warning("lost entries are submitted again", n=lost)
+            present = {position for (position, _), is_present in zip(refs, result.present, strict=True) if is_present}
+            absent = {position: ref for position, ref in reversed(refs) if position not in present}  # its present refs
+            if lost := self._remove_lost(request, absent):
+                num_lost += len(lost)
+                self._submitter.add(PendingSubmit(request, lost, exempt=True, epoch=epoch))
+        if num_lost:
+            log.warning("lost entries are submitted again", n=num_lost)
+
+    def _remove_lost(self, request: InFlight, refs: Mapping[int, Ref]) -> tuple[NewEntry, ...]:
+        """Returns the entries at these positions that are to be added again; for others it is too early."""
+        now = asyncio.get_running_loop().time()
+        lost = []
+        for position, ref in refs.items():
+            if wait_s := request.resubmit_wait_s(position, now):
+                self.postpone(request, wait_s)
+            elif (entry := request.remove_lost(position, ref, now)) is not None:
+                lost.append(entry)
+        return tuple(lost)
+
+    def postpone(self, request: InFlight, wait_s: float = STALE_PAUSE_S) -> None:
+        """Reconciles a request after a time, unless that is under way."""
+        if request not in self._postponed:
+            self._postponed.add(request)
+            asyncio.get_running_loop().call_later(wait_s, self._resume, request)
+
+    def _resume(self, request: InFlight) -> None:
+        self._postponed.discard(request)
+        self._replies.defer(request)

@@ -131,8 +131,12 @@ class Replies:
             task.add_done_callback(self._tasks.discard)
         if request.reconcile_on_submit:
             request.reconcile_on_submit = False
-            self._deferred.append(request)
-            self._deferred_added.set()
+            self.defer(request)
+
+    def defer(self, request: InFlight) -> None:
+        """Has a request reconciled soon."""
+        self._deferred.append(request)
+        self._deferred_added.set()
 
     async def stop(self) -> None:
         """Ends every wait. Only for the stop of a gateway: a reply that is on its way is lost."""
@@ -190,7 +194,7 @@ class Replies:
         await self._reconcile([self._bell, self._control], requests_on_bell, backoff)
 
     async def run_deferred(self) -> None:
-        """Reconciles requests that were on their way into the stream when a connection broke; until cancelled."""
+        """Reconciles requests whose entries were on their way when a connection broke, or wait; until cancelled."""
         while True:
             self._deferred_added.clear()
             if not self._deferred:

@@ -42,7 +42,9 @@ RETRY_MAX_S = 0.5
 
 @dataclass(slots=True, eq=False)
 class PendingSubmit:
-    """Entries of a request that are to be added. `exempt` entries were accepted before and were lost.
+    """Entries of a request that are to be added. `exempt` entries were accepted before.
+
+    If they were lost, `epoch` is that of the reconcile that missed them: at another one they are not added.
 
     Attributes:
         revision: the request's revision when this was created.
@@ -54,6 +56,7 @@ class PendingSubmit:
     request: InFlight
     new_entries: tuple[NewEntry, ...]
     exempt: bool = False
+    epoch: bytes | None = None
     revision: str = field(init=False)
     inputs: int = field(init=False)
     tokens: int = field(init=False)
@@ -74,6 +77,7 @@ class PendingSubmit:
 class SubmitCallbacks:
     """Callbacks: `on_submitted` for each request in the stream, `on_epoch` with the queue's epoch after each submit.
 
+    `on_stale` takes a request with lost entries that were not added, as Redis has another epoch than the reconcile saw.
     `full` and `slow` build the error for a request that its lane rejected: `full` takes the lane, `slow` the lane and
     the tokens above the limit. `max_tokens` returns the token limit of a lane for a request with a time budget (s),
     tokens and inputs, and `limits` the limits of a tenant for a time budget (s). `before_submit` may add entries.
@@ -81,6 +85,7 @@ class SubmitCallbacks:
 
     on_submitted: Callable[[InFlight], None]
     on_epoch: Callable[[bytes], None]
+    on_stale: Callable[[InFlight], None]
     full: Callable[[int], RedbatchError]
     slow: Callable[[int, int], RedbatchError]
     max_tokens: Callable[[int, float, int, int], int]
@@ -197,6 +202,8 @@ class Submitter:
             self._apply_outcome(pending, outcome)
             if outcome.refs and not pending.exempt:
                 num_inputs += pending.inputs
+            elif outcome.refs and pending.epoch is not None:
+                metrics.RESUBMITTED_ENTRIES.inc(len(outcome.refs))
         metrics.REQUEST_INPUTS.inc(num_inputs)
 
     async def _submit_separately(self, batch: Sequence[PendingSubmit]) -> None:
@@ -265,11 +272,12 @@ class Submitter:
             traceparent=request.traceparent,
             limits=self._callbacks.limits(request.tenant, budget_s),
             num_coalesced=request.num_coalesced,
+            epoch=pending.epoch,
         )
 
     def _apply_outcome(self, pending: PendingSubmit, outcome: SubmitOutcome) -> None:
         request = pending.request
-        if outcome.status not in ("ok", "behind"):
+        if outcome.status not in ("ok", "behind", "stale"):
             request.fail(self._refusal(pending, outcome))
             return
         if outcome.status == "behind":
@@ -279,6 +287,11 @@ class Submitter:
             self.cancel(outcome.refs)
             if remaining := tuple(entry for entry in pending.new_entries if request.is_unplaced(entry.position)):
                 self.add(PendingSubmit(request, remaining, exempt=True))
+            return
+        if outcome.status == "stale":
+            for entry in pending.new_entries:
+                request.restore_lost(entry.position)
+            self._callbacks.on_stale(request)
             return
         for entry, ref in zip(pending.new_entries, outcome.refs, strict=False):
             request.place(entry.position, ref)

@@ -212,14 +212,14 @@ class Claimer:
         """Returns when an entry was submitted, on this host's monotonic clock."""
         return self._worker_state.clock.to_monotonic(int(entry.ref.entry_id.split(b"-")[0]))
 
-    async def request_recovery(self) -> None:
-        """Requests that this worker's own pending entries are read soon: some may not be in flight here.
-
-        Raises:
-            RedisUnreachableError: the recovery happens when Redis answers again.
-        """
+    def recover_soon(self) -> None:
+        """Has this worker's own pending entries read before the next claim: some may not be in flight here."""
         self._must_recover = True
         self._worker_state.in_flight.capacity_freed.set()
+
+    async def request_recovery(self) -> None:
+        """Does so at once; raises RedisUnreachableError if Redis does not answer, and recovers when it does again."""
+        self.recover_soon()
         await self._reclaim_connection.unblock(self._connection)
 
     async def _recover(self) -> None:

@@ -90,6 +90,7 @@ class HeartbeatSender:
             metrics.TOKEN_RATE.labels(self._worker_state.worker).set(self._worker_state.tokens_per_s)
             try:
                 async with self._probe.watch():
+                    await self._worker_state.control.check_home()
                     now_ms, workers = await self.send(self._worker_state.control)
                 self._worker_state.clock.observe(now_ms)
                 self._worker_state.workers = max(1, workers)

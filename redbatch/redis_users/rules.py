@@ -86,7 +86,7 @@ WORKER = User(
     commands=_commands(
         "+client|setname +client|info",
         "+client|kill +client|unblock",  # for its own connections, as for a gateway
-        "+time +info",
+        "+time +info",  # INFO: which Redis a connection leads to, and the eviction policy
         "+evalsha +eval",
         "+blpop +lpop +rpush",
         "+get +set +del +unlink +exists +pexpire +pttl",

@@ -1,6 +1,6 @@
 -- Reconcile: finds the state of outstanding requests: their replies, and which of their entries are in no stream.
 --
--- KEYS[1..L]  lanes; after them one reply key for each request
+-- KEYS[1]   epoch      KEYS[2..1+L] lanes; after them one reply key for each request
 -- ARGV: ReconcileArguments
 --   num_lanes     number of lanes L
 --   num_requests  number of requests that follow
@@ -11,9 +11,9 @@
 --   lane          index of the lane, from 0
 --   entry_id      stream id of the entry
 --
--- Returns for each request {{reply, ...}, {1 or 0 for each entry: whether it is still in the stream}}.
+-- Returns {epoch or "", {for each request {{reply, ...}, {1 or 0 for each entry: whether it is still in the stream}}}}.
 -- An entry that is neither answered nor in the stream is lost, and only its gateway can add it again. The gateway does
--- that with a submit, and nothing can change in between.
+-- that with a submit that names the epoch: at another Redis, or in another life of the data, it adds nothing.
 local num_lanes, num_requests = unpack(ARGV, 1, 2)
 local MAX_REPLIES = 65536
 local results = {}
@@ -24,10 +24,10 @@ for r = 1, tonumber(num_requests) do
   at = at + 2
   for e = 1, tonumber(num_entries) do
     local lane, entry_id = unpack(ARGV, at, at + 1)
-    local found = redis.call('XRANGE', KEYS[1 + lane], entry_id, entry_id)[1]
+    local found = redis.call('XRANGE', KEYS[2 + lane], entry_id, entry_id)[1]
     present[e] = found and found[2][2] == request_id and 1 or 0  -- submit writes the request's id first
     at = at + 2
   end
-  results[r] = {redis.call('LPOP', KEYS[num_lanes + r], MAX_REPLIES) or {}, present}
+  results[r] = {redis.call('LPOP', KEYS[1 + num_lanes + r], MAX_REPLIES) or {}, present}
 end
-return results
+return {redis.call('GET', KEYS[1]) or '', results}

@@ -14,7 +14,8 @@
 --   lane              index of the lane, from 0
 --   request_id        id of the request
 --   budget_ms         time left until its deadline
---   exempt            "1" if the request is exempt from the bounds, else "0"
+--   exempt            "0": bounded. "1": exempt from the bounds. Otherwise its entries were lost: the epoch, or "" for
+--                     none, at which a reconcile has missed them; exempt at that epoch, else not added
 --   max_lane_tokens   maximum tokens in its lane, including this request, for an answer in time
 --   bell              key of the bell, or ""
 --   tenant            tenant, or ""
@@ -32,7 +33,7 @@
 --
 -- Returns {now_ms, epoch, {{status, ...}, ...}}: {"ok", entry id, ...}; {"behind", entry id, ...} if the request was
 -- added to the second lane instead of the first, because its tenant has used its share of the first; {"late"}; {"full",
--- lane index}; {"slow", lane index, tokens} if that many tokens are queued ahead in that lane, which is too many;
+-- lane index}; {"stale"} if the entries were missed at another epoch; {"slow", lane index, tokens} if that many tokens are queued ahead in that lane, which is too many;
 -- {"limited", ms, limit} if the tenant may send the request after that time (see wait_for in tenant_limits.lua). A
 -- request with nothing queued ahead is never slow.
 -- Entries of jobs do not count against the bounds of the queue: feed_lanes in job_lanes.lua bounds them.
@@ -55,6 +56,7 @@ end
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local epoch = redis.call('GET', KEYS[2])
+local epoch_before = epoch or ''
 if not epoch then
   epoch = time[1] .. '.' .. time[2]
   redis.call('SET', KEYS[2], epoch)
@@ -90,8 +92,8 @@ for r = 1, tonumber(num_requests) do
   end
   local all, bulk = tokens + counted.tokens, bulk_tokens + counted.bulk_tokens
   local status, wait_ms, limit, account, parsed = 'ok', 0, '', nil, nil
-  local uses_share = index == 0
-  if limits ~= '' and exempt ~= '1' then
+  local uses_share, is_bounded = index == 0, exempt == '0'
+  if limits ~= '' and is_bounded then
     account, parsed = load_tenant(KEYS[4], tenant, limits, now)
     wait_ms, limit = wait_for(account, parsed, request_tokens, now)
     if index == 0 and is_over_share(account, parsed, request_tokens) then
@@ -107,14 +109,16 @@ for r = 1, tonumber(num_requests) do
   end
   if budget <= 0 then
     results[r] = {'late'}
+  elseif not is_bounded and exempt ~= '1' and exempt ~= epoch_before then
+    results[r] = {'stale'}
   elseif wait_ms > 0 then
     results[r] = {'limited', wait_ms, limit}
-  elseif exempt ~= '1' and (bounded_inputs + counted.inputs + request_inputs > share * max_queue_inputs
-                            or bounded_tokens + counted.tokens + request_tokens > share * max_queue_tokens
-                            or request_bytes > 0
-                               and bytes + counted.bytes + request_bytes > share * max_queue_bytes) then
+  elseif is_bounded and (bounded_inputs + counted.inputs + request_inputs > share * max_queue_inputs
+                         or bounded_tokens + counted.tokens + request_tokens > share * max_queue_tokens
+                         or request_bytes > 0
+                            and bytes + counted.bytes + request_bytes > share * max_queue_bytes) then
     results[r] = {'full', index}
-  elseif exempt ~= '1' and not is_idle and ahead + request_tokens > max_tokens then
+  elseif is_bounded and not is_idle and ahead + request_tokens > max_tokens then
     results[r] = {'slow', index, ahead}
   else
     local result = {status}

@@ -71,8 +71,8 @@ MUTATIONS = {
     ),
     "reconciliation submits again without checking": Mutation(
         "api/dispatch/reconciler.py",
-        "if not is_present]",
-        "if True]",
+        "if is_present}",
+        "if False}",
         lambda fixtures: test_network.test_all_connections_are_killed_again_and_again(fixtures.scenario, 0.3, 0.6),
     ),
     "a commit is not retried": Mutation(

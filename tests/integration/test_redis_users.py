@@ -64,6 +64,7 @@ ALLOWED = {
         "ZADD rb:queues 1 a",
         "SET rb:{gpu:host}:slot:0 a",
         "CLIENT UNBLOCK 1",
+        "INFO replication",
     ],
     "keda": ["PING", f"XLEN {LANE}", f"XLEN {Q}q:bulk", "HELLO 3 AUTH keda a"],
     "ops": [

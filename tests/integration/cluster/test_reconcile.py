@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 import redis.asyncio
 
+from api import metrics
 from api.dialects.request import InferenceRequest
+from api.dispatch.inflight import RESUBMIT_INTERVAL_S
 from shared.keys import GROUP, Keys
 from tests.integration.cluster.client_pool import ClientPool, is_result_for
 from tests.integration.cluster.conftest import StartDispatcher
@@ -58,6 +60,30 @@ async def test_requests_survive_the_loss_of_the_queue(
     await running
     assert pool.outcomes == {"ok": 60}
     assert time.monotonic() - start < 15
+
+
+async def test_a_lost_entry_is_added_again_at_most_once_a_second(
+    cluster: GatewayCluster, start_dispatcher: StartDispatcher, raw: redis.asyncio.Redis
+) -> None:
+    """Data that is lost again and again, or a bell that leads elsewhere, must not make queues grow without bound."""
+    dispatcher = await start_dispatcher()
+    worker = await cluster.start_worker()
+    await wait_until(lambda: dispatcher.monitor.missing() == [], "the gateway sees the worker")
+    worker.signal(signal.SIGSTOP)
+    before = metrics.RESUBMITTED_ENTRIES._value.get()
+    request = asyncio.create_task(dispatcher.answer(InferenceRequest(("a",), 30_000)))
+    lane, losses, began = cluster.keys.lanes[0], 0, time.monotonic()
+    try:
+        while time.monotonic() - began < 3.2:
+            losses += int(await raw.delete(lane, cluster.keys.epoch) == 2)
+            await asyncio.sleep(0.05)
+    finally:
+        worker.signal(signal.SIGCONT)
+    seconds = time.monotonic() - began
+    added = metrics.RESUBMITTED_ENTRIES._value.get() - before
+    assert losses > 1
+    assert 1 < added <= 1 + seconds / RESUBMIT_INTERVAL_S
+    assert is_result_for(await request, ["a"])
 
 
 async def test_a_request_survives_the_loss_of_its_first_replies(

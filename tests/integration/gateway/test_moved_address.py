@@ -114,6 +114,7 @@ async def test_a_slow_redis_loses_nothing_and_no_connection(
     """Pauses of 1.5 s are shorter than the timeout, and new connections get no answer either."""
     gateway, worker = await asyncio.gather(isolated_cluster.start_gateway(), isolated_cluster.start_worker())
     await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
+    await wait_until(lambda: gateway.metric("redbatch_settles_total") > 0, "it has reconciled at its start")
     settles = gateway.metric("redbatch_settles_total")
     async with Load(gateway, client) as load:
         for _ in range(4):

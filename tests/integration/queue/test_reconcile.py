@@ -28,11 +28,11 @@ async def test_the_state_of_each_request_is_found(
     await lane.client.xdel(lane.name, refs[2].entry_id)
     outstanding = [OutstandingRequest(each.request_id, (ref,)) for each, ref in zip(submissions, refs, strict=True)]
     connection = queue.connection("reconcile")
-    results = await producer.reconcile(connection, queue.keys, outstanding)
+    results = (await producer.reconcile(connection, queue.keys, outstanding)).results
     assert [each.present for each in results] == [(False,), (True,), (False,), (True,)]
     assert [[message_of(reply) for reply in each.replies] for each in results] == [["here"], [], [], []]
     again = await producer.reconcile(connection, queue.keys, outstanding[:1])
-    assert again == [ReconcileResult((), (False,))]
+    assert again.results == [ReconcileResult((), (False,))]
     await worker.commit(entries[1:])
     await worker.commit(await worker.claim())
     await producer.collect(connection, queue.keys, [each.request_id for each in submissions])
@@ -48,7 +48,7 @@ async def test_the_entries_of_one_request_are_distinguished(
     entries = await worker.claim()
     await worker.commit(entries[:2], "part")
     await lane.client.xdel(lane.name, refs[2].entry_id)
-    (result,) = await producer.reconcile(
+    _, (result,) = await producer.reconcile(
         queue.connection("reconcile"), queue.keys, [OutstandingRequest(submission.request_id, tuple(refs))]
     )
     assert result.present == (False, False, False, True)
@@ -66,7 +66,8 @@ async def test_after_flushall_everything_is_absent(
     await raw.flushall()
     connection = queue.connection("reconcile")
     outstanding = [OutstandingRequest(each.request_id, (ref,)) for each, ref in zip(submissions, refs, strict=True)]
-    assert await producer.reconcile(connection, queue.keys, outstanding) == [ReconcileResult((), (False,))] * 3
+    reply = await producer.reconcile(connection, queue.keys, outstanding)
+    assert reply == (b"", [ReconcileResult((), (False,))] * 3)
     again = await gateway.submit(*submissions, bound=0)
     assert [outcome.status for outcome in again.outcomes] == ["ok"] * 3
     await consumer.join(worker.connection, queue.keys)
@@ -82,7 +83,9 @@ async def test_no_id_is_given_twice(queue: QueueConnections, gateway: Gateway, r
         await raw.flushall()
         (after,) = await gateway.add(kept)
         assert after.entry_id != before.entry_id
-        (result,) = await producer.reconcile(connection, queue.keys, [OutstandingRequest(lost.request_id, (before,))])
+        _, (result,) = await producer.reconcile(
+            connection, queue.keys, [OutstandingRequest(lost.request_id, (before,))]
+        )
         assert result == ReconcileResult((), (False,))
         assert await producer.cancel(connection, queue.keys, [before], []) == 0
         assert await producer.cancel(connection, queue.keys, [after], []) == 1
@@ -96,7 +99,7 @@ async def test_another_entry_under_a_lost_ones_id_is_not_taken_for_it(
     (ref,) = await gateway.add(lost)
     await raw.flushall()
     await lane.client.xadd(lane.name, {"id": "another"}, id=ref.entry_id)
-    (result,) = await producer.reconcile(
+    _, (result,) = await producer.reconcile(
         queue.connection("reconcile"), queue.keys, [OutstandingRequest(lost.request_id, (ref,))]
     )
     assert result == ReconcileResult((), (False,))
@@ -111,7 +114,7 @@ async def test_reconcile_races_commit(queue: QueueConnections, gateway: Gateway,
         submission = request()
         (ref,) = await gateway.add(submission)
         entries = await worker.claim()
-        (result,), won = await asyncio.gather(
+        (_, (result,)), won = await asyncio.gather(
             after_random_delay(
                 producer.reconcile(connection, queue.keys, [OutstandingRequest(submission.request_id, (ref,))])
             ),
@@ -127,7 +130,33 @@ async def test_reconcile_races_commit(queue: QueueConnections, gateway: Gateway,
 
 async def test_reconciling_nothing(queue: QueueConnections) -> None:
     """Without requests there are no results."""
-    assert await producer.reconcile(queue.connection("reconcile"), queue.keys, []) == []
+    assert await producer.reconcile(queue.connection("reconcile"), queue.keys, []) == (b"", [])
+
+
+async def test_lost_entries_are_added_only_at_the_epoch_at_which_they_were_missed(
+    queue: QueueConnections, gateway: Gateway, worker: Worker, raw: redis.asyncio.Redis, keys: Keys
+) -> None:
+    """At another one the reconcile may have seen another Redis, or the data may be lost again: nothing is added.
+
+    The queue has no epoch after the loss, and the first submit gives it one.
+    """
+    lost = [request()._replace(exempt=True) for _ in range(2)]
+    refs = await gateway.add(*lost)
+    await raw.flushall()
+    outstanding = [OutstandingRequest(each.request_id, (ref,)) for each, ref in zip(lost, refs, strict=True)]
+    connection = queue.connection("reconcile")
+    epoch, _ = await producer.reconcile(connection, queue.keys, outstanding)
+    first, second = (each._replace(epoch=epoch) for each in lost)
+    assert [each.status for each in (await gateway.submit(first, bound=0)).outcomes] == ["ok"]
+    reply = await gateway.submit(second, request(), bound=1)
+    assert [each.status for each in reply.outcomes] == ["stale", "full"]
+    epoch, _ = await producer.reconcile(connection, queue.keys, outstanding[1:])
+    assert epoch == reply.epoch == await raw.get(keys.epoch)
+    late = second._replace(epoch=epoch, budget_ms=0)
+    again = await gateway.submit(second._replace(epoch=epoch), late, bound=0)
+    assert [each.status for each in again.outcomes] == ["ok", "late"]
+    await consumer.join(worker.connection, queue.keys)
+    assert await worker.commit(await worker.claim()) == [True] * 2
 
 
 async def test_the_stats_show_the_queue(

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import random
+import socket
+import struct
+import threading
+import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 import pytest
 import uvloop
@@ -16,6 +22,7 @@ from tests.proxy import FaultProxy
 pytestmark = pytest.mark.redis
 
 RESET_SEEN_S = 0.1
+CONNECTS, MAX_DELAY_S = 1_000, 0.001
 
 
 async def _after_a_reset(redis_url: str, queue_name: str, call: Callable[[RedisConnection], Awaitable[object]]) -> None:
@@ -65,3 +72,31 @@ def test_a_connection_that_is_closed_as_soon_as_it_is_there() -> None:
     """EOF that arrives before redis-py hands the connection over is noticed: the call fails without a wait."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_ping_a_closing_server())
+
+
+def _reset_connections(listener: socket.socket) -> None:
+    """Resets connections soon after they are made, as a proxy does without a server behind it, until it is closed."""
+    linger = struct.pack("ii", 1, 0)
+    with suppress(OSError):
+        while True:
+            connection, _ = listener.accept()
+            time.sleep(random.random() * MAX_DELAY_S)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            connection.close()
+
+
+async def _ping_often(url: str) -> None:
+    queue = QueueConnections(QueueSettings(redis_url=url, redis_timeout_s=20), "q", "far")
+    for _ in range(CONNECTS):
+        with pytest.raises(RedisUnreachableError):
+            await queue.connection("brief").ping()
+    await queue.close()
+
+
+def test_a_connection_that_is_reset_while_it_is_made() -> None:
+    """The call fails as at any other time, though uvloop raises another error if the reset comes before a command."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=_reset_connections, args=[listener], daemon=True).start()
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_ping_often(f"redis://127.0.0.1:{listener.getsockname()[1]}"))
+        listener.shutdown(socket.SHUT_RDWR)

@@ -16,6 +16,7 @@ from shared.settings import QueueSettings
 from shared.silence_probe import UNREACHABLE_AFTER_S, SilenceProbe
 from tests.proxy import FaultProxy, ReplyAction
 from tests.servers import Server, stopped
+from tests.several_redis import follow, promote
 
 pytestmark = [pytest.mark.redis, pytest.mark.asyncio]
 
@@ -71,8 +72,11 @@ async def process(old: Server, queue_name: str) -> AsyncIterator[Process]:
 
 
 async def test_all_connections_are_reset_if_only_a_new_one_is_answered(process: Process, old: Server) -> None:
-    """The watched call fails before its timeout, and the next one reaches the other server."""
+    """The watched call fails before its timeout, and the next one reaches the server that has taken over."""
     with Server() as new:
+        await follow(new, old)
+        await process.connection.check_home()  # as gateways and workers do each second
+        await promote(new)
         process.proxy.lead_to(new.url)
         with stopped(old):
             began = time.monotonic()

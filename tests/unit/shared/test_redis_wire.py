@@ -31,12 +31,12 @@ async def wired() -> AsyncIterator[tuple[Wire, asyncio.Transport, socket.socket]
 
 async def ping(wire: Wire, theirs: socket.socket, answer: Sequence[bytes]) -> object:
     """Sends PING, sends these pieces back, and returns the reply."""
-    exchange = asyncio.create_task(wire.exchange(("PING",), LONG_S))
+    exchange = asyncio.create_task(wire.exchange_all([("PING",)], LONG_S))
     assert await asyncio.get_running_loop().sock_recv(theirs, 100) == b"*1\r\n$4\r\nPING\r\n"
     for piece in answer:
         theirs.send(piece)
         await asyncio.sleep(0)
-    return await exchange
+    return (await exchange)[0]
 
 
 @pytest.mark.parametrize(
@@ -109,13 +109,13 @@ async def test_an_unrequested_reply_closes_the_connection(requested: bool) -> No
         await asyncio.sleep(SHORT_S)
         assert transport.is_closing()
         with pytest.raises(ConnectionError, match="not connected"):
-            await wire.exchange(("PING",), LONG_S)
+            await wire.exchange_all([("PING",)], LONG_S)
 
 
 async def test_a_connection_that_is_lost_meanwhile() -> None:
     """A waiting call fails at once when the connection is lost."""
     async with wired() as (wire, _, theirs):
-        exchange = asyncio.create_task(wire.exchange(("PING",), LONG_S))
+        exchange = asyncio.create_task(wire.exchange_all([("PING",)], LONG_S))
         await asyncio.sleep(SHORT_S)
         theirs.shutdown(socket.SHUT_RDWR)
         with pytest.raises(ConnectionError, match="lost"):
@@ -126,7 +126,7 @@ async def test_no_reply_in_time() -> None:
     """A call without a reply ends by its timeout."""
     async with wired() as (wire, _, _theirs):
         with pytest.raises(TimeoutError):
-            await wire.exchange(("PING",), SHORT_S)
+            await wire.exchange_all([("PING",)], SHORT_S)
 
 
 async def test_each_call_has_its_own_timeout() -> None:
@@ -134,13 +134,13 @@ async def test_each_call_has_its_own_timeout() -> None:
     loop = asyncio.get_running_loop()
     async with wired() as (wire, _, theirs):
         for before_s, timeout_s in ((LONG_S, SHORT_S), (SHORT_S, 4 * SHORT_S)):
-            exchange = asyncio.create_task(wire.exchange(("PING",), before_s))
+            exchange = asyncio.create_task(wire.exchange_all([("PING",)], before_s))
             await loop.sock_recv(theirs, 100)
             theirs.send(b"+PONG\r\n")
             await exchange
             began = loop.time()
             with pytest.raises(TimeoutError):
-                await wire.exchange(("PING",), timeout_s)
+                await wire.exchange_all([("PING",)], timeout_s)
             assert timeout_s - 0.002 <= loop.time() - began < LONG_S / 2
             await loop.sock_recv(theirs, 100)
 
@@ -153,7 +153,7 @@ async def test_an_error_leaves_no_reference_cycle() -> None:
         try:
             for _ in range(50):
                 with suppress(TimeoutError):
-                    await wire.exchange(("PING",), 0.001)
+                    await wire.exchange_all([("PING",)], 0.001)
             assert gc.collect() < 50
         finally:
             gc.enable()

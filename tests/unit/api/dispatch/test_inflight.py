@@ -8,7 +8,7 @@ import struct
 import pytest
 
 from api.dialects.request import InferenceRequest
-from api.dispatch.inflight import InFlight
+from api.dispatch.inflight import RESUBMIT_INTERVAL_S, InFlight
 from shared.errors import DeadlineExceededError, InputFailedError, InternalError, InvalidRequestError
 from shared.messages import DECODE, EMBED, EMBED_ALL, TOKENIZE, Failure, NewEntry, Ref, Reply, Values, Vectors
 
@@ -133,6 +133,50 @@ async def test_an_outstanding_entry_is_in_the_stream_and_has_no_reply() -> None:
     assert request.remove_lost(2, refs[0]) is None, "its ref is another by now"
     assert request.remove_lost(2, refs[2]) == request.new_entries[2]
     assert request.outstanding() == {}
+    request.close()
+
+
+async def test_a_lost_entry_is_sought_under_all_its_refs() -> None:
+    """Another master may still have it under an earlier one. At the end, all of them are cancelled."""
+    request = make_request()
+    first, second, other = Ref(0, b"1-0", 2, 10), Ref(0, b"2-0", 2, 10), Ref(0, b"1-2", 2, 10)
+    request.place(0, first)
+    request.place(2, other)
+    assert request.remove_lost(0, first) is not None
+    assert request.sought_refs() == [(2, other)], "it is on its way into the stream"
+    request.place(0, second)
+    assert request.sought_refs() == [(2, other), (0, second), (0, first)]
+    request.accept(vectors(0))
+    assert request.sought_refs() == [(2, other)]
+    assert request.leftover_refs() == [other, first]
+    request.close()
+
+
+async def test_a_lost_entry_is_added_again_once_in_a_while() -> None:
+    """However often it is lost; unless it was not added."""
+    request = make_request()
+    ref = Ref(0, b"1-0", 2, 10)
+    request.place(0, ref)
+    assert request.resubmit_wait_s(0, now=100.0) == 0.0
+    request.remove_lost(0, ref, now=100.0)
+    assert request.resubmit_wait_s(0, now=100.25) == RESUBMIT_INTERVAL_S - 0.25
+    assert request.resubmit_wait_s(2, now=100.25) == 0.0
+    request.restore_lost(0)
+    assert (request.resubmit_wait_s(0, now=100.25), request.outstanding()) == (0.0, {0: ref})
+    request.remove_lost(0, ref, now=100.25)
+    assert request.resubmit_wait_s(0, now=100.25 + RESUBMIT_INTERVAL_S) == 0.0
+    request.close()
+
+
+async def test_the_refs_of_lost_entries_end_with_their_revision() -> None:
+    """They are cancelled with the others: what they name would have vectors of the old revision."""
+    request = make_request()
+    refs = [Ref(0, b"%d-0" % number, 2, 10) for number in (1, 2)]
+    request.place(0, refs[0])
+    request.remove_lost(0, refs[0])
+    request.place(0, refs[1])
+    _, old_refs = request.restrict_to_revision("new")
+    assert (old_refs, request.leftover_refs()) == ([refs[1], refs[0]], [])
     request.close()
 
 

@@ -31,6 +31,9 @@ class UnreachableRedis:
 
     num_timeouts = 0
 
+    async def check_home(self) -> None:
+        """Does nothing, as without a connection."""
+
     async def run(self, *_args: object) -> None:
         """Raises RedisUnreachableError."""
         raise RedisUnreachableError("out of reach")
@@ -89,6 +92,24 @@ async def test_one_poll_at_a_time_is_for_all_who_want_one() -> None:
     assert num_calls == 2
 
 
+async def test_a_move_to_another_master_is_a_loss() -> None:
+    """Also with the epoch of the former one, of which the new one has a copy."""
+    losses_seen = 0
+
+    async def on_loss() -> None:
+        nonlocal losses_seen
+        losses_seen += 1
+
+    monitor = Monitor(connections(QueueWithWorkers()), 60.0, MonitorCallbacks(on_loss, lambda: None))
+    running = asyncio.create_task(monitor.run())
+    for moves in range(3):
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert losses_seen == moves
+        monitor.observe_move()
+    running.cancel()
+
+
 async def test_before_the_first_answer_of_redis_no_worker_is_known() -> None:
     """Otherwise an unused queue would count as a model, and requests that name none would be refused as ambiguous."""
 
@@ -108,6 +129,9 @@ class QueueWithWorkers:
 
     def __init__(self) -> None:
         self.workers: tuple[Heartbeat, ...] = ()
+
+    async def check_home(self) -> None:
+        """Finds the same Redis."""
 
     async def run(self, *_args: object) -> list[object]:
         """Returns the result of the script queue_stats."""

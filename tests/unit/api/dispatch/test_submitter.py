@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -65,6 +66,7 @@ def make_callbacks(submitted: Callable[[InFlight], None] = lambda _: None) -> Su
     return SubmitCallbacks(
         on_submitted=submitted,
         on_epoch=lambda _: None,
+        on_stale=lambda _: None,
         full=lambda _: InternalError(""),
         slow=lambda _lane, _tokens: InternalError(""),
         max_tokens=lambda *_request: MAX_TOKENS,
@@ -107,6 +109,35 @@ async def test_entries_for_an_old_revision_are_cancelled_and_added_again() -> No
     assert redis.cancelled == [b"1-0"]
     assert [each.entry_id for each in request.outstanding().values()] == [b"2-0"]
     assert placed == [request]
+    request.close()
+
+
+class OtherRedis:
+    """Has another epoch than the reconcile saw."""
+
+    async def run(self, *_args: object) -> Any:  # noqa: ANN401 - as RedisConnection
+        """Returns what the script returns."""
+        return [0, b"2.2", [[b"stale"]]]
+
+
+async def test_lost_entries_that_were_not_added_are_reconciled_again() -> None:
+    """They are outstanding again under their old ref, as they may not be lost."""
+    request = InFlight(
+        ID, [NewEntry(0, 1, 10, b"")], asyncio.get_running_loop().time() + 10, InferenceRequest(("a",), 10_000)
+    )
+    ref = Ref(0, b"1-0", 1, 10)
+    request.place(0, ref)
+    new_entry = request.remove_lost(0, ref)
+    assert new_entry is not None
+    stale: list[InFlight] = []
+    callbacks = replace(make_callbacks(), on_stale=stale.append)
+    submitter = Submitter(cast("Any", OtherRedis()), Keys("q"), "g", QueueBound(10), callbacks)
+    submitter.add(PendingSubmit(request, (new_entry,), exempt=True, epoch=b"1.1"))
+    running = asyncio.create_task(submitter.run())
+    for _ in range(10):
+        await asyncio.sleep(0)
+    running.cancel()
+    assert (stale, request.outstanding(), request.done) == ([request], {0: ref}, False)
     request.close()
 
 

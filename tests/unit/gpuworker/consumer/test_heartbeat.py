@@ -43,6 +43,9 @@ class HangingConnection:
     def __init__(self) -> None:
         self.called = asyncio.Event()
 
+    async def check_home(self) -> None:
+        """Has nothing to read."""
+
     async def run(self, *_args: object) -> None:
         """Never answers."""
         self.called.set()
@@ -64,6 +67,9 @@ class ScriptedConnection:
         self._data = {Keys("q").worker(each.worker): json.dumps(asdict(each)).encode() for each in beats}
         self.num_read: list[int] = []
         self.num_calls = 0
+
+    async def check_home(self) -> None:
+        """Has nothing to read."""
 
     async def run(self, *_args: object) -> list[int]:
         """Returns Redis' clock and the number of live workers."""
