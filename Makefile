@@ -12,6 +12,10 @@ AUDIT_TOOLS := pip-audit==2.10.1 cyclonedx-bom==7.5.0
 # If PYTHON is given, only that one is tried; the default has an alternative.
 CANDIDATES := $(if $(filter file,$(origin PYTHON)),$(PYTHON) python3,$(PYTHON))
 ACTIVATE := To put redbatch and redis-cli on the PATH of a terminal: source .venv/bin/activate
+# Some containers forbid Python to write bytecode. pip compiles nothing here (requirements/install.sh), so every process
+# would compile its modules again: 6 s for torch and transformers.
+unexport PYTHONDONTWRITEBYTECODE
+
 PIP := $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check --no-input
 
 # The tests run in one process more than there are cores, at most four, because they wait for other processes for a third

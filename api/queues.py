@@ -28,10 +28,10 @@ from shared.errors import (
 )
 from shared.keys import Keys
 from shared.messages import OPS, Heartbeat, Options
+from shared.model_names import canonical_model, public_model, queue_slug
 from shared.process.tasks import cancel_and_wait
 from shared.producer import MAX_QUEUES
 from shared.redis_errors import KeyMovedError, UnexpectedReplyError
-from shared.settings import canonical_model, public_model, queue_slug
 
 log = structlog.get_logger()
 

@@ -10,8 +10,9 @@ from pydantic import Field
 from api.connection_settings import ConnectionSettings
 from api.settings_groups import CacheSettings, EntryLimits, QueueLimits, RequestLimits, TenantSettings
 from shared.codec import MAX_INPUT_BYTES
+from shared.model_names import DEFAULT_MODEL, queue_slug
 from shared.option_words import ValueForm
-from shared.settings import DEFAULT_MODEL, Host, QueueName, queue_slug
+from shared.settings import Host, QueueName
 
 
 class RequestSettings(ConnectionSettings):

@@ -18,8 +18,8 @@ from api.tenants import Tenant, tenant_from_header, tenant_from_key
 from shared.api_keys import Scope
 from shared.errors import ModelNotFoundError, NoWorkerError
 from shared.messages import LOADING, STANDBY
+from shared.model_names import public_model
 from shared.process.version import __version__
-from shared.settings import public_model
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ from bench.measurement import ClosedLoop, measure
 from bench.step import MANY_CLIENTS, MANY_LEAD_S, Extent, Step, StepContext, figures_of
 from bench.wrk import write_mix
 from shared.keys import Keys
-from shared.settings import queue_slug
+from shared.model_names import queue_slug
 
 PART = "cost"
 TABLE = "redis"

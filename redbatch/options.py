@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from shared.settings import QUEUE_PATTERN, QUEUE_WORDS, queue_slug
+from shared.model_names import queue_slug
+from shared.settings import QUEUE_PATTERN, QUEUE_WORDS
 
 
 def check_queue(name: str | None) -> str | None:

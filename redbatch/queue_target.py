@@ -14,11 +14,12 @@ from redbatch.urls import mask_password
 from shared.connection import QueueConnections, RedisConnection
 from shared.errors import RedisUnreachableError
 from shared.keys import Keys
+from shared.model_names import DEFAULT_MODEL, queue_slug
 from shared.process.log_text import printable_line
 from shared.process.settings import read_settings
 from shared.producer import QueueStats, list_queues, queue_stats
 from shared.redis_errors import KeyMovedError
-from shared.settings import DEFAULT_MODEL, QueueSettings, queue_slug
+from shared.settings import QueueSettings
 
 
 def find_queue(target: QueueTarget) -> tuple[str, str]:

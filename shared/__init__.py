@@ -24,6 +24,7 @@
 - lua: the scripts that run in Redis.
 - long_entries: which entries are long.
 - messages: entries, bodies, replies and heartbeats, as values.
+- model_names: names of models, and of their queues.
 - option_words: what an option takes, in words, for errors.
 - process: what every process needs to run: settings, logs, an admin port, tracing.
 - producer: the gateway's operations on the queue.

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pydantic import TypeAdapter, ValidationError
 
 from shared.messages import Heartbeat
-from shared.settings import canonical_model
+from shared.model_names import canonical_model
 
 _HEARTBEAT = TypeAdapter(Heartbeat)
 

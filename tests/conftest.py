@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import gc
 import re
 import uuid
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
@@ -28,6 +29,17 @@ RUNNING, ENTERING = Path(__file__), Path(__file__).with_name("__init__.py")
 
 settings.register_profile("redbatch", deadline=None)  # a busy machine is no failure
 settings.load_profile("redbatch")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collects no garbage while the tests are collected, and never what is there then: torch and thousands of tests."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(trylast=True)  # after the plugins that shuffle the tests

@@ -23,7 +23,7 @@ from redbatch.size import command as size_command
 from redbatch.size.estimate import Requirements
 from redbatch.size.view import as_text as size_as_text
 from shared.key_table import job_keys_table, keys_table
-from shared.settings import DEFAULT_MODEL
+from shared.model_names import DEFAULT_MODEL
 from tools import bounds
 from tools.blocks import replace_block
 

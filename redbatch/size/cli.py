@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from redbatch.options import Json
-from shared.settings import DEFAULT_MODEL
+from shared.model_names import DEFAULT_MODEL
 
 
 def size(  # noqa: PLR0913, PLR0917 - one for each option

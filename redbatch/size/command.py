@@ -11,7 +11,7 @@ from redbatch.size.figures import Measured, read_measured
 from redbatch.size.view import SizeView
 from redbatch.state_printer import state_printer
 from redbatch.terminal import make_console
-from shared.settings import canonical_model
+from shared.model_names import canonical_model
 
 
 class UnknownSpeedError(Exception):

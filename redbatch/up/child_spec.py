@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from gpuworker.gpu.devices import Gpu
 from gpuworker.settings import WorkerSettings
 from redbatch.variables import VARIABLES_CHECKED
+from shared.model_names import DEFAULT_MODEL, queue_slug
 from shared.process.settings import variable_of
-from shared.settings import DEFAULT_MODEL, queue_slug
 
 SettingValues = dict[str, str]
 """Values of settings by name, as text."""

@@ -9,7 +9,7 @@ import pytest
 
 from bench.autoscaling.manifests import from_manifests, on_cpus, scaled_object
 from shared.keys import Keys
-from shared.settings import DEFAULT_MODEL, queue_slug
+from shared.model_names import DEFAULT_MODEL, queue_slug
 from tests.deploy.checks import find_faults
 from tests.deploy.manifests import compose, named, objects
 

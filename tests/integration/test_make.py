@@ -26,7 +26,9 @@ case "$*" in
 '-m venv .venv')
     mkdir -p .venv/bin
     cp "$0" .venv/bin/python
-    for name in redbatch pytest; do printf '#!/bin/sh\necho ran %s "$@"\n' $name >.venv/bin/$name; done
+    for name in redbatch pytest; do
+        printf '#!/bin/sh\nenv | grep ^PYTHONDONT\necho ran %s "$@"\n' $name >.venv/bin/$name
+    done
     chmod +x .venv/bin/* ;;
 *' pip '*)
     while [ -e hold ]; do touch held; sleep 0.02; done
@@ -48,7 +50,7 @@ class Checkout:
 
     def start(self, target: str) -> subprocess.Popen[str]:
         """Starts a make like a shell does, in a separate process group."""
-        environment = {"PATH": os.environ["PATH"]}
+        environment = {"PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1"}
         pipe = subprocess.PIPE
         # A shell starts what runs in the background with SIGINT ignored, and so all that the suite starts then.
         words = ["env", "--default-signal=INT", *self.command(target)]
@@ -129,6 +131,12 @@ def test_make_test_alone_installs_both_parts(checkout: Checkout) -> None:
     assert checkout.installed() == RUN + DEV
     checkout.make("run")
     assert checkout.installed() == []
+
+
+@pytest.mark.parametrize("target", ["run", "test"])
+def test_python_keeps_what_it_compiles(checkout: Checkout, target: str) -> None:
+    """Where an environment forbids it, each process would compile torch again: pip compiles nothing here."""
+    assert "PYTHONDONTWRITEBYTECODE" not in checkout.make(target)
 
 
 def test_a_changed_lock_file_is_installed(checkout: Checkout) -> None:

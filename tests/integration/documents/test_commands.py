@@ -121,6 +121,7 @@ def files_for_git(place: Place, before: set[Path]) -> list[str]:
 
 @pytest.mark.redis
 @pytest.mark.slow
+@pytest.mark.starts_first
 @pytest.mark.model
 @pytest.mark.timeout(600)
 async def test_the_commands_of_the_documents_run(tmp_path: Path) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -42,12 +43,20 @@ async def test_the_memory_of_its_redis_is_bounded(start: Start) -> None:
         assert not Path(unquote(urlsplit(up.fact("Redis")).path)).parent.exists()
 
 
-async def test_the_next_up_removes_the_folder_of_a_killed_one(start: Start) -> None:
+@pytest.fixture
+def short_temporary() -> Iterator[str]:
+    """A folder in which the path of a socket is not too long; in /tmp, any other `up` may remove what a test left."""
+    with TemporaryDirectory() as path:
+        yield path
+
+
+async def test_the_next_up_removes_the_folder_of_a_killed_one(short_temporary: str, start: Start) -> None:
     """After SIGKILL of all of its processes, the folder of its Redis is left; that of a running `up` stays."""
     folders = []
     for number in range(3):
-        up = await start("--queue", f"null{number}").wait_until_ready()
+        up = await start("--queue", f"null{number}", TMPDIR=short_temporary).wait_until_ready()
         folders.append(Path(unquote(urlsplit(up.fact("Redis")).path)).parent)
+        assert folders[-1].parent == Path(short_temporary)
         if number == 0:
             kill_all(up)
             assert folders[0].exists()

@@ -129,11 +129,18 @@ def test_the_command_line_imports_no_heavy_library(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("module", "forbidden"),
-    [("api", ("torch", "transformers")), ("gpuworker", ("torch", "transformers", "fastapi", "uvicorn"))],
+    [
+        ("api.__main__", ("torch", "transformers")),
+        ("gpuworker.__main__", ("torch", "transformers", "fastapi", "uvicorn")),
+        ("gpuworker.engine.forkserver", ("torch", "transformers", "fastapi", "uvicorn", "pydantic", "redis")),
+    ],
 )
 def test_processes_import_only_their_libraries(module: str, forbidden: tuple[str, ...], tmp_path: Path) -> None:
-    """A gateway never imports torch; a worker, outside of its engine, imports neither torch nor FastAPI."""
-    program = f"import sys, {module}.__main__; print([name for name in {forbidden!r} if name in sys.modules])"
+    """A gateway never imports torch; a worker, outside of its engine, imports neither torch nor FastAPI.
+
+    An engine gets its settings from the worker and never calls Redis: it imports the libraries of neither.
+    """
+    program = f"import sys, {module}; print([name for name in {forbidden!r} if name in sys.modules])"
     result = subprocess.run(
         [sys.executable, "-P", "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True
     )

@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.key_table import job_keys_table, keys_table
 from shared.keys import API_KEYS, KEY_DOCS, LANES, QUEUES, KeyDoc, Keys, PoolKeys
-from shared.settings import queue_slug
 
 QUEUE_NAMES = st.from_regex(r"[a-z0-9._-]{1,64}", fullmatch=True)
 IDS = st.text("0123456789abcdef", min_size=1, max_size=32)
@@ -78,34 +77,3 @@ def test_the_tables_have_one_width() -> None:
     """Each row of a table has the number of cells of its head."""
     for table, width in ((keys_table(), 4), (job_keys_table(), 3)):
         assert {len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()} == {width + 1}
-
-
-@given(st.text(max_size=200))
-@example("")
-@example("/")
-@example("----")
-@example("sentence-transformers/all-MiniLM-L6-v2")
-def test_a_slug_is_a_queue_name(model: str) -> None:
-    """The queue name of any model is valid, and the slug of a slug is itself."""
-    slug = queue_slug(model)
-    assert re.fullmatch(r"[a-z0-9._-]{1,64}", slug)
-    assert queue_slug(slug) == slug
-
-
-def test_slugs_of_known_models() -> None:
-    """A slug is the last part of a path or hub id, in lower case; the times of a simulated model are left out.
-
-    The bundled model has one queue, by whichever name a worker loads it.
-    """
-    expected = {
-        "minilm": "minilm",
-        "null": "null",
-        "simulated:base_ms=5,item_ms=3": "simulated",
-        "sentence-transformers/all-mpnet-base-v2": "all-mpnet-base-v2",
-        "sentence-transformers/all-MiniLM-L6-v2": "minilm",
-        "all-MiniLM-L6-v2": "minilm",
-        "/models/My Model/": "my-model",
-        "my_package.my_module:MyModel": "my_package.my_module-mymodel",
-        "é": "default",
-    }
-    assert {model: queue_slug(model) for model in expected} == expected

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shared.settings import QueueSettings, public_model
+from shared.settings import QueueSettings
 
 
 @pytest.mark.parametrize(
@@ -22,20 +22,3 @@ from shared.settings import QueueSettings, public_model
 def test_the_address_of_redis_has_no_user_and_no_password(url: str, address: str) -> None:
     """Host and port, or the path of a socket."""
     assert QueueSettings(redis_url=url).redis_address == address
-
-
-@pytest.mark.parametrize(
-    ("name", "public"),
-    [
-        ("minilm", "minilm"),
-        ("sentence-transformers/all-mpnet-base-v2", "sentence-transformers/all-mpnet-base-v2"),
-        ("squares:Squares", "squares:Squares"),
-        ("/srv/models/my-model/", "my-model"),
-        ("./my-model", "my-model"),
-        ("~/models/my-model", "my-model"),
-        ("models/of/mine", "mine"),
-    ],
-)
-def test_clients_see_no_folders_of_a_model(name: str, public: str) -> None:
-    """A path of the worker's machine says who runs it and where; a name of the hub has one slash."""
-    assert public_model(name) == public
