@@ -89,11 +89,8 @@ class HomeGuard:
             self._has_left = False
             self.reset_all(but=connection)
             if self._on_move is not None:
-                log.warning(
-                    "another Redis has taken over: all connections move to it",
-                    queue=self._queue,
-                    server=connection.server,
-                )
+                where = {"server": connection.server} if connection.server else {}
+                log.warning("another Redis has taken over: all connections move to it", queue=self._queue, **where)
                 self._on_move()
         elif now < self._uncertain_until and not is_new and (self._looking is None or self._looking.done()):
             self._looking = asyncio.create_task(self._look())

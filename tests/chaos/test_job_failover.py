@@ -13,10 +13,10 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import httpx
 import pytest
+import pytest_asyncio
 import redis.asyncio
 
 from tests import plain_http
@@ -34,6 +34,7 @@ pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.long]
 CLIENTS = 4
 LAG_S = 1.0
 SPLIT_S = 3.0
+MAX_AWAY_S = 20.0
 MAX_IN_FLIGHT_S = 0.5
 """An answer comes at most this long after Redis had the job."""
 
@@ -73,123 +74,131 @@ async def posting(gateway: GatewayProcess) -> AsyncIterator[list[Accepted]]:
 
 
 async def lost_of(gateway: GatewayProcess, accepted: Sequence[Accepted]) -> list[Accepted]:
-    """Returns the jobs that a gateway does not know."""
+    """Returns the jobs that a gateway does not know, once its Redis answers."""
+
+    async def status_of(client: httpx.AsyncClient, job: Accepted) -> int:
+        until = time.monotonic() + MAX_AWAY_S
+        while (status := (await client.get(f"{gateway.url}{job.status_url}")).status_code) == 503:
+            assert time.monotonic() < until, "Redis stays away"
+            await asyncio.sleep(0.1)
+        return status
+
     async with plain_http.client() as client:
-        answers = [await client.get(f"{gateway.url}{each.status_url}") for each in accepted]
-    assert {answer.status_code for answer in answers} <= {200, 404}
-    return [each for each, answer in zip(accepted, answers, strict=True) if answer.status_code == 404]
+        statuses = [await status_of(client, each) for each in accepted]
+    assert set(statuses) <= {200, 404}
+    return [each for each, status in zip(accepted, statuses, strict=True) if status == 404]
 
 
-@asynccontextmanager
-async def running(*servers: Server) -> AsyncIterator[None]:
-    """Runs servers until the end of the block."""
-    async with AsyncExitStack() as stack:
-        for server in servers:
-            await asyncio.to_thread(server.start)
-            stack.callback(server.stop)
-        yield
+@dataclass
+class Replicated:
+    """A gateway and a worker on a master with replicas, and an address that leads to one of the servers."""
+
+    old: Server
+    replicas: Sequence[Server]
+    replication: Switch
+    """Over it, the last replica follows the master."""
+
+    address: Switch
+    gateway: GatewayProcess
+    scenario: Scenario
+
+    @property
+    def new(self) -> Server:
+        """The replica that is promoted."""
+        return self.replicas[-1]
+
+    async def move(self) -> None:
+        """Leads to the new master from now on."""
+        await self.address.route(self.new)
+        await self.address.cut()
 
 
-async def wait_until_serving(*gateways: GatewayProcess) -> None:
-    """Waits until gateways answer again."""
-    for gateway in gateways:
-        await wait_until(lambda gateway=gateway: not gateway.missing(), "the gateway serves", timeout_s=20)  # type: ignore[misc]
-
-
-@pytest.mark.parametrize("durability", ["none", "aof", "replicas"])
-async def test_a_failover_to_a_replica_that_lags(
-    durability: str,
+@pytest_asyncio.fixture
+async def replicated(
+    request: pytest.FixtureRequest,
     queue_name: str,
     thorough: bool,
     rows: list[Figures],
     tmp_path_factory: pytest.TempPathFactory,
-) -> None:
+) -> AsyncIterator[Replicated]:
+    """Yields a gateway with settings, on a master with a number of replicas; a pair of both is the parameter."""
+    settings, num_replicas = request.param
+    on_disk = ["--appendonly", "yes", "--appendfsync", "always"] if settings["job_durability"] == "aof" else []
+    old, replicas = Server(options=on_disk), [Server() for _ in range(num_replicas)]
+    async with AsyncExitStack() as stack:
+        for server in (old, *replicas):
+            await asyncio.to_thread(server.start)
+            stack.callback(server.stop)
+        replication = await stack.enter_async_context(Switch(old))
+        for server in replicas:
+            await follow(server, replication if server is replicas[-1] else old)
+        address = await stack.enter_async_context(Switch(old))
+        processes = await stack.enter_async_context(Processes(tmp_path_factory.mktemp("replicated")))
+        raw = await stack.enter_async_context(redis.asyncio.Redis.from_url(replicas[-1].url, protocol=2))
+        cluster = GatewayCluster(processes, address.url, queue_name)
+        gateway = await cluster.start_gateway(**settings, job_durable_s=1)
+        await cluster.start_worker()
+        scenario = Scenario(cluster, raw, thorough, rows)
+        await wait_until(lambda: not gateway.missing(), "the gateway serves", timeout_s=MAX_AWAY_S)
+        yield Replicated(old, replicas, replication, address, gateway, scenario)
+
+
+@pytest.mark.parametrize(
+    "replicated", [({"job_durability": each}, 1) for each in ("none", "aof", "replicas")], indirect=True, ids=str
+)
+async def test_a_failover_to_a_replica_that_lags(replicated: Replicated, request: pytest.FixtureRequest) -> None:
     """F26: the replica has received nothing for a second when the master dies: only jobs of that second are lost.
 
     With `replicas` none are, as none are accepted meanwhile.
     """
+    durability = request.node.callspec.params["replicated"][0]["job_durability"]
     if durability == "aof" and users_are_on():
         pytest.skip("a gateway with its Redis user cannot know that each write is on the disk")
-    on_disk = ["--appendonly", "yes", "--appendfsync", "always"] if durability == "aof" else []
-    old, new = Server(options=on_disk), Server()
-    async with (
-        running(old, new),
-        Switch(old) as replication,
-        Switch(old) as address,
-        Processes(tmp_path_factory.mktemp("failover")) as processes,
-        redis.asyncio.Redis.from_url(new.url, protocol=2) as raw,
-    ):
-        await follow(new, replication)
-        cluster = GatewayCluster(processes, address.url, queue_name)
-        gateway = await cluster.start_gateway(job_durability=durability, job_durable_s=1)
-        await cluster.start_worker()
-        await wait_until_serving(gateway)
-        async with posting(gateway) as accepted:
-            await asyncio.sleep(2.0 if thorough else 1.0)
-            replication.hold()
-            held_at = time.monotonic()
-            await asyncio.sleep(LAG_S)
-            os.kill(old.pid, signal.SIGKILL)
-        replication.lose()
-        await promote(new)
-        await address.route(new)
-        await wait_until_serving(gateway)
-        lost = await lost_of(gateway, accepted)
-        scenario = Scenario(cluster, raw, thorough, rows)
-        num_late = sum(each.at > held_at + MAX_IN_FLIGHT_S for each in accepted)
-        scenario.note(
-            f"F26 job_durability={durability}, replica 1 s behind", accepted=len(accepted), jobs_lost=len(lost)
-        )
-        assert len(accepted) > 10
-        if durability == "replicas":
-            assert (len(lost), num_late) == (0, 0)
-        else:
-            assert len(lost) > 0, "the replica had everything: this scene shows nothing"
-            assert min(each.at for each in lost) >= held_at, "a job was lost that the replica had"
+    async with posting(replicated.gateway) as accepted:
+        await asyncio.sleep(2.0)
+        replicated.replication.hold()
+        held_at = time.monotonic()
+        await asyncio.sleep(LAG_S)
+        os.kill(replicated.old.pid, signal.SIGKILL)
+    replicated.replication.lose()
+    await promote(replicated.new)
+    await replicated.move()
+    lost = await lost_of(replicated.gateway, accepted)
+    fault = f"F26 failover, job_durability={durability}, replica 1 s behind"
+    replicated.scenario.note(fault, accepted=len(accepted), jobs_lost=len(lost))
+    assert len(accepted) > 10
+    if durability == "replicas":
+        assert [each for each in accepted if each.at > held_at + MAX_IN_FLIGHT_S] == lost == []
+    else:
+        assert len(lost) > 0, "the replica had everything: this scene shows nothing"
+        assert min(each.at for each in lost) >= held_at, "a job was lost that the replica had"
 
 
-@pytest.mark.parametrize("job_replicas", [1, 2])
-async def test_a_split(
-    job_replicas: int,
-    queue_name: str,
-    thorough: bool,
-    rows: list[Figures],
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
+@pytest.mark.parametrize(
+    "replicated",
+    [({"job_durability": "replicas", "job_replicas": number}, 2) for number in (1, 2)],
+    indirect=True,
+    ids=str,
+)
+async def test_a_split(replicated: Replicated, request: pytest.FixtureRequest) -> None:
     """F26: the old master keeps one of its two replicas while the other is promoted, and later drops what it accepted.
 
     With `job_replicas` 2 it accepts nothing meanwhile.
     """
-    old, kept, new = Server(), Server(), Server()
-    async with (
-        running(old, kept, new),
-        Switch(old) as address,
-        Processes(tmp_path_factory.mktemp("split")) as processes,
-        redis.asyncio.Redis.from_url(new.url, protocol=2) as raw,
-    ):
-        await follow(kept, old)
-        await follow(new, old)
-        cluster = GatewayCluster(processes, address.url, queue_name)
-        settings: dict[str, Any] = {"job_durability": "replicas", "job_durable_s": 1, "job_replicas": job_replicas}
-        gateway = await cluster.start_gateway(**settings)
-        await cluster.start_worker()
-        await wait_until_serving(gateway)
-        async with posting(gateway) as before:
-            await asyncio.sleep(1.0)
-        await promote(new)
-        split_at = time.monotonic()
-        async with posting(gateway) as accepted:
-            await asyncio.sleep(SPLIT_S)
-        await address.route(new)
-        await address.cut()
-        await follow(old, new)
-        await wait_until_serving(gateway)
-        lost = await lost_of(gateway, accepted)
-        scenario = Scenario(cluster, raw, thorough, rows)
-        fault = f"F26 split, job_durability=replicas, job_replicas={job_replicas}"
-        scenario.note(fault, accepted=len(accepted), jobs_lost=len(lost))
-        assert await lost_of(gateway, before) == []
-        if job_replicas == 1:
-            assert len(lost) == len(accepted) > 0, "what one replica of a minority has is no safety"
-        else:
-            assert [each for each in accepted if each.at > split_at + MAX_IN_FLIGHT_S] == lost == []
+    job_replicas = request.node.callspec.params["replicated"][0]["job_replicas"]
+    async with posting(replicated.gateway) as before:
+        await asyncio.sleep(1.0)
+    await promote(replicated.new)
+    split_at = time.monotonic()
+    async with posting(replicated.gateway) as accepted:
+        await asyncio.sleep(SPLIT_S)
+    await replicated.move()
+    await follow(replicated.old, replicated.new)
+    lost = await lost_of(replicated.gateway, accepted)
+    fault = f"F26 split, job_durability=replicas, job_replicas={job_replicas}"
+    replicated.scenario.note(fault, accepted=len(accepted), jobs_lost=len(lost))
+    assert await lost_of(replicated.gateway, before) == []
+    if job_replicas == 1:
+        assert len(lost) == len(accepted) > 0, "what one replica of a minority has is no safety"
+    else:
+        assert [each for each in accepted if each.at > split_at + MAX_IN_FLIGHT_S] == lost == []
