@@ -1,4 +1,4 @@
-"""What is wrong with a URL of Redis. Pure: only Redis knows whether its user, password and database exist."""
+"""Lists of URLs of Redis, and what is wrong with one. Pure: only Redis knows its users and databases."""
 
 from __future__ import annotations
 
@@ -13,7 +13,15 @@ HOST = re.compile(r"[\w.:%-]*")
 DATABASE = re.compile(r"(/([0-9]+/?)?)?")
 CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
+SEPARATOR = re.compile(r",(?=[a-z+]+://)")
+"""Between URLs: a comma before another scheme, as the hosts of one URL may be separated by commas too."""
+
 NOT_ENCODED = "in a name or password, write / ? # [ ] and % as %2F %3F %23 %5B %5D and %25"
+
+
+def split_urls(urls: str) -> tuple[str, ...]:
+    """Returns the URLs in a list that is separated by commas."""
+    return tuple(SEPARATOR.split(urls)) if urls else ()
 
 
 def find_url_problem(url: str) -> str:
