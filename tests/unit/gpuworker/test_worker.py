@@ -21,8 +21,8 @@ async def worker() -> Worker:
     """Returns a worker with a ready engine, and another worker beside it."""
     created = Worker(WorkerSettings(model="null"), "w", [], asyncio.Event())
     created._engine.ready = True
-    created._worker_state.workers = 2
-    created._heartbeat.state = READY
+    created._shards[0].state.workers = 2
+    created._status.state = READY
     return created
 
 
@@ -33,17 +33,17 @@ def fail(worker: Worker) -> None:
         circuit.record_batch(0, "OSError", time.monotonic() + number * 1e-3)
     assert circuit.state(time.monotonic()) is CircuitState.OPEN
     worker._worker_state.circuit = circuit
-    worker._heartbeat.set_failing()
+    worker._status.set_failing()
 
 
 async def test_a_worker_whose_model_fails_does_not_stand_by(worker: Worker) -> None:
     """Its state stays: the operator sees why it takes no work."""
     fail(worker)
     assert not worker._on_late()
-    assert (worker._heartbeat.state, worker._worker_state.standby) == (FAILING, False)
+    assert (worker._status.state, worker._worker_state.standby) == (FAILING, False)
     worker._worker_state.circuit.reset()
     assert worker._on_late()
-    assert worker._heartbeat.state == STANDBY
+    assert worker._status.state == STANDBY
 
 
 async def test_after_standby_a_worker_is_ready_unless_its_circuit_is_open(worker: Worker) -> None:
@@ -51,8 +51,8 @@ async def test_after_standby_a_worker_is_ready_unless_its_circuit_is_open(worker
     assert worker._on_late()
     fail(worker)
     worker._on_grant()
-    assert worker._heartbeat.state == FAILING
+    assert worker._status.state == FAILING
     worker._on_standby()
     worker._worker_state.circuit.reset()
     worker._on_grant()
-    assert worker._heartbeat.state == READY
+    assert worker._status.state == READY

@@ -14,9 +14,10 @@ import pytest
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
-from gpuworker.consumer import heartbeat
+from gpuworker.consumer import worker_status
 from gpuworker.consumer.heartbeat import HeartbeatSender
-from gpuworker.consumer.worker_state import WorkerState
+from gpuworker.consumer.worker_state import ShardState, WorkerState
+from gpuworker.consumer.worker_status import WorkerStatus
 from gpuworker.ipc.messages import Ready
 from gpuworker.settings import WorkerSettings
 from shared import scripts
@@ -106,11 +107,17 @@ class RefusingConnection(ScriptedConnection):
         return [1, 1]
 
 
-def create_sender(worker: str, connection: object = None) -> HeartbeatSender:
-    """Returns the heartbeat sender of a worker that has just started."""
-    settings = WorkerSettings(model=MODEL, redis_timeout_s=60)
-    queue = QueueConnections(settings, "q", "test")
-    return HeartbeatSender(WorkerState(settings, worker, Keys("q"), cast("Any", connection)), [], queue)
+def create_status(worker: str) -> WorkerStatus:
+    """Returns the status of a worker that has just started."""
+    return WorkerStatus(WorkerState(WorkerSettings(model=MODEL, redis_timeout_s=60), worker))
+
+
+def create_sender(worker: str, connection: object = None) -> tuple[HeartbeatSender, WorkerStatus]:
+    """Returns the heartbeat sender of such a worker, and its status."""
+    status = create_status(worker)
+    state = status._worker_state
+    queue = QueueConnections(state.settings, "q", "test")
+    return HeartbeatSender(ShardState(state, Keys("q"), cast("Any", connection)), status, [], queue), status
 
 
 def reported_up(worker: str) -> float | None:
@@ -121,24 +128,24 @@ def reported_up(worker: str) -> float | None:
 @pytest.fixture
 def short_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes a blocked event loop count as dead sooner."""
-    monkeypatch.setattr(heartbeat, "TICK_S", TICK_S)
-    monkeypatch.setattr(heartbeat, "STUCK_S", STUCK_S)
+    monkeypatch.setattr(worker_status, "TICK_S", TICK_S)
+    monkeypatch.setattr(worker_status, "STUCK_S", STUCK_S)
 
 
 def test_a_worker_is_not_up_from_its_first_moment_on() -> None:
     """If its engine never becomes ready, or restarts again and again, it reports 0 for alerts, not nothing."""
     assert reported_up("new") is None
-    sender = create_sender("new")
+    status = create_status("new")
     assert reported_up("new") == 0
-    sender.set_ready(Ready())
+    status.set_ready(Ready())
     assert reported_up("new") == 1
-    sender.set_loading()
+    status.set_loading()
     assert reported_up("new") == 0
-    sender.set_ready(Ready())
-    sender.set_standby()
+    status.set_ready(Ready())
+    status.set_standby()
     assert reported_up("new") == 0
-    sender.set_ready(Ready())
-    create_sender("new")  # replaces one that failed
+    status.set_ready(Ready())
+    create_status("new")  # replaces one that failed
     assert reported_up("new") == 0
 
 
@@ -147,14 +154,14 @@ def test_a_worker_is_not_up_from_its_first_moment_on() -> None:
 async def test_redis_that_hangs_leaves_a_worker_alive() -> None:
     """However long it hangs: an outage of Redis must restart no GPU worker."""
     connection = HangingConnection()
-    sender = create_sender("cut off", connection)
-    tasks = [asyncio.create_task(sender.run()), asyncio.create_task(sender.tick())]
+    sender, status = create_sender("cut off", connection)
+    tasks = [asyncio.create_task(sender.run()), asyncio.create_task(status.tick())]
     await connection.called.wait()
     ends = time.monotonic() + 3 * STUCK_S
     while time.monotonic() < ends:
-        assert sender.is_alive()
+        assert status.is_alive()
         await asyncio.sleep(TICK_S)
-    assert sender.missing_parts() == ["redis", "engine"]
+    assert status.missing_parts() == ["redis", "engine"]
     await cancel_and_wait(tasks)
 
 
@@ -164,12 +171,12 @@ async def test_the_models_of_other_workers_are_compared_once_redis_answers() -> 
     beat = Heartbeat("w", "h", 1, "cpu", MODEL, 384, "ready", 0.0, 0, 0, 0, revision="1")
     others = [replace(beat, worker=f"w-{number}") for number in range(2 * MAX_HEARTBEATS)]
     connection = ScriptedConnection(*others, replace(beat, worker="w-last", model="another", revision="2"))
-    sender = create_sender("w-0", connection)
+    sender, status = create_sender("w-0", connection)
     with capture_logs() as logs:
-        sender.set_ready(Ready(model=MODEL, revision="1"))
+        status.set_ready(Ready(model=MODEL, revision="1"))
         task = asyncio.create_task(sender.run())
         await wait_until(lambda: connection.num_calls == 1, "the first read has failed")
-        sender.set_ready(Ready(model=MODEL, revision="1"))  # sends a heartbeat at once
+        status.set_ready(Ready(model=MODEL, revision="1"))  # sends a heartbeat at once
         await wait_until(lambda: len(connection.num_read) == 3, "the heartbeats are read")
         await cancel_and_wait([task])
     assert [each["models"] for each in logs if each["event"] == MIXED_MODELS] == [
@@ -182,14 +189,14 @@ async def test_the_models_of_other_workers_are_compared_once_redis_answers() -> 
 async def test_a_load_error_that_cannot_be_removed_stops_no_heartbeat() -> None:
     """It expires by itself, so that a warning is enough."""
     connection = RefusingConnection()
-    sender = create_sender("w", connection)
+    sender, status = create_sender("w", connection)
     with capture_logs() as logs:
-        sender.set_ready(Ready())
+        status.set_ready(Ready())
         task = asyncio.create_task(sender.run())
         for number in (1, 2, 3):
             await wait_until(lambda number=number: task.done() or connection.num_beats >= number, "a heartbeat")  # type: ignore[misc]
             assert not task.done()
-            sender.set_ready(Ready())  # sends a heartbeat at once
+            status.set_ready(Ready())  # sends a heartbeat at once
         await cancel_and_wait([task])
     assert connection.num_removals == 1
     assert [each["reason"] for each in logs if "no longer valid" in each["event"]] == ["NOPERM"]
@@ -199,14 +206,14 @@ async def test_a_load_error_that_cannot_be_removed_stops_no_heartbeat() -> None:
 @pytest.mark.usefixtures("short_intervals")
 async def test_an_event_loop_that_is_blocked_is_not_alive() -> None:
     """As the thread of the admin port sees it; it is alive again once the loop runs."""
-    sender = create_sender("stuck")
-    ticking = asyncio.create_task(sender.tick())
+    status = create_status("stuck")
+    ticking = asyncio.create_task(status.tick())
     await asyncio.sleep(TICK_S)
     alive: list[bool] = []
-    probe = threading.Timer(2 * STUCK_S, lambda: alive.append(sender.is_alive()))
+    probe = threading.Timer(2 * STUCK_S, lambda: alive.append(status.is_alive()))
     probe.start()
     probe.join()  # which blocks the loop
     assert alive == [False]
     await asyncio.sleep(2 * TICK_S)
-    assert sender.is_alive()
+    assert status.is_alive()
     await cancel_and_wait([ticking])
