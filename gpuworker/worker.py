@@ -10,6 +10,7 @@ import structlog
 
 from gpuworker import metrics
 from gpuworker.consumer.circuit_breaker import CircuitBreaker
+from gpuworker.consumer.claim_turns import ClaimTurns
 from gpuworker.consumer.inflight import InFlightEntries, InFlightEntry
 from gpuworker.consumer.result_handler import ResultHandler
 from gpuworker.consumer.shard_consumer import ShardConsumer
@@ -22,7 +23,6 @@ from gpuworker.ipc.engine_process import EngineFailedError, EngineProcess
 from gpuworker.ipc.messages import (
     BatchCompleted,
     Drain,
-    DropEntries,
     EntriesReturned,
     GrantTurn,
     Message,
@@ -93,9 +93,8 @@ class Worker:
         )
         self._status = WorkerStatus(worker_state)
         self.missing_parts, self.is_alive = self._status.missing_parts, self._status.is_alive
-        self._shards = [
-            ShardConsumer(worker_state, queue, self._engine, self._status, gpus, self._drop) for queue in queues
-        ]
+        turns = ClaimTurns(len(queues), settings.bulk)
+        self._shards = [ShardConsumer(worker_state, queue, self._engine, self._status, turns, gpus) for queue in queues]
         self._hang_timeout = HangTimeout(settings.engine_hang_s, _longest_wait_s(settings))
         self._watchdog = Watchdog(worker_state, self._engine, self._hang_timeout, self._sharing)
         self._result_handler = ResultHandler(worker_state, [shard.committer for shard in self._shards])
@@ -224,11 +223,16 @@ class Worker:
         """
         if self._worker_state.circuit.state(time.monotonic()) is not CircuitState.CLOSED:
             return False
-        if not self._standby_rule.should_stand_by(min(shard.workers for shard in self._worker_state.shards)):
+        if not self._standby_rule.should_stand_by(self._fewest_workers()):
             return False
         self._on_standby()
         log.warning("no gpu in time: the worker stands by", handed_back=self._hand_back_waiting())
         return True
+
+    def _fewest_workers(self) -> int:
+        """Returns how many workers the shard with the fewest has, of those whose Redis answers if any does."""
+        shards = self._worker_state.shards
+        return min(shard.workers for shard in [each for each in shards if each.is_served] or shards)
 
     def _on_grant(self) -> None:
         if not self._worker_state.standby:
@@ -258,7 +262,7 @@ class Worker:
     def _hand_back_waiting(self) -> int:
         """Hands back the entries that do not run; returns how many."""
         waiting = self._worker_state.in_flight.withdraw_waiting()
-        self._drop([each.key for each in waiting])
+        self._engine.drop([each.key for each in waiting])
         self._hand_back(waiting)
         return len(waiting)
 
@@ -307,9 +311,6 @@ class Worker:
             worker_state.batch_tokens = max_tokens
             log.warning("out of memory: batches are smaller from now on", max_batch_tokens=max_tokens)
         metrics.MAX_TOKENS.labels(worker_state.worker).set(worker_state.batch_tokens)
-
-    def _drop(self, keys: list[str]) -> None:
-        self._engine.send(DropEntries(tuple(keys)))
 
 
 def _longest_wait_s(settings: WorkerSettings) -> float:

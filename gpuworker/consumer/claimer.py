@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import structlog
 
+from gpuworker.consumer.claim_turns import ClaimTurns
 from gpuworker.consumer.entry_intake import EntryIntake
 from gpuworker.consumer.worker_state import ShardState
 from gpuworker.ipc.engine_process import EngineProcess
 from gpuworker.model_spec import counts_inputs
 from gpuworker.policy.credits import Credit, compute_credit, min_held_tokens
-from gpuworker.policy.fair_share import DeficitCounter
 from shared import consumer
 from shared.connection import BLOCK_S, RedisConnection
 from shared.consumer import ClaimBudget, ClaimResult, ReclaimQuery
@@ -52,6 +52,7 @@ class Claimer:
         reclaim_connection: the connection over which the reclaimer takes entries over.
         engine: runs the entries.
         intake: takes what is claimed.
+        turns: in which the worker claims from its shards.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class Claimer:
         reclaim_connection: RedisConnection,
         engine: EngineProcess,
         intake: EntryIntake,
+        turns: ClaimTurns,
     ) -> None:
         self._shard, self._worker_state = shard, shard.worker_state
         self._connection = connection
@@ -72,8 +74,7 @@ class Claimer:
         self._must_recover = True  # a worker that comes back under its old name may have left entries pending
         self._restarted = True
         self._is_quiet = False
-        bulk = self._worker_state.settings.bulk
-        self._deficit = DeficitCounter(bulk.share, bulk.age_bound_s)
+        self._turns = turns
 
     async def run(self) -> None:
         """Claims until the worker is stopping. After an error it first reads the worker's own pending entries."""
@@ -86,6 +87,7 @@ class Claimer:
             except RedisUnreachableError as error:
                 self._must_recover = True
                 self._shard.refused_calls.add("claim")
+                self._turns.order.forget(self._shard.number)
                 limited_log.write(logging.WARNING, "cannot claim", reason=error.log_message, redis=self._shard.address)
                 await backoff.wait()
 
@@ -106,7 +108,7 @@ class Claimer:
     @property
     def _num_held(self) -> int:
         """Number of entries that the worker holds, as far as they count for this shard."""
-        return self._worker_state.in_flight.held_load(BULK, self._shard.number).entries
+        return self._worker_state.in_flight.num_held(self._shard.number)
 
     def _credit(self, lane: int) -> Credit | None:
         """Returns what may be claimed of a lane now; nothing while no engine can run it, or the worker stands by."""
@@ -133,7 +135,7 @@ class Claimer:
             in_flight.num_entries(shard.number, INTERACTIVE),
             bulk.entries,
             bulk.tokens,
-            self._deficit.tokens_owed(time.monotonic()),
+            self._turns.deficit.tokens_owed(time.monotonic()),
             in_flight.num_entries(shard.number, BULK),
         )
 
@@ -153,29 +155,37 @@ class Claimer:
 
     async def _claim_once(self) -> None:
         self._capacity_freed.clear()
-        budget = self._claim_budget()
-        if budget is None:
-            await wait_for_event(self._capacity_freed, FULL_PAUSE_S if self._engine.ready else LOADING_PAUSE_S)
-            return
-        if self._is_quiet:
+        if self._is_quiet and (budget := self._claim_budget()) is not None:
             await self._await_entry(budget)
             return
-        claimed = await consumer.claim(self._connection, self._shard.keys, self._worker_state.worker, budget)
-        self._shard.clock.observe(claimed.now_ms)
-        self._record_claim(claimed, bulk_first=budget.bulk_owed > 0)
-        if claimed.entries or claimed.malformed:
-            self._intake.accept((*claimed.entries, *claimed.malformed))
+        await self._turns.acquire(self._shard.number)
+        try:
+            budget = self._claim_budget()
+            claimed = None if budget is None else await self._claim(budget)
+        finally:
+            self._turns.release(self._shard.number)
+        if claimed is None or budget is None:
+            await wait_for_event(self._capacity_freed, FULL_PAUSE_S if self._engine.ready else LOADING_PAUSE_S)
+        elif claimed.entries or claimed.malformed:
+            return
         elif claimed.remaining[INTERACTIVE]:  # the share of other workers
             await wait_for_event(self._capacity_freed, SHARE_PAUSE_S)
         else:
             await self._await_entry(budget._replace(bulk_entries=0) if claimed.remaining[BULK] else budget)
 
-    def _record_claim(self, claimed: ClaimResult, *, bulk_first: bool) -> None:
+    async def _claim(self, budget: ClaimBudget) -> ClaimResult:
+        claimed = await consumer.claim(self._connection, self._shard.keys, self._worker_state.worker, budget)
+        self._shard.clock.observe(claimed.now_ms)
+        bulk_waits = claimed.remaining[BULK] > 0
         bulk = sum(entry.ref.cost for entry in claimed.entries if entry.ref.lane == BULK)
         interactive = sum(entry.ref.cost for entry in claimed.entries) - bulk
-        self._deficit.record(
-            interactive, bulk, bulk_first=bulk_first, bulk_waits=claimed.remaining[BULK] > 0, now=time.monotonic()
-        )
+        order, deficit = self._turns.order, self._turns.deficit
+        order.record_claim(self._shard.number, claimed.remaining)
+        bulk_first = budget.bulk_owed > 0 and (bulk > 0 or bulk_waits)
+        deficit.record(interactive, bulk, bulk_first=bulk_first, bulk_waits=order.bulk_waits, now=time.monotonic())
+        if claimed.entries or claimed.malformed:
+            self._intake.accept((*claimed.entries, *claimed.malformed))
+        return claimed
 
     async def _await_entry(self, budget: ClaimBudget) -> None:
         """Waits for the next entry. While there is no room for bulk, waits for an interactive one, and only briefly."""
@@ -187,6 +197,8 @@ class Claimer:
         claimed = await consumer.await_entry(
             self._connection, self._shard.keys, self._worker_state.worker, lanes, timeout_s
         )
+        if claimed:
+            self._turns.order.record_arrival(self._shard.number)
         entries = [each for each in claimed if isinstance(each, Entry)]
         waited = room and time.monotonic() - began >= QUIET_S
         self._is_quiet = waited and all(self._intake.submitted_at(each) >= began for each in entries)

@@ -14,7 +14,7 @@ from gpuworker.ipc.messages import AddEntries, EngineEntry
 from gpuworker.policy.retries import RetryDecision, decide_retry
 from shared.codec import CodecError, decode_body
 from shared.errors import DeadlineExceededError, InputFailedError, InternalError
-from shared.keys import BULK, INTERACTIVE
+from shared.keys import INTERACTIVE
 from shared.messages import DEFAULT_OPTIONS, OPS, VERSION, Entry, FailureOrigin, Ref
 
 FRAME_ENTRIES = 16
@@ -79,7 +79,7 @@ class EntryIntake:
 
     def _is_open(self) -> bool:
         """Whether the circuit is open, or the entry that it tries is held already: the last one was just added."""
-        num_held = self._worker_state.in_flight.held_load(BULK, self._shard.number).entries
+        num_held = self._worker_state.in_flight.num_held(self._shard.number)
         return self._worker_state.circuit.max_entries(time.monotonic(), num_held - 1) == 0
 
     def _decode(self, in_flight_entry: InFlightEntry) -> InFlightEntry | None:

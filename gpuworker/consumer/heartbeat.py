@@ -110,7 +110,7 @@ class HeartbeatSender:
             self._can_announce = True
 
     async def _check_eviction(self) -> None:
-        """Warns once if Redis may remove keys; once for all workers of a process.
+        """Warns once if Redis may remove keys; once for all workers of a process and each Redis.
 
         Its failure is not fatal. It is tried again only if Redis was unreachable.
         """
@@ -123,7 +123,7 @@ class HeartbeatSender:
             log.debug("the maxmemory-policy of Redis cannot be read", reason=error.log_message)
         self._checked_eviction = True
         if evicts(policy):
-            limited_log.write(logging.WARNING, EVICTION_WARNING, policy=policy)
+            limited_log.write(logging.WARNING, EVICTION_WARNING, policy=policy, redis=self._shard.address)
 
     async def _check_models(self) -> None:
         """Warns once, as soon as the model is loaded, if workers of the queue have other models.
@@ -181,6 +181,7 @@ class HeartbeatSender:
     def _heartbeat(self) -> Heartbeat:
         worker_state, shard, status, engine = self._worker_state, self._shard, self._status, self._status.engine
         gpu, tokens_per_s = gpu_of(engine.device, self._gpus), worker_state.tokens_per_s
+        bulk_tokens_per_s = worker_state.interactive_load.bulk_rate(tokens_per_s, worker_state.settings.bulk.share)
         return Heartbeat(
             worker=worker_state.worker,
             host=socket.gethostname(),
@@ -189,14 +190,12 @@ class HeartbeatSender:
             model=worker_state.settings.model,
             dim=engine.dim,
             state=status.state,
-            tokens_per_s=round(tokens_per_s, 1),
+            tokens_per_s=round(tokens_per_s * shard.rate_share, 1),
             holds=worker_state.in_flight.num_of(shard.number),
             begun=len(worker_state.in_flight.running(shard.number)),
             started_ms=self._started_ms,
             long_tokens=worker_state.in_flight.long_tokens(worker_state.settings.batching.max_size, shard.number),
-            bulk_tokens_per_s=round(
-                worker_state.interactive_load.bulk_rate(tokens_per_s, worker_state.settings.bulk.share), 1
-            ),
+            bulk_tokens_per_s=round(bulk_tokens_per_s * shard.rate_share, 1),
             dtype=engine.dtype,
             pooling=engine.pooling,
             max_input_tokens=engine.max_input_tokens,

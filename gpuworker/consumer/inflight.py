@@ -71,7 +71,7 @@ class _LoadCounts:
     """The load of some entries, by lane."""
 
     def __init__(self) -> None:
-        self._num_entries = [0] * len(LANES)
+        self.num_entries = [0] * len(LANES)
         self._num_tokens = [0] * len(LANES)
         self._num_inputs = [0] * len(LANES)
         self._num_counted_tokens = [0] * len(LANES)
@@ -79,14 +79,14 @@ class _LoadCounts:
     def count(self, in_flight_entry: InFlightEntry, sign: int) -> None:
         """Adds an entry, or subtracts it if the sign is -1."""
         ref = in_flight_entry.entry.ref
-        self._num_entries[ref.lane] += sign
+        self.num_entries[ref.lane] += sign
         self._num_tokens[ref.lane] += sign * ref.cost
         self._num_inputs[ref.lane] += sign * ref.n
         self._num_counted_tokens[ref.lane] += sign * in_flight_entry.counted_tokens
 
     def load(self, lane: int) -> HeldLoad:
         """Returns the load of a lane and of those before it."""
-        counts = (self._num_entries, self._num_tokens, self._num_inputs, self._num_counted_tokens)
+        counts = (self.num_entries, self._num_tokens, self._num_inputs, self._num_counted_tokens)
         return HeldLoad(*(sum(by_lane[: lane + 1]) for by_lane in counts))
 
 
@@ -107,9 +107,8 @@ class InFlightEntries:
         self.runs = RunTable()
         self._slots = Slots()
         self._by_key: dict[str, InFlightEntry] = {}
-        self._held = _LoadCounts()
+        self._held = [_LoadCounts() for _ in range(num_shards)]
         self._answered = [_LoadCounts() for _ in range(num_shards)] if num_shards > 1 else []
-        self._num_entries = [[0] * len(LANES) for _ in range(num_shards)]
         self.capacity_freed = [asyncio.Event() for _ in range(num_shards)]
         self._emptied = asyncio.Event()
         self.max_counted_tokens = sys.maxsize
@@ -136,7 +135,7 @@ class InFlightEntries:
             entry, shard, inputs, self._slots.take(), key, submitted, counted_tokens=min(entry.ref.cost, max_tokens)
         )
         self._by_key[key] = in_flight_entry
-        self._count(in_flight_entry, 1)
+        self._held[shard].count(in_flight_entry, 1)
         return in_flight_entry
 
     def mark_answered(self, in_flight_entry: InFlightEntry) -> None:
@@ -150,7 +149,7 @@ class InFlightEntries:
         for key in keys:
             in_flight_entry = self._by_key.pop(key, None)
             if in_flight_entry is not None:
-                self._count(in_flight_entry, -1)
+                self._held[in_flight_entry.shard].count(in_flight_entry, -1)
                 if self._answered and in_flight_entry.answered:
                     self._answered[in_flight_entry.shard].count(in_flight_entry, -1)
                 self._slots.free(in_flight_entry.slot)
@@ -219,19 +218,25 @@ class InFlightEntries:
 
         Answers that wait for the Redis of another shard do not count: that may be away.
         """
-        held = self._held.load(lane)
+        load = self._held[shard].load(lane)
         for number, answered in enumerate(self._answered):
             if number != shard:
-                held = HeldLoad(*(a - b for a, b in zip(held, answered.load(lane), strict=True)))
-        return held
+                held = self._held[number].load(lane)
+                load = HeldLoad(*(a + b - c for a, b, c in zip(load, held, answered.load(lane), strict=True)))
+        return load
+
+    def num_held(self, shard: int) -> int:
+        """Returns how many entries count for a claim from a shard: see `held_load`."""
+        answered = [sum(each.num_entries) for number, each in enumerate(self._answered) if number != shard]
+        return len(self._by_key) - sum(answered)
 
     def num_entries(self, shard: int, lane: int) -> int:
         """Returns how many entries are held of a lane of a shard."""
-        return self._num_entries[shard][lane]
+        return self._held[shard].num_entries[lane]
 
     def num_of(self, shard: int) -> int:
         """Returns how many entries are held of a shard."""
-        return sum(self._num_entries[shard])
+        return sum(self._held[shard].num_entries)
 
     def long_tokens(self, max_batch_size: int, shard: int) -> int:
         """Returns the tokens of long interactive entries of a shard that are not answered.
@@ -244,7 +249,3 @@ class InFlightEntries:
             for ref in refs
             if ref.lane == INTERACTIVE and is_long(ref.cost, ref.n, self.max_counted_tokens, max_batch_size)
         )
-
-    def _count(self, in_flight_entry: InFlightEntry, sign: int) -> None:
-        self._held.count(in_flight_entry, sign)
-        self._num_entries[in_flight_entry.shard][in_flight_entry.entry.ref.lane] += sign

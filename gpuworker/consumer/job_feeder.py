@@ -53,4 +53,5 @@ class JobFeeder:
 
     def _window(self) -> FeedWindow:
         worker_state, workers = self._shard.worker_state, self._shard.workers
-        return feed_window(worker_state.tokens_per_s * workers, worker_state.batch_tokens, workers)
+        tokens_per_s = worker_state.tokens_per_s * self._shard.rate_share
+        return feed_window(tokens_per_s * workers, worker_state.batch_tokens, workers)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 import structlog
+from structlog.contextvars import bound_contextvars
 
+from gpuworker.consumer.claim_turns import ClaimTurns
 from gpuworker.consumer.claimer import Claimer
 from gpuworker.consumer.committer import Committer
 from gpuworker.consumer.entry_intake import EntryIntake
@@ -36,8 +39,8 @@ class ShardConsumer:
         queue: the worker's connections to the shard.
         engine: runs the entries.
         status: of the worker.
+        turns: in which the worker claims from its shards.
         gpus: the GPUs that the worker's process sees.
-        drop: called with the keys of entries that need not run any more.
 
     Attributes:
         state: of the shard.
@@ -50,8 +53,8 @@ class ShardConsumer:
         queue: QueueConnections,
         engine: EngineProcess,
         status: WorkerStatus,
+        turns: ClaimTurns,
         gpus: Sequence[Gpu],
-        drop: Callable[[list[str]], None],
     ) -> None:
         self._worker_state = worker_state
         self._queue = queue
@@ -61,8 +64,8 @@ class ShardConsumer:
         reclaim_connection = queue.connection("keep", identified=True)
         self.committer = Committer(self.state, queue.connection("commit"))
         self._intake = EntryIntake(self.state, engine, self.committer)
-        self._claimer = Claimer(self.state, self._claim_connection, reclaim_connection, engine, self._intake)
-        self._reclaimer = Reclaimer(self.state, reclaim_connection, self._claimer, self._intake, drop)
+        self._claimer = Claimer(self.state, self._claim_connection, reclaim_connection, engine, self._intake, turns)
+        self._reclaimer = Reclaimer(self.state, reclaim_connection, self._claimer, self._intake, engine.drop)
         self._in_progress = InProgressMarker(self.state, queue.connection("begun"))
         self._job_feeder = JobFeeder(self.state)
         self._heartbeat = HeartbeatSender(self.state, status, gpus, queue)
@@ -79,9 +82,15 @@ class ShardConsumer:
             ("feed jobs", self._job_feeder.run()),
             ("heartbeat", self._heartbeat.run()),
         )
-        tasks = [asyncio.create_task(part, name=name) for name, part in parts]
+        with self._name_redis():
+            tasks = [asyncio.create_task(part, name=name) for name, part in parts]
         self._claiming = tasks[0]
         return tasks
+
+    def _name_redis(self) -> AbstractContextManager[object]:
+        """Has log lines of the block, and of its tasks, name the Redis of the shard, if there are others."""
+        is_alone = len(self._worker_state.shards) == 1
+        return nullcontext() if is_alone else bound_contextvars(redis=self.state.address)
 
     def reset_in_progress(self) -> None:
         """Has the record of what runs written again: the engine has died."""
@@ -106,6 +115,10 @@ class ShardConsumer:
         A queue that only it has announced, for a model that never loaded, goes with it: gateways would accept jobs.
         The heartbeat that remains says why the model did not load, if there is a `load_error`.
         """
+        with self._name_redis():
+            await self._leave(load_error)
+
+    async def _leave(self, load_error: str) -> None:
         worker, keys, connection = self._worker_state.worker, self.state.keys, self.state.control
         left = [each.entry for each in self._worker_state.in_flight.entries(self.state.number)]
         try:

@@ -102,3 +102,8 @@ class ShardState:
     def is_served(self) -> bool:
         """Whether its Redis answers."""
         return self.is_reachable and not self.refused_calls
+
+    @property
+    def rate_share(self) -> float:
+        """What part of the engine's rate is for it: each shard whose Redis answers has the same."""
+        return 1 / (1 + sum(each.is_served for each in self.worker_state.shards if each is not self))

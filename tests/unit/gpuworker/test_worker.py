@@ -11,7 +11,7 @@ import pytest_asyncio
 from gpuworker.policy.circuit import MIN_FAILURES, Circuit, CircuitOptions, CircuitState
 from gpuworker.settings import WorkerSettings
 from gpuworker.worker import Worker
-from shared.messages import FAILING, READY, STANDBY
+from shared.messages import FAILING, READY, STANDBY, Entry, Ref
 
 pytestmark = pytest.mark.asyncio
 
@@ -56,3 +56,27 @@ async def test_after_standby_a_worker_is_ready_unless_its_circuit_is_open(worker
     worker._worker_state.circuit.reset()
     worker._on_grant()
     assert worker._status.state == READY
+
+
+async def test_entries_are_handed_back_to_their_shards() -> None:
+    """As when the model fails, or no GPU is free in time."""
+    settings = WorkerSettings(model="null", redis_shards="redis://a,redis://b")
+    created = Worker(settings, "w", [], asyncio.Event())
+    in_flight = created._worker_state.in_flight
+    entries = [Entry(Ref(0, b"1-0", 1, 1), 1, f"r{number}", 0, 10**12, "", "", b"") for number in range(2)]
+    for shard, entry in enumerate(entries):
+        in_flight.add(entry, shard, ("text",))
+    assert created._hand_back_waiting() == 2
+    assert [shard.committer._to_hand_back for shard in created._shards] == [[entry] for entry in entries]
+
+
+async def test_a_worker_stands_by_only_if_each_shard_has_another_worker() -> None:
+    """No other worker could run what it hands back there. What is known of a Redis that is away does not count."""
+    settings = WorkerSettings(model="null", redis_shards="redis://a,redis://b")
+    created = Worker(settings, "w", [], asyncio.Event())
+    first, second = created._worker_state.shards
+    first.workers = 2
+    assert not created._on_late()
+    first.is_reachable = True
+    assert created._on_late()
+    assert (second.workers, created._worker_state.standby) == (1, True)

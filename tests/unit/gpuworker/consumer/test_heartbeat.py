@@ -16,9 +16,11 @@ from structlog.testing import capture_logs
 
 from gpuworker.consumer import worker_status
 from gpuworker.consumer.heartbeat import HeartbeatSender
+from gpuworker.consumer.inflight import InFlightEntries
 from gpuworker.consumer.worker_state import ShardState, WorkerState
 from gpuworker.consumer.worker_status import WorkerStatus
 from gpuworker.ipc.messages import Ready
+from gpuworker.policy.token_rate import BatchLoad
 from gpuworker.settings import WorkerSettings
 from shared import scripts
 from shared.connection import QueueConnections
@@ -26,7 +28,7 @@ from shared.consumer import MAX_HEARTBEATS
 from shared.errors import RedisUnreachableError
 from shared.heartbeats import MIXED_MODELS
 from shared.keys import Keys
-from shared.messages import Heartbeat
+from shared.messages import Entry, Heartbeat, Ref
 from shared.process.tasks import cancel_and_wait
 from shared.redis_errors import NotPermittedError
 from tests.waiting import wait_until
@@ -107,9 +109,17 @@ class RefusingConnection(ScriptedConnection):
         return [1, 1]
 
 
-def create_status(worker: str) -> WorkerStatus:
+def create_status(worker: str, num_shards: int = 1) -> WorkerStatus:
     """Returns the status of a worker that has just started."""
-    return WorkerStatus(WorkerState(WorkerSettings(model=MODEL, redis_timeout_s=60), worker))
+    settings = WorkerSettings(model=MODEL, redis_timeout_s=60)
+    return WorkerStatus(WorkerState(settings, worker, InFlightEntries(num_shards)))
+
+
+def create_senders(status: WorkerStatus) -> list[HeartbeatSender]:
+    """Returns the senders of its heartbeats to two shards."""
+    state = status._worker_state
+    queues = [QueueConnections(state.settings, "q", "test") for _ in range(2)]
+    return [HeartbeatSender(ShardState(state, each.keys, cast("Any", None)), status, [], each) for each in queues]
 
 
 def create_sender(worker: str, connection: object = None) -> tuple[HeartbeatSender, WorkerStatus]:
@@ -217,3 +227,42 @@ async def test_an_event_loop_that_is_blocked_is_not_alive() -> None:
     await asyncio.sleep(2 * TICK_S)
     assert status.is_alive()
     await cancel_and_wait([ticking])
+
+
+def test_the_shards_whose_redis_answers_share_the_rate() -> None:
+    """What a shard has to itself is the rate of the whole engine; with one that comes back, it is half again."""
+    status = create_status("w", 2)
+    senders, state = create_senders(status), status._worker_state
+    shards = state.shards
+    state.token_rate.record(BatchLoad(1_000, time.monotonic(), 1.0, 0.0, is_saturated=True))
+    for answering, rates in (([], [1_000, 1_000]), ([0, 1], [500, 500]), ([1], [500, 1_000])):
+        for number, shard in enumerate(shards):
+            shard.is_reachable = number in answering
+        beats = [sender._heartbeat() for sender in senders]
+        assert [beat.tokens_per_s for beat in beats] == rates
+        assert [beat.bulk_tokens_per_s for beat in beats] == rates
+    shards[1].refused_calls.add("claim")
+    assert [shard.rate_share for shard in shards] == [1, 1]
+
+
+def test_a_worker_is_ready_while_any_redis_answers() -> None:
+    """The one that is away costs the shards of others nothing."""
+    status = create_status("w", 2)
+    create_senders(status)
+    shards = status._worker_state.shards
+    status.set_ready(Ready())
+    assert status.missing_parts() == ["redis"]
+    shards[1].is_reachable = True
+    assert status.missing_parts() == []
+    shards[1].refused_calls.add("commit")
+    assert status.missing_parts() == ["redis"]
+
+
+def test_each_shard_hears_of_its_own_entries() -> None:
+    """Sums over workers and shards hold."""
+    status = create_status("w", 2)
+    senders, in_flight = create_senders(status), status._worker_state.in_flight
+    held = in_flight.add(Entry(Ref(0, b"1-0", 1, 1), 1, "r", 0, 0, "", "", b""), 1, ("x",))
+    in_flight.runs.begin([held.slot])
+    beats = [sender._heartbeat() for sender in senders]
+    assert [(beat.holds, beat.begun) for beat in beats] == [(0, 0), (1, 1)]

@@ -6,7 +6,7 @@ import asyncio
 import os
 import time
 
-from gpuworker.consumer.inflight import InFlightEntries, key_of
+from gpuworker.consumer.inflight import InFlightEntries, key_of, shard_of
 from gpuworker.ipc.run_table import RunTable
 from gpuworker.policy.credits import HeldLoad
 from shared.keys import BULK, INTERACTIVE
@@ -186,3 +186,47 @@ def test_only_the_last_run_of_an_entry_hung() -> None:
     in_flight.count_attempts()
     assert hung.entry.attempts == 2
     assert [each.hang for each in in_flight.entries()] == [None, None]
+
+
+def test_equal_ids_of_two_shards_are_two_entries() -> None:
+    """Two Redis count their streams by their own clocks."""
+    in_flight = InFlightEntries(2)
+    first, second = (in_flight.add(entry(5), shard, ("x",)) for shard in (0, 1))
+    assert (len(in_flight), first.key != second.key) == (2, True)
+    assert [shard_of(each.key) for each in (first, second)] == [0, 1]
+    assert (in_flight.entries(0), in_flight.entries(1)) == ([first], [second])
+    in_flight.runs.begin([second.slot])
+    assert [[each for each, _ in in_flight.running(shard)] for shard in (0, 1)] == [[], [second]]
+    in_flight.remove([first.key])
+    assert (in_flight.entries(), in_flight.num_of(0), in_flight.num_of(1)) == ([second], 0, 1)
+    assert in_flight.num_entries(1, INTERACTIVE) == 1
+
+
+def test_answers_that_wait_for_another_redis_take_no_credit() -> None:
+    """It may be away for long. For claims from its own shard they count, or a worker would hold any number of them."""
+    in_flight = InFlightEntries(2)
+    stuck, running = in_flight.add(entry(1, cost=7), 0, ("x",)), in_flight.add(entry(2, cost=5), 0, ("x",))
+    for _ in range(2):
+        in_flight.mark_answered(stuck)
+    assert in_flight.held_load(BULK, 0) == HeldLoad(2, 12, 2, 12)
+    assert in_flight.held_load(BULK, 1) == HeldLoad(1, 5, 1, 5)
+    assert [in_flight.num_held(shard) for shard in (0, 1)] == [2, 1]
+    in_flight.remove([stuck.key])
+    assert in_flight.held_load(BULK, 0) == in_flight.held_load(BULK, 1) == HeldLoad(1, 5, 1, 5)
+    in_flight.mark_answered(running)
+    assert in_flight.held_load(INTERACTIVE, 1) == HeldLoad(0, 0, 0, 0)
+
+
+def test_each_shard_has_its_part_of_long_tokens() -> None:
+    """Each gateway adds up what workers report of one shard."""
+    in_flight = InFlightEntries(2)
+    in_flight.max_counted_tokens = 512
+    in_flight.add(entry(1, cost=8_192), 1, ("a",))
+    assert [in_flight.long_tokens(64, shard) for shard in (0, 1)] == [0, 8_192]
+
+
+def test_a_removal_wakes_the_claimers_of_all_shards() -> None:
+    """The credit is common."""
+    in_flight = InFlightEntries(2)
+    in_flight.remove([in_flight.add(entry(1), 1, ("x",)).key])
+    assert [event.is_set() for event in in_flight.capacity_freed] == [True, True]
