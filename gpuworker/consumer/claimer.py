@@ -10,7 +10,7 @@ import structlog
 
 from gpuworker.consumer.claim_turns import ClaimTurns
 from gpuworker.consumer.entry_intake import EntryIntake
-from gpuworker.consumer.worker_state import ShardState
+from gpuworker.consumer.worker_state import CLAIM, ShardState
 from gpuworker.ipc.engine_process import EngineProcess
 from gpuworker.model_spec import counts_inputs
 from gpuworker.policy.credits import Credit, compute_credit, min_held_tokens
@@ -82,11 +82,11 @@ class Claimer:
         while not self._worker_state.stopping:
             try:
                 await self._claim_or_join()
-                self._shard.refused_calls.discard("claim")
+                self._shard.record_call(CLAIM, is_answered=True)
                 backoff.reset()
             except RedisUnreachableError as error:
                 self._must_recover = True
-                self._shard.refused_calls.add("claim")
+                self._shard.record_call(CLAIM, is_answered=False)
                 self._turns.order.forget(self._shard.number)
                 limited_log.write(logging.WARNING, "cannot claim", reason=error.log_message, redis=self._shard.address)
                 await backoff.wait()

@@ -12,7 +12,7 @@ import structlog
 
 from gpuworker import metrics
 from gpuworker.consumer.inflight import InFlightEntry, key_of
-from gpuworker.consumer.worker_state import ShardState
+from gpuworker.consumer.worker_state import COMMIT, ShardState
 from shared import consumer, jobs
 from shared.codec import encode_body, encode_reply
 from shared.connection import RedisConnection
@@ -139,10 +139,10 @@ class Committer:
             self._wake.clear()
             try:
                 await self._commit_pending()
-                self._shard.refused_calls.discard("commit")
+                self._shard.record_call(COMMIT, is_answered=True)
                 backoff.reset()
             except RedisUnreachableError as error:
-                self._shard.refused_calls.add("commit")
+                self._shard.record_call(COMMIT, is_answered=False)
                 limited_log.write(logging.WARNING, "cannot commit", reason=error.log_message, redis=self._shard.address)
                 self._wake.set()
                 await backoff.wait()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import socket
@@ -13,7 +12,7 @@ from dataclasses import replace
 import structlog
 
 from gpuworker import metrics
-from gpuworker.consumer.worker_state import ShardState
+from gpuworker.consumer.worker_state import HEARTBEAT, ShardState
 from gpuworker.consumer.worker_status import WorkerStatus
 from gpuworker.gpu.devices import Gpu, gpu_of
 from gpuworker.gpu.lease_slots import slots_of
@@ -63,8 +62,6 @@ class HeartbeatSender:
         self._can_announce = True
         self._was_first = False
         self._checked_eviction = self._checked_models = self._left_no_error = False
-        self._send_now = asyncio.Event()
-        status.changed.append(self._send_now)
 
     @property
     def is_queue_unproven(self) -> bool:
@@ -74,7 +71,7 @@ class HeartbeatSender:
     async def run(self) -> None:
         """Sends heartbeats until cancelled, and one at once when the state changes."""
         while True:
-            self._send_now.clear()
+            self._shard.heartbeat_due.clear()
             self._worker_state.interactive_load.advance(time.monotonic())
             metrics.TOKEN_RATE.labels(self._worker_state.worker).set(self._worker_state.tokens_per_s)
             try:
@@ -83,15 +80,15 @@ class HeartbeatSender:
                     now_ms, workers = await self.send(self._shard.control)
                 self._shard.clock.observe(now_ms)
                 self._shard.workers = max(1, workers)
-                self._shard.is_reachable = True
+                self._shard.record_call(HEARTBEAT, is_answered=True)
                 await self._announce()
                 await self._check_eviction()
                 await self._check_models()
                 await self._remove_load_error()
             except RedisUnreachableError as error:
-                self._shard.is_reachable = False
+                self._shard.record_call(HEARTBEAT, is_answered=False)
                 limited_log.write(logging.WARNING, "no heartbeat", reason=error.log_message, redis=self._shard.address)
-            await wait_for_event(self._send_now, self._interval_s)
+            await wait_for_event(self._shard.heartbeat_due, self._interval_s)
 
     async def send(self, connection: RedisConnection) -> tuple[int, int]:
         """Sends a heartbeat; returns Redis' clock (ms) and the number of live workers that take work."""

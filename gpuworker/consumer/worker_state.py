@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from gpuworker.tracing import Spans
 
 
+HEARTBEAT, CLAIM, COMMIT = "heartbeat", "claim", "commit"
+"""The calls without which a shard cannot be served."""
+
+
 @dataclass(slots=True)
 class WorkerState:
     """The worker's name and settings, the entries that it holds, and what is known of its engine.
@@ -77,7 +81,7 @@ class ShardState:
         activity: what the worker did for it in the last seconds.
         entries_added: set when entries of it were added to those in flight, until InProgressMarker clears it.
         job_entries_answered: set when entries of jobs were answered.
-        is_reachable: whether Redis has answered the last heartbeat.
+        heartbeat_due: set when the next heartbeat is to be sent at once.
         refused_calls: of the calls without which it cannot be served, those that Redis did not answer the last time.
     """
 
@@ -91,8 +95,8 @@ class ShardState:
     activity: RecentActivity = field(default_factory=lambda: RecentActivity(time.monotonic()))
     entries_added: asyncio.Event = field(default_factory=asyncio.Event)
     job_entries_answered: asyncio.Event = field(default_factory=asyncio.Event)
-    is_reachable: bool = False
-    refused_calls: set[str] = field(default_factory=set)
+    heartbeat_due: asyncio.Event = field(default_factory=asyncio.Event)
+    refused_calls: set[str] = field(default_factory=lambda: {HEARTBEAT})
 
     def __post_init__(self) -> None:
         self.number = len(self.worker_state.shards)
@@ -101,7 +105,19 @@ class ShardState:
     @property
     def is_served(self) -> bool:
         """Whether its Redis answers."""
-        return self.is_reachable and not self.refused_calls
+        return not self.refused_calls
+
+    def record_call(self, call: str, *, is_answered: bool) -> None:
+        """Records whether Redis has answered a call. With the number of shards that are served, the rates change."""
+        was_served = self.is_served
+        if is_answered:
+            self.refused_calls.discard(call)
+        else:
+            self.refused_calls.add(call)
+        if self.is_served != was_served:
+            for each in self.worker_state.shards:
+                if each is not self:
+                    each.heartbeat_due.set()
 
     @property
     def rate_share(self) -> float:

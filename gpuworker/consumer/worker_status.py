@@ -21,7 +21,6 @@ class WorkerStatus:
     Attributes:
         state: one of shared.messages.STATES.
         engine: what its last engine has reported of the model; without a model before the first one is ready.
-        changed: events, one for each heartbeat, which are set when the state changes.
     """
 
     def __init__(self, worker_state: WorkerState) -> None:
@@ -29,7 +28,6 @@ class WorkerStatus:
         self._last_tick = time.monotonic()
         self.state = LOADING
         self.engine = Ready()
-        self.changed: list[asyncio.Event] = []
         self._set_up(up=False)  # also while the first engine loads, which may never finish
 
     async def tick(self) -> None:
@@ -79,8 +77,8 @@ class WorkerStatus:
     def _set_state(self, state: str) -> None:
         if self.state != DRAINING:
             self.state = state
-            for event in self.changed:
-                event.set()
+            for shard in self._worker_state.shards:
+                shard.heartbeat_due.set()
 
     def missing_parts(self) -> list[str]:
         """Returns what keeps this worker from serving: `redis`, `engine` or both; or that its model fails, and how.

@@ -77,7 +77,7 @@ MUTATIONS = {
     ),
     "a commit is not retried": Mutation(
         "gpuworker/consumer/committer.py",
-        '                self._shard.refused_calls.add("commit")\n',
+        "                self._shard.record_call(COMMIT, is_answered=False)\n",
         "                self._pending = []\n",
         lambda fixtures: test_network.test_a_cut_around_a_commit(fixtures.scenario, fixtures.proxy, before=True),
     ),

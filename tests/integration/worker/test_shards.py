@@ -17,7 +17,7 @@ from tests.integration.worker.worker_cluster import PendingRequest, WorkerCluste
 from tests.servers import stopped
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.redis, pytest.mark.slow]
 
 SLOW = "simulated:base_ms=300,item_ms=0"
 ENDLESS = "simulated:base_ms=60000,item_ms=0"

@@ -77,6 +77,6 @@ async def test_a_worker_stands_by_only_if_each_shard_has_another_worker() -> Non
     first, second = created._worker_state.shards
     first.workers = 2
     assert not created._on_late()
-    first.is_reachable = True
+    first.refused_calls.clear()
     assert created._on_late()
     assert (second.workers, created._worker_state.standby) == (1, True)

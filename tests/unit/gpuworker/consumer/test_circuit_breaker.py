@@ -80,7 +80,7 @@ async def test_entries_that_have_not_started_go_to_other_workers() -> None:
 async def test_the_state_says_why_and_ends_after_the_backoff() -> None:
     """Then the worker is ready for an attempt; another failure opens the circuit again, and an output closes it."""
     harness = Harness()
-    harness.shard.is_reachable = True
+    harness.shard.refused_calls.clear()
     harness.fail()
     assert harness.status.missing_parts() == ["model_failing: OSError"]
     beat = harness.heartbeat._heartbeat()

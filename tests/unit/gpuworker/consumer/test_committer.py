@@ -44,7 +44,7 @@ async def test_an_answer_on_which_redis_fails_holds_up_no_other() -> None:
     """It is tried again behind all others, and the worker counts Redis as away until it succeeds."""
     redis = FailingRedis(b"3-0")
     state = WorkerState(WorkerSettings(model="null"), "w")
-    shard = ShardState(state, Keys("q"), cast("Any", redis))
+    shard = ShardState(state, Keys("q"), cast("Any", redis), refused_calls=set())
     committer = Committer(shard, cast("Any", redis))
     ids = [b"%d-0" % number for number in range(MAX_ANSWERS // 4)]
     for number, entry_id in enumerate(ids):

@@ -17,7 +17,7 @@ from structlog.testing import capture_logs
 from gpuworker.consumer import worker_status
 from gpuworker.consumer.heartbeat import HeartbeatSender
 from gpuworker.consumer.inflight import InFlightEntries
-from gpuworker.consumer.worker_state import ShardState, WorkerState
+from gpuworker.consumer.worker_state import CLAIM, COMMIT, HEARTBEAT, ShardState, WorkerState
 from gpuworker.consumer.worker_status import WorkerStatus
 from gpuworker.ipc.messages import Ready
 from gpuworker.policy.token_rate import BatchLoad
@@ -237,11 +237,11 @@ def test_the_shards_whose_redis_answers_share_the_rate() -> None:
     state.token_rate.record(BatchLoad(1_000, time.monotonic(), 1.0, 0.0, is_saturated=True))
     for answering, rates in (([], [1_000, 1_000]), ([0, 1], [500, 500]), ([1], [500, 1_000])):
         for number, shard in enumerate(shards):
-            shard.is_reachable = number in answering
+            shard.record_call(HEARTBEAT, is_answered=number in answering)
         beats = [sender._heartbeat() for sender in senders]
         assert [beat.tokens_per_s for beat in beats] == rates
         assert [beat.bulk_tokens_per_s for beat in beats] == rates
-    shards[1].refused_calls.add("claim")
+    shards[1].record_call(CLAIM, is_answered=False)
     assert [shard.rate_share for shard in shards] == [1, 1]
 
 
@@ -252,9 +252,9 @@ def test_a_worker_is_ready_while_any_redis_answers() -> None:
     shards = status._worker_state.shards
     status.set_ready(Ready())
     assert status.missing_parts() == ["redis"]
-    shards[1].is_reachable = True
+    shards[1].record_call(HEARTBEAT, is_answered=True)
     assert status.missing_parts() == []
-    shards[1].refused_calls.add("commit")
+    shards[1].record_call(COMMIT, is_answered=False)
     assert status.missing_parts() == ["redis"]
 
 
@@ -266,3 +266,18 @@ def test_each_shard_hears_of_its_own_entries() -> None:
     in_flight.runs.begin([held.slot])
     beats = [sender._heartbeat() for sender in senders]
     assert [(beat.holds, beat.begun) for beat in beats] == [(0, 0), (1, 1)]
+
+
+def test_the_rate_of_other_shards_is_sent_at_once_when_one_comes_or_goes() -> None:
+    """Gateways would refuse requests that the engine has time for, or accept too many."""
+    status = create_status("w", 3)
+    state = status._worker_state
+    first, *others = (ShardState(state, Keys("q"), cast("Any", None)) for _ in range(3))
+    due = []
+    for call, is_answered in ((HEARTBEAT, True), (HEARTBEAT, True), (CLAIM, False), (COMMIT, False), (CLAIM, True)):
+        for shard in state.shards:
+            shard.heartbeat_due.clear()
+        first.record_call(call, is_answered=is_answered)
+        assert not first.heartbeat_due.is_set()
+        due.append([shard.heartbeat_due.is_set() for shard in others])
+    assert due == [[True, True], [False, False], [True, True], [False, False], [False, False]]
