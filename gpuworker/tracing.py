@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from opentelemetry.context import Context
 from opentelemetry.trace import Link, NonRecordingSpan, SpanKind, StatusCode, Tracer, set_span_in_context
 
-from gpuworker.consumer.inflight import InFlightEntries, key_of
+from gpuworker.consumer.inflight import InFlightEntries
 from gpuworker.ipc.messages import BatchCompleted
 from shared.keys import GROUP
 from shared.messages import Entry
@@ -143,10 +143,9 @@ class Spans:
         self._batches.clear()
 
     @suppress_errors
-    def record_answers(self, entries: Iterable[Entry]) -> None:
+    def record_answers(self, keys: Iterable[str]) -> None:
         """Records that entries are answered in Redis, by this worker or by another that was first."""
-        for entry in entries:
-            key = key_of(entry)
+        for key in keys:
             batch = self._by_entry.pop(key, None)
             if batch is not None:
                 batch.pending.discard(key)

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import structlog
 
 from gpuworker import metrics
 from gpuworker.consumer.circuit_breaker import CircuitBreaker
-from gpuworker.consumer.claimer import Claimer
-from gpuworker.consumer.committer import Committer
-from gpuworker.consumer.heartbeat import HeartbeatSender
-from gpuworker.consumer.in_progress_marker import InProgressMarker
-from gpuworker.consumer.inflight import key_of
-from gpuworker.consumer.job_feeder import JobFeeder
-from gpuworker.consumer.reclaimer import Reclaimer
+from gpuworker.consumer.claim_turns import ClaimTurns
+from gpuworker.consumer.inflight import InFlightEntries, InFlightEntry
 from gpuworker.consumer.result_handler import ResultHandler
+from gpuworker.consumer.shard_consumer import ShardConsumer
 from gpuworker.consumer.worker_state import WorkerState
+from gpuworker.consumer.worker_status import WorkerStatus
 from gpuworker.gpu.devices import Gpu
 from gpuworker.gpu.sharing import LeaseCallbacks, TurnEvent, create_sharing
 from gpuworker.ipc.engine_options import EngineOptions
@@ -26,7 +23,6 @@ from gpuworker.ipc.engine_process import EngineFailedError, EngineProcess
 from gpuworker.ipc.messages import (
     BatchCompleted,
     Drain,
-    DropEntries,
     EntriesReturned,
     GrantTurn,
     Message,
@@ -41,9 +37,7 @@ from gpuworker.policy.hang_timeout import HangTimeout
 from gpuworker.policy.standby import StandbyRule
 from gpuworker.settings import WorkerSettings
 from gpuworker.watchdog import Watchdog
-from shared import consumer
 from shared.connection import QueueConnections
-from shared.errors import RedisUnreachableError
 from shared.long_entries import min_long_tokens
 from shared.process.log_text import MODEL_FAILS
 from shared.process.tasks import cancel_and_wait
@@ -52,13 +46,12 @@ from shared.process.unexpected_replies import record_unexpected_reply
 
 log = structlog.get_logger()
 
-DRAIN_POLL_S = 0.01
 MAX_DEATHS_IN_A_ROW = 2
 """After this many deaths without a ready engine between them, entries are handed back to other workers."""
 
 
 class Worker:
-    """The parts of one worker, and their connections.
+    """The parts of one worker.
 
     Args:
         settings: of its process, with the one device of this worker.
@@ -81,14 +74,14 @@ class Worker:
         tracing: Tracing | None = None,
     ) -> None:
         self._settings, self._stop = settings, stop
-        self._queue = QueueConnections(settings, settings.queue_name, f"worker:{name}", record_unexpected_reply)
-        self._claim_connection = self._queue.connection("claim", identified=True)
-        worker_state = WorkerState(settings, name, self._queue.keys, self._queue.connection("control"))
-        self._worker_state = worker_state
+        queues = [
+            QueueConnections(each, settings.queue_name, f"worker:{name}", record_unexpected_reply)
+            for each in settings.shards
+        ]
+        worker_state = self._worker_state = WorkerState(settings, name, InFlightEntries(len(queues)))
         if tracing is not None:
             self._trace(tracing)
-        self._committer = Committer(worker_state, self._queue.connection("commit"))
-        lease_connection = self._queue.shared_connection("lease")
+        lease_connection = queues[0].shared_connection("lease")
         self._sharing = create_sharing(settings, name, lease_connection, self._lease_callbacks(), gpus)
         self._engine = EngineProcess(
             EngineOptions.from_settings(settings),
@@ -98,18 +91,14 @@ class Worker:
             self._on_ready,
             self._on_death,
         )
-        self._in_progress = InProgressMarker(worker_state, self._queue.connection("begun"))
-        reclaim_connection = self._queue.connection("keep", identified=True)
-        self._claimer = Claimer(worker_state, self._claim_connection, reclaim_connection, self._engine, self._committer)
-        self._reclaimer = Reclaimer(worker_state, reclaim_connection, self._claimer, self._drop)
-        self._job_feeder = JobFeeder(worker_state, lambda: self._claimer.batch_tokens)
-        self._heartbeat = HeartbeatSender(worker_state, gpus, self._queue)
-        self.missing_parts, self.is_alive = self._heartbeat.missing_parts, self._heartbeat.is_alive
+        self._status = WorkerStatus(worker_state)
+        self.missing_parts, self.is_alive = self._status.missing_parts, self._status.is_alive
+        turns = ClaimTurns(len(queues), settings.bulk)
+        self._shards = [ShardConsumer(worker_state, queue, self._engine, self._status, turns, gpus) for queue in queues]
         self._hang_timeout = HangTimeout(settings.engine_hang_s, _longest_wait_s(settings))
         self._watchdog = Watchdog(worker_state, self._engine, self._hang_timeout, self._sharing)
-        self._result_handler = ResultHandler(worker_state, self._committer)
-        self._circuit_breaker = CircuitBreaker(worker_state, self._committer, self._heartbeat, self._drop)
-        self._queue.home.watch(self._claimer.recover_soon)
+        self._result_handler = ResultHandler(worker_state, [shard.committer for shard in self._shards])
+        self._circuit_breaker = CircuitBreaker(worker_state, self._status, self._hand_back_waiting)
         self._returned_keys: asyncio.Future[list[str]] | None = None
         self._standby_rule, self._load_error = StandbyRule(), ""
 
@@ -133,39 +122,34 @@ class Worker:
 
     async def run(self) -> int:
         """Works until it is stopped; returns 0 after a drain, 2 for a model that cannot be served, else 1."""
-        claiming = asyncio.create_task(self._claimer.run(), name="claim")
         parts = [
             asyncio.create_task(part, name=name)
             for name, part in (
                 ("engine", self._engine.run()),
-                ("commit", self._committer.run()),
-                ("mark in progress", self._in_progress.run()),
-                ("reclaim", self._reclaimer.run()),
-                ("feed jobs", self._job_feeder.run()),
                 ("watchdog", self._watchdog.run()),
                 ("lease", self._sharing.run()),
-                ("heartbeat", self._heartbeat.run()),
             )
         ]
+        parts += [task for shard in self._shards for task in shard.start()]
         ticking = asyncio.create_task(
-            self._heartbeat.tick(), name="tick"
+            self._status.tick(), name="tick"
         )  # to the end: leaving the group may take Redis long
         stopping = asyncio.create_task(self._stop.wait(), name="stop")
         try:
-            await asyncio.wait([stopping, claiming, *parts], return_when=asyncio.FIRST_COMPLETED)
-            failed = [task for task in (claiming, *parts) if task.done()]
+            await asyncio.wait([stopping, *parts], return_when=asyncio.FIRST_COMPLETED)
+            failed = [task for task in parts if task.done()]
             if failed:
                 return self._exit_code(failed[0])
-            await self._drain(claiming)
+            await self._drain()
             return 0
         finally:
-            await cancel_and_wait([stopping, claiming, *parts])
+            await cancel_and_wait([stopping, *parts])
             try:
-                await self._leave()
+                await asyncio.gather(*(shard.leave(self._load_error) for shard in self._shards))
             finally:
                 await self._engine.stop()
                 await self._sharing.leave()
-                await self._queue.close()
+                await asyncio.gather(*(shard.close() for shard in self._shards))
                 await cancel_and_wait([ticking])
 
     def _exit_code(self, task: asyncio.Task[None]) -> int:
@@ -177,23 +161,18 @@ class Worker:
         log.error("worker failed", part=task.get_name(), exc_info=error)
         return 1
 
-    async def _drain(self, claiming: asyncio.Task[None]) -> None:
+    async def _drain(self) -> None:
         """Stops claiming, hands back entries that have not begun, and finishes the others within the grace time."""
         worker_state = self._worker_state
-        self._heartbeat.set_draining()
-        self._claimer.stopping = True
-        worker_state.in_flight.capacity_freed.set()
+        self._status.set_draining()
+        worker_state.stopping = True
+        worker_state.in_flight.wake_claimers()
         log.info("worker drains", holds=len(worker_state.in_flight))
         ends = time.monotonic() + self._settings.drain_grace_s
-        while not claiming.done() and time.monotonic() < ends:
-            try:
-                await worker_state.control.unblock(self._claim_connection)
-            except RedisUnreachableError:
-                break
-            await asyncio.wait([claiming], timeout=DRAIN_POLL_S)
+        await asyncio.gather(*(shard.stop_claiming(ends) for shard in self._shards))
         returned = await self._drain_engine(ends)
         held = [worker_state.in_flight.get(key) for key in returned]
-        self._committer.hand_back([each.entry for each in held if each is not None and not each.answered])
+        self._hand_back(each for each in held if each is not None and not each.answered)
         await worker_state.in_flight.wait_until_empty(ends - time.monotonic())
         log.info("worker drained", handed_back=len(returned), left=len(worker_state.in_flight))
 
@@ -211,26 +190,6 @@ class Worker:
     def _unanswered_keys(self) -> list[str]:
         return [each.key for each in self._worker_state.in_flight.unanswered()]
 
-    async def _leave(self) -> None:
-        """Hands back the entries that are left, and removes this worker from the consumer group.
-
-        A queue that only it has announced, for a model that never loaded, goes with it: gateways would accept jobs.
-        """
-        worker_state, connection = self._worker_state, self._worker_state.control
-        left = [each.entry for each in worker_state.in_flight.entries()]
-        try:
-            if left:
-                await consumer.hand_back(connection, worker_state.keys, worker_state.worker, left)
-            owed = await consumer.leave(connection, worker_state.keys, worker_state.worker)
-            await self._heartbeat.withdraw_unproven()
-            if self._load_error:
-                await self._heartbeat.leave_load_error(self._load_error)
-        except RedisUnreachableError as error:
-            log.warning("cannot leave the group", reason=error.log_message)
-            return
-        if owed:
-            log.warning("left with pending entries: another worker takes them over", n=owed)
-
     def _on_ready(self, ready: Ready) -> None:
         of_texts = {
             "dim": ready.dim,
@@ -241,20 +200,21 @@ class Worker:
         }
         of_model = {} if is_function(ready.model) else of_texts
         log.info("engine ready", model=ready.model, device=ready.device, **of_model)
-        self._claimer.batch_tokens = ready.max_batch_tokens
-        self._worker_state.in_flight.max_counted_tokens = min_long_tokens(ready.max_batch_tokens)
+        worker_state = self._worker_state
+        worker_state.batch_tokens, worker_state.revision = ready.max_batch_tokens, ready.revision
+        worker_state.in_flight.max_counted_tokens = min_long_tokens(ready.max_batch_tokens)
         self._hang_timeout.reset()
-        self._worker_state.revision = ready.revision
-        self._worker_state.circuit.reset()
-        self._heartbeat.set_ready(ready)
-        if self._worker_state.standby:
-            self._heartbeat.set_standby()
-        self._claimer.send_to_engine(self._worker_state.in_flight.unanswered())
-        self._worker_state.in_flight.capacity_freed.set()
+        worker_state.circuit.reset()
+        self._status.set_ready(ready)
+        if worker_state.standby:
+            self._status.set_standby()
+        for shard in self._shards:
+            shard.send_to_engine()
+        worker_state.in_flight.wake_claimers()
 
     def _on_standby(self) -> None:
         self._worker_state.standby = True
-        self._heartbeat.set_standby()
+        self._status.set_standby()
 
     def _on_late(self) -> bool:
         """Stands by and hands back the entries that wait for a GPU, if other workers may take them.
@@ -263,26 +223,28 @@ class Worker:
         """
         if self._worker_state.circuit.state(time.monotonic()) is not CircuitState.CLOSED:
             return False
-        if not self._standby_rule.should_stand_by(self._worker_state.workers):
+        if not self._standby_rule.should_stand_by(self._fewest_workers()):
             return False
-        waiting = self._worker_state.in_flight.withdraw_waiting()
-        log.warning("no gpu in time: the worker stands by", handed_back=len(waiting))
         self._on_standby()
-        self._drop([key_of(each) for each in waiting])
-        self._committer.hand_back(waiting)
+        log.warning("no gpu in time: the worker stands by", handed_back=self._hand_back_waiting())
         return True
+
+    def _fewest_workers(self) -> int:
+        """Returns how many workers the shard with the fewest has, of those whose Redis answers if any does."""
+        shards = self._worker_state.shards
+        return min(shard.workers for shard in [each for each in shards if each.is_served] or shards)
 
     def _on_grant(self) -> None:
         if not self._worker_state.standby:
             return
         self._worker_state.standby = False
         if self._engine.ready and self._worker_state.circuit.state(time.monotonic()) is CircuitState.OPEN:
-            self._heartbeat.set_failing()
+            self._status.set_failing()
         elif self._engine.ready:
-            self._heartbeat.set_resumed()
+            self._status.set_resumed()
         else:
-            self._heartbeat.set_loading()
-        self._worker_state.in_flight.capacity_freed.set()
+            self._status.set_loading()
+        self._worker_state.in_flight.wake_claimers()
 
     def _on_loss(self) -> None:
         """Ends the engine at once: another worker has the GPU. Others run its entries, and none of these is accused."""
@@ -290,17 +252,29 @@ class Worker:
         self._engine.kill()
         self._hand_back_unanswered()
 
+    def _hand_back(self, entries: Iterable[InFlightEntry]) -> None:
+        for each in entries:
+            self._shards[each.shard].committer.hand_back([each.entry])
+
     def _hand_back_unanswered(self) -> None:
-        self._committer.hand_back([each.entry for each in self._worker_state.in_flight.unanswered()])
+        self._hand_back(self._worker_state.in_flight.unanswered())
+
+    def _hand_back_waiting(self) -> int:
+        """Hands back the entries that do not run; returns how many."""
+        waiting = self._worker_state.in_flight.withdraw_waiting()
+        self._engine.drop([each.key for each in waiting])
+        self._hand_back(waiting)
+        return len(waiting)
 
     def _on_death(self, in_a_row: int) -> None:
         if self._sharing.handle_death():  # it had to end, and accuses no entry
             self._worker_state.in_flight.clear_runs()
             self._hand_back_unanswered()
         if not self._worker_state.standby:
-            self._heartbeat.set_loading()
+            self._status.set_loading()
         self._worker_state.in_flight.count_attempts()
-        self._in_progress.reset()
+        for shard in self._shards:
+            shard.reset_in_progress()
         if self._worker_state.spans is not None:
             self._worker_state.spans.discard_open_batches()
         if self._returned_keys is not None and not self._returned_keys.done():
@@ -332,13 +306,11 @@ class Worker:
             return
         self._standby_rule.record_batch()
         self._hang_timeout.record_batch(completed.run_s, completed.full_batch_s)
-        if completed.max_batch_tokens < self._claimer.batch_tokens:
-            self._claimer.batch_tokens = completed.max_batch_tokens
-            log.warning("out of memory: batches are smaller from now on", max_batch_tokens=self._claimer.batch_tokens)
-        metrics.MAX_TOKENS.labels(self._worker_state.worker).set(self._claimer.batch_tokens)
-
-    def _drop(self, keys: list[str]) -> None:
-        self._engine.send(DropEntries(tuple(keys)))
+        worker_state, max_tokens = self._worker_state, completed.max_batch_tokens
+        if max_tokens < worker_state.batch_tokens:
+            worker_state.batch_tokens = max_tokens
+            log.warning("out of memory: batches are smaller from now on", max_batch_tokens=max_tokens)
+        metrics.MAX_TOKENS.labels(worker_state.worker).set(worker_state.batch_tokens)
 
 
 def _longest_wait_s(settings: WorkerSettings) -> float:

@@ -58,7 +58,7 @@ def _with_redis_of_up(overrides: Mapping[str, str], up: int | None) -> Mapping[s
 
     Raises NoUpError: several run and none was chosen, or none has the port `up`.
     """
-    if "redis_url" in overrides or (up is None and not find_running_ups()):
+    if overrides.keys() & {"redis_url", "redis_shards"} or (up is None and not find_running_ups()):
         return overrides
     running = find_up(up)
     ends = ""

@@ -1,4 +1,4 @@
-"""URLs of Redis: what each names, and what is wrong with it. Pure: only Redis knows its users and databases.
+"""URLs of Redis: what each names, what is wrong with it, and lists of them. Pure: only Redis knows its users.
 
 redis-py reads URLs of one server. Those of Sentinel and of a Redis Cluster name several, of which each may know where
 to connect to. A user and password in a URL are those of Redis itself.
@@ -39,6 +39,9 @@ HOST = re.compile(r"[\w.:%-]*")
 DATABASE = re.compile(r"(/([0-9]+/?)?)?")
 MASTER = re.compile(r"/(?P<name>[\w.-]+)(?P<database>(/[0-9]*)?)/?")
 CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+SEPARATOR = re.compile(r",(?=[a-z+]+://)")
+"""Between URLs: a comma before another scheme, as the hosts of one URL may be separated by commas too."""
 
 NOT_ENCODED = "in a name or password, write / ? # [ ] and % as %2F %3F %23 %5B %5D and %25"
 
@@ -98,6 +101,11 @@ def describe_address(url: str) -> str:
     parsed = parse_url(url)
     hosts = ",".join(map(str, parsed.nodes)) or urlsplit(url).path
     return f"{hosts}/{parsed.master}" if parsed.master else hosts
+
+
+def split_urls(urls: str) -> tuple[str, ...]:
+    """Returns the URLs in a list that is separated by commas."""
+    return tuple(SEPARATOR.split(urls)) if urls else ()
 
 
 def find_url_problem(url: str) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, StringConstraints, ValidationInfo, field_validator
+from pydantic import Field, StringConstraints, ValidationInfo, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from shared.option_words import ValueForm
-from shared.redis_url import describe_address, find_url_problem, parse_url
+from shared.redis_url import describe_address, find_url_problem, parse_url, split_urls
 from shared.tls import Tls
 
 QUEUE_PATTERN = r"^[a-z0-9._-]{1,64}$"
@@ -41,6 +41,12 @@ class QueueSettings(BaseSettings):
         repr=False,
         title="Password of the sentinels",
         description="For redis+sentinel://: password of the sentinels; the URL has that of Redis.",
+    )
+    redis_shards: str = Field(
+        default="",
+        title="URLs of the Redis of several shards",
+        description="Instead of redis_url: the URLs of two or more Redis, separated by commas, each with a shard of "
+        "each queue. Requests go on while one of them is away. All gateways and workers have the same list.",
     )
     redis_tls_ca: str | None = Field(
         default=None,
@@ -90,14 +96,34 @@ class QueueSettings(BaseSettings):
             raise ValueError(problem)
         return value
 
+    @field_validator("redis_shards")
+    @classmethod
+    def _check_shards(cls, value: str) -> str:
+        urls = split_urls(value)
+        for number, url in enumerate(urls, start=1):
+            if problem := find_url_problem(url):
+                raise ValueError(f"URL {number}: {problem}")
+        if len(set(urls)) < len(urls):
+            raise ValueError("a URL is there twice")
+        if len(urls) == 1:
+            raise ValueError("it takes two or more URLs: for one Redis, set redis_url")
+        return value
+
+    @model_validator(mode="after")
+    def _check_one_of_both(self) -> Self:
+        if self.redis_shards and "redis_url" in self.model_fields_set:
+            raise ValueError("redis_url and redis_shards exclude each other")
+        return self
+
     @field_validator("redis_tls_ca", "redis_tls_cert", "redis_tls_key")
     @classmethod
     def _check_readable(cls, value: str | None, info: ValidationInfo) -> str | None:
         if value is None:
             return None
         url = info.data.get("redis_url")
-        if url is not None and not parse_url(url).has_tls:
-            raise ValueError("redis_url does not begin with rediss:// or another scheme with TLS, so TLS is off")
+        urls = split_urls(info.data.get("redis_shards", "")) or ((url,) if url is not None else ())
+        if urls and not any(parse_url(each).has_tls for each in urls):
+            raise ValueError("no URL of Redis begins with rediss:// or another scheme with TLS, so TLS is off")
         try:
             with open(value, "rb") as file:  # noqa: PTH123 - as OpenSSL will
                 file.read(1)
@@ -119,6 +145,12 @@ class QueueSettings(BaseSettings):
         if cert is not None:
             _check(Tls(ca, cert, value), "redis_tls_cert and redis_tls_key are not a certificate and its private key")
         return value
+
+    @property
+    def shards(self) -> tuple[Self, ...]:
+        """These settings for each shard alone, with its URL as `redis_url`; without shards, these."""
+        urls = split_urls(self.redis_shards)
+        return tuple(self.model_copy(update={"redis_url": url, "redis_shards": ""}) for url in urls) or (self,)
 
     @property
     def redis_address(self) -> str:

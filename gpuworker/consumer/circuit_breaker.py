@@ -9,10 +9,8 @@ from collections.abc import Callable
 import structlog
 
 from gpuworker import metrics
-from gpuworker.consumer.committer import Committer
-from gpuworker.consumer.heartbeat import HeartbeatSender
-from gpuworker.consumer.inflight import key_of
 from gpuworker.consumer.worker_state import WorkerState
+from gpuworker.consumer.worker_status import WorkerStatus
 from gpuworker.ipc.messages import BatchCompleted
 from gpuworker.policy.circuit import Circuit, CircuitState
 
@@ -27,24 +25,18 @@ class CircuitBreaker:
     Those that run are answered by their results. While it is half open, the worker claims one entry, as an attempt.
 
     Args:
-        worker_state: gets the circuit, which the claimer obeys.
-        committer: hands entries back.
-        heartbeat: reports the state.
-        drop: called with the keys of entries that need not run any more.
+        worker_state: gets the circuit, which the claimers obey.
+        status: reports the state.
+        hand_back_waiting: hands back the entries that do not run.
     """
 
     def __init__(
-        self,
-        worker_state: WorkerState,
-        committer: Committer,
-        heartbeat: HeartbeatSender,
-        drop: Callable[[list[str]], None],
+        self, worker_state: WorkerState, status: WorkerStatus, hand_back_waiting: Callable[[], object]
     ) -> None:
         worker_state.circuit = Circuit(worker_state.settings.circuit)
         self._worker_state = worker_state
-        self._committer = committer
-        self._heartbeat = heartbeat
-        self._drop = drop
+        self._status = status
+        self._hand_back_waiting = hand_back_waiting
 
     def record_batch(self, completed: BatchCompleted) -> None:
         """Learns from a batch; opens or closes the circuit."""
@@ -60,17 +52,15 @@ class CircuitBreaker:
             self._open(circuit.open_s(now))
         elif not was_closed and circuit.state(now) is CircuitState.CLOSED:
             log.info("the model works again: entries are claimed")
-            self._heartbeat.set_working()
-            self._worker_state.in_flight.capacity_freed.set()
+            self._status.set_working()
+            self._worker_state.in_flight.wake_claimers()
 
     def _open(self, for_s: float) -> None:
         reason = self._worker_state.circuit.reason
         log.error("the model fails on every batch: no entries are claimed", error=reason, for_s=round(for_s, 1))
         metrics.CIRCUIT_OPENED.inc()
-        self._heartbeat.set_failing()
-        waiting = self._worker_state.in_flight.withdraw_waiting()
-        self._drop([key_of(each) for each in waiting])
-        self._committer.hand_back(waiting)
+        self._status.set_failing()
+        self._hand_back_waiting()
         asyncio.get_running_loop().call_later(for_s, self._try_again)
 
     def _try_again(self) -> None:
@@ -79,5 +69,5 @@ class CircuitBreaker:
         if state is CircuitState.OPEN:  # it opened again; or the timer was early: uvloop counts whole milliseconds
             asyncio.get_running_loop().call_later(max(MIN_DELAY_S, circuit.open_s(now)), self._try_again)
         elif state is CircuitState.HALF_OPEN:
-            self._heartbeat.set_working()
-            self._worker_state.in_flight.capacity_freed.set()
+            self._status.set_working()
+            self._worker_state.in_flight.wake_claimers()

@@ -1,31 +1,25 @@
-"""Claims entries up to the worker's credit, and sends them to the engine."""
+"""Claims entries of a shard, up to the worker's credit."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
 from dataclasses import replace
 
 import structlog
 
-from gpuworker import metrics
-from gpuworker.consumer.committer import Committer
-from gpuworker.consumer.inflight import InFlightEntry, key_of
-from gpuworker.consumer.worker_state import WorkerState
+from gpuworker.consumer.claim_turns import ClaimTurns
+from gpuworker.consumer.entry_intake import EntryIntake
+from gpuworker.consumer.worker_state import CLAIM, ShardState
 from gpuworker.ipc.engine_process import EngineProcess
-from gpuworker.ipc.messages import AddEntries, EngineEntry
 from gpuworker.model_spec import counts_inputs
 from gpuworker.policy.credits import Credit, compute_credit, min_held_tokens
-from gpuworker.policy.fair_share import DeficitCounter
-from gpuworker.policy.retries import RetryDecision, decide_retry
 from shared import consumer
-from shared.codec import CodecError, decode_body
 from shared.connection import BLOCK_S, RedisConnection
 from shared.consumer import ClaimBudget, ClaimResult, ReclaimQuery
-from shared.errors import DeadlineExceededError, InputFailedError, InternalError, RedisUnreachableError
+from shared.errors import RedisUnreachableError
 from shared.keys import BULK, INTERACTIVE, LANES
-from shared.messages import DEFAULT_OPTIONS, OPS, VERSION, Entry, FailureOrigin, Ref
+from shared.messages import Entry, Ref
 from shared.process.backoff import Backoff
 from shared.process.limited_log import LimitedLog
 from shared.process.tasks import wait_for_event
@@ -39,16 +33,6 @@ LOADING_PAUSE_S = 0.2
 MAX_CLAIM = 512
 """Maximum entries of one claim. Redis runs nothing else meanwhile, for about 5 µs each."""
 
-FRAME_ENTRIES = 16
-"""Entries in a frame. With the limit of an entry's body, this keeps a frame within its own limit."""
-
-DEADLINE_MESSAGE = "The deadline passed while the request waited."
-GIVEN_UP_MESSAGE = "The engine died each time that it ran this input."
-HUNG_MESSAGE = (
-    "The model hangs: a batch with this input ran for {ran_s:.1f} s, until a limit of {limit_s:.1f} s ended it. "
-    "engine_hang_s is the minimum of this limit."
-)
-
 FULL_PAUSE_S = 1.0
 SHARE_PAUSE_S = 0.02
 """When to look again after entries were left to other workers as their share."""
@@ -60,50 +44,51 @@ Unless the entry is older than that wait: then Redis is slow, and more entries m
 
 
 class Claimer:
-    """Brings entries from Redis to the engine.
+    """Claims the entries of a shard.
 
     Args:
-        worker_state: of the worker.
+        shard: whose entries are claimed.
         connection: used by the claimer only.
-        reclaim_connection: the connection over which the reclaimer takes entries over for this claimer.
+        reclaim_connection: the connection over which the reclaimer takes entries over.
         engine: runs the entries.
-        committer: answers the entries that are not to run.
+        intake: takes what is claimed.
+        turns: in which the worker claims from its shards.
     """
 
     def __init__(
         self,
-        worker_state: WorkerState,
+        shard: ShardState,
         connection: RedisConnection,
         reclaim_connection: RedisConnection,
         engine: EngineProcess,
-        committer: Committer,
+        intake: EntryIntake,
+        turns: ClaimTurns,
     ) -> None:
-        self._worker_state = worker_state
+        self._shard, self._worker_state = shard, shard.worker_state
         self._connection = connection
         self._reclaim_connection = reclaim_connection
         self._engine = engine
-        self._committer = committer
-        self.batch_tokens = 1_024
-        self._has_tokens = not counts_inputs(worker_state.settings.model)
-        self.stopping = False
+        self._intake = intake
+        self._capacity_freed = self._worker_state.in_flight.capacity_freed[shard.number]
+        self._has_tokens = not counts_inputs(self._worker_state.settings.model)
         self._must_recover = True  # a worker that comes back under its old name may have left entries pending
         self._restarted = True
         self._is_quiet = False
-        bulk = worker_state.settings.bulk
-        self._deficit = DeficitCounter(bulk.share, bulk.age_bound_s)
+        self._turns = turns
 
     async def run(self) -> None:
-        """Claims until `stopping` is set. After an error of Redis it first reads the worker's own pending entries."""
+        """Claims until the worker is stopping. After an error it first reads the worker's own pending entries."""
         backoff = Backoff(RETRY_MIN_S, RETRY_MAX_S)
-        while not self.stopping:
+        while not self._worker_state.stopping:
             try:
                 await self._claim_or_join()
-                self._worker_state.refused_calls.discard("claim")
+                self._shard.record_call(CLAIM, is_answered=True)
                 backoff.reset()
             except RedisUnreachableError as error:
                 self._must_recover = True
-                self._worker_state.refused_calls.add("claim")
-                limited_log.write(logging.WARNING, "cannot claim", reason=error.log_message)
+                self._shard.record_call(CLAIM, is_answered=False)
+                self._turns.order.forget(self._shard.number)
+                limited_log.write(logging.WARNING, "cannot claim", reason=error.log_message, redis=self._shard.address)
                 await backoff.wait()
 
     async def _claim_or_join(self) -> None:
@@ -113,41 +98,45 @@ class Claimer:
             await self._claim_once()
         except GroupMissingError:
             self._must_recover = True
-            if await consumer.join(self._connection, self._worker_state.keys):
-                log.info("consumer group created", queue=self._worker_state.keys.queue)
+            if await consumer.join(self._connection, self._shard.keys):
+                log.info("consumer group created", queue=self._shard.keys.queue)
 
     @property
     def _can_take(self) -> bool:
-        return self._engine.ready and not self.stopping and not self._worker_state.standby
+        return self._engine.ready and not self._worker_state.stopping and not self._worker_state.standby
+
+    @property
+    def _num_held(self) -> int:
+        """Number of entries that the worker holds, as far as they count for this shard."""
+        return self._worker_state.in_flight.num_held(self._shard.number)
 
     def _credit(self, lane: int) -> Credit | None:
         """Returns what may be claimed of a lane now; nothing while no engine can run it, or the worker stands by."""
         if not self._can_take:
             return None
-        worker_state = self._worker_state
-        max_entries = worker_state.circuit.max_entries(time.monotonic(), len(worker_state.in_flight))
+        worker_state, batch_tokens = self._worker_state, self._worker_state.batch_tokens
+        max_entries = worker_state.circuit.max_entries(time.monotonic(), self._num_held)
         if max_entries is not None:
-            return Credit(max_entries, self.batch_tokens) if max_entries else None
-        held, settings = worker_state.in_flight.held_load(lane), worker_state.settings
-        min_tokens = min_held_tokens(held, self.batch_tokens, settings.max_batch_size, has_tokens=self._has_tokens)
-        window, is_alone = settings.effective_claim_window, worker_state.workers <= 1
+            return Credit(max_entries, batch_tokens) if max_entries else None
+        held, settings = worker_state.in_flight.held_load(lane, self._shard.number), worker_state.settings
+        min_tokens = min_held_tokens(held, batch_tokens, settings.max_batch_size, has_tokens=self._has_tokens)
+        window, is_alone = settings.effective_claim_window, self._shard.workers <= 1
         return compute_credit(held, window, worker_state.tokens_per_s, min_tokens, is_alone=is_alone)
 
     def _claim_budget(self) -> ClaimBudget | None:
         allowed, bulk = self._credit(INTERACTIVE), self._credit(BULK) or Credit(0, 0)
         if allowed is None:
             return None
-        worker_state, owed = self._worker_state, self._deficit.tokens_owed(time.monotonic())
-        held = worker_state.in_flight.held_load(INTERACTIVE).entries
+        shard, in_flight = self._shard, self._worker_state.in_flight
         return ClaimBudget(
             min(allowed.entries, MAX_CLAIM),
             allowed.tokens,
-            worker_state.workers,
-            held,
+            shard.workers,
+            in_flight.num_entries(shard.number, INTERACTIVE),
             bulk.entries,
             bulk.tokens,
-            owed,
-            len(worker_state.in_flight) - held,
+            self._turns.deficit.tokens_owed(time.monotonic()),
+            in_flight.num_entries(shard.number, BULK),
         )
 
     def reclaim_capacity(self) -> int:
@@ -158,40 +147,45 @@ class Claimer:
         """
         if not self._can_take:
             return 0
-        num_held = len(self._worker_state.in_flight)
+        num_held = self._num_held
         max_entries = self._worker_state.circuit.max_entries(time.monotonic(), num_held)
         if max_entries is not None:
             return max_entries
         return max(0, 2 * self._worker_state.settings.effective_claim_window - num_held)
 
     async def _claim_once(self) -> None:
-        worker_state = self._worker_state
-        worker_state.in_flight.capacity_freed.clear()
-        budget = self._claim_budget()
-        if budget is None:
-            await wait_for_event(
-                worker_state.in_flight.capacity_freed, FULL_PAUSE_S if self._engine.ready else LOADING_PAUSE_S
-            )
-            return
-        if self._is_quiet:
+        self._capacity_freed.clear()
+        if self._is_quiet and (budget := self._claim_budget()) is not None:
             await self._await_entry(budget)
             return
-        claimed = await consumer.claim(self._connection, worker_state.keys, worker_state.worker, budget)
-        worker_state.clock.observe(claimed.now_ms)
-        self._record_claim(claimed, bulk_first=budget.bulk_owed > 0)
-        if claimed.entries or claimed.malformed:
-            self.accept(claimed)
+        await self._turns.acquire(self._shard.number)
+        try:
+            budget = self._claim_budget()
+            claimed = None if budget is None else await self._claim(budget)
+        finally:
+            self._turns.release(self._shard.number)
+        if claimed is None or budget is None:
+            await wait_for_event(self._capacity_freed, FULL_PAUSE_S if self._engine.ready else LOADING_PAUSE_S)
+        elif claimed.entries or claimed.malformed:
+            return
         elif claimed.remaining[INTERACTIVE]:  # the share of other workers
-            await wait_for_event(worker_state.in_flight.capacity_freed, SHARE_PAUSE_S)
+            await wait_for_event(self._capacity_freed, SHARE_PAUSE_S)
         else:
             await self._await_entry(budget._replace(bulk_entries=0) if claimed.remaining[BULK] else budget)
 
-    def _record_claim(self, claimed: ClaimResult, *, bulk_first: bool) -> None:
+    async def _claim(self, budget: ClaimBudget) -> ClaimResult:
+        claimed = await consumer.claim(self._connection, self._shard.keys, self._worker_state.worker, budget)
+        self._shard.clock.observe(claimed.now_ms)
+        bulk_waits = claimed.remaining[BULK] > 0
         bulk = sum(entry.ref.cost for entry in claimed.entries if entry.ref.lane == BULK)
         interactive = sum(entry.ref.cost for entry in claimed.entries) - bulk
-        self._deficit.record(
-            interactive, bulk, bulk_first=bulk_first, bulk_waits=claimed.remaining[BULK] > 0, now=time.monotonic()
-        )
+        order, deficit = self._turns.order, self._turns.deficit
+        order.record_claim(self._shard.number, claimed.remaining)
+        bulk_first = budget.bulk_owed > 0 and (bulk > 0 or bulk_waits)
+        deficit.record(interactive, bulk, bulk_first=bulk_first, bulk_waits=order.bulk_waits, now=time.monotonic())
+        if claimed.entries or claimed.malformed:
+            self._intake.accept((*claimed.entries, *claimed.malformed))
+        return claimed
 
     async def _await_entry(self, budget: ClaimBudget) -> None:
         """Waits for the next entry. While there is no room for bulk, waits for an interactive one, and only briefly."""
@@ -201,21 +195,19 @@ class Claimer:
         room = min(budget.bulk_entries, budget.bulk_tokens) > 0
         lanes, timeout_s = (len(LANES), BLOCK_S) if room else (1, SHARE_PAUSE_S)
         claimed = await consumer.await_entry(
-            self._connection, self._worker_state.keys, self._worker_state.worker, lanes, timeout_s
+            self._connection, self._shard.keys, self._worker_state.worker, lanes, timeout_s
         )
+        if claimed:
+            self._turns.order.record_arrival(self._shard.number)
         entries = [each for each in claimed if isinstance(each, Entry)]
         waited = room and time.monotonic() - began >= QUIET_S
-        self._is_quiet = waited and all(self._submitted(each) >= began for each in entries)
-        self._accept(claimed)
-
-    def _submitted(self, entry: Entry) -> float:
-        """Returns when an entry was submitted, on this host's monotonic clock."""
-        return self._worker_state.clock.to_monotonic(int(entry.ref.entry_id.split(b"-")[0]))
+        self._is_quiet = waited and all(self._intake.submitted_at(each) >= began for each in entries)
+        self._intake.accept(claimed)
 
     def recover_soon(self) -> None:
         """Has this worker's own pending entries read before the next claim: some may not be in flight here."""
         self._must_recover = True
-        self._worker_state.in_flight.capacity_freed.set()
+        self._capacity_freed.set()
 
     async def request_recovery(self) -> None:
         """Does so at once; raises RedisUnreachableError if Redis does not answer, and recovers when it does again."""
@@ -224,125 +216,26 @@ class Claimer:
 
     async def _recover(self) -> None:
         """Finds entries that are pending for this worker but not in flight, such as those of a lost reply."""
-        worker_state = self._worker_state
+        shard, worker_state = self._shard, self._worker_state
         self._must_recover = False  # before the search: more may be lost meanwhile
         for connection in (self._connection, self._reclaim_connection):
-            await worker_state.control.kill(connection)
+            await shard.control.kill(connection)
         found: list[Entry | Ref] = []
         search = ReclaimQuery(0, worker_state.worker, MAX_CLAIM, self._restarted, worker_state.revision)
         while True:
             claimed = await consumer.reclaim(
-                self._connection, worker_state.keys, worker_state.worker, worker_state.clock.now_ms(), search
+                self._connection, shard.keys, worker_state.worker, shard.clock.now_ms(), search
             )
             if claimed is None:
                 self._must_recover = True
                 return
-            worker_state.clock.observe(claimed.now_ms)
+            shard.clock.observe(claimed.now_ms)
             # The search also returns what is in flight: what is answered while it goes on must not run again.
-            found += [each for each in claimed.entries if key_of(each) not in worker_state.in_flight]
+            found += [each for each in claimed.entries if not self._intake.is_in_flight(each)]
             found += claimed.malformed
             if not claimed.cursor:
                 break
             search = replace(search, cursor=claimed.cursor)
         self._restarted = False
         # Not before the last page: an entry that began would replace the record of what this worker began before.
-        self._accept(found)
-
-    def accept(self, claimed: ClaimResult) -> None:
-        """Adds claimed entries to those in flight, and sends them to the engine."""
-        self._accept((*claimed.entries, *claimed.malformed))
-
-    def _accept(self, claimed: Iterable[Entry | Ref]) -> None:
-        accepted = []
-        for each in claimed:
-            if isinstance(each, Ref):
-                self._committer.discard(each)
-            elif key_of(each) not in self._worker_state.in_flight:
-                in_flight_entry = self._admit(each)
-                if in_flight_entry is not None:
-                    accepted.append(in_flight_entry)
-        self.send_to_engine(accepted)
-
-    def _admit(self, entry: Entry) -> InFlightEntry | None:
-        """Returns the in-flight entry if it is to run; otherwise has it answered, or hands it back to other workers."""
-        in_flight_entry = self._worker_state.in_flight.add(entry, (), self._submitted(entry))
-        if self._worker_state.clock.to_monotonic(entry.deadline_ms) <= time.monotonic():
-            origin = FailureOrigin(unrun=not entry.attempts)
-            self._committer.fail(in_flight_entry, DeadlineExceededError.code, DEADLINE_MESSAGE, origin=origin)
-        elif entry.revision not in ("", self._worker_state.revision) or self._worker_state.standby or self._is_open():
-            self._committer.hand_back([entry])
-        elif entry.version != VERSION:
-            self._committer.refuse(entry)
-        else:
-            return self._decode(in_flight_entry)
-        return None
-
-    def _is_open(self) -> bool:
-        """Whether the circuit is open, or the entry that it tries is held already: the last one was just added."""
-        return self._worker_state.circuit.max_entries(time.monotonic(), len(self._worker_state.in_flight) - 1) == 0
-
-    def _decode(self, in_flight_entry: InFlightEntry) -> InFlightEntry | None:
-        """Decodes the body of an entry; returns None if it cannot run, which is then answered or refused."""
-        entry = in_flight_entry.entry
-        try:
-            body = decode_body(entry.body)
-        except CodecError:
-            self._committer.fail(in_flight_entry, InternalError.code, "The entry's body does not match its version.")
-            return None
-        if body.op not in OPS:
-            self._committer.refuse(entry)
-            return None
-        if len(body.inputs) != entry.ref.n:
-            self._committer.fail(
-                in_flight_entry,
-                InternalError.code,
-                "The number of inputs in the entry's body differs from the one that the entry states.",
-            )
-            return None
-        in_flight_entry.inputs, in_flight_entry.options, in_flight_entry.op = body.inputs, body.options, body.op
-        if entry.ref.counted_bytes:
-            in_flight_entry.entry = entry._replace(body=b"")  # its inputs may be long: keep them once
-        return in_flight_entry
-
-    def send_to_engine(self, in_flight_entries: Iterable[InFlightEntry]) -> None:
-        """Sends entries to the engine; gives up those that have begun too often."""
-        clock, max_attempts = self._worker_state.clock, self._worker_state.settings.retries.max_attempts
-        entries = []
-        for in_flight_entry in in_flight_entries:
-            entry = in_flight_entry.entry
-            if clock.to_monotonic(entry.deadline_ms) <= time.monotonic():
-                message = _hung_message(in_flight_entry) or DEADLINE_MESSAGE
-                origin = FailureOrigin(unrun=not entry.attempts)
-                self._committer.fail(in_flight_entry, DeadlineExceededError.code, message, origin=origin)
-                continue
-            decision = decide_retry(entry.attempts, max_attempts if entry.num_coalesced == 1 else 1)
-            if decision is RetryDecision.GIVE_UP:
-                message = _hung_message(in_flight_entry) or GIVEN_UP_MESSAGE
-                self._committer.fail(in_flight_entry, InputFailedError.code, message, dead_after=entry.attempts)
-                continue
-            suspect = decision is RetryDecision.ISOLATED
-            entries.append(
-                # By position: names would take twice the time.
-                EngineEntry(
-                    in_flight_entry.key,
-                    in_flight_entry.op,
-                    in_flight_entry.inputs,
-                    None if in_flight_entry.options == DEFAULT_OPTIONS else in_flight_entry.options,
-                    # For a suspect, the bounds on how long an input is passed over count from when it came back.
-                    time.monotonic() if suspect else in_flight_entry.submitted,
-                    clock.to_monotonic(entry.deadline_ms),
-                    entry.attempts if suspect else 0,
-                    entry.ref.lane != INTERACTIVE,
-                    in_flight_entry.slot,
-                    entry.ref.cost,
-                )
-            )
-        for start in range(0, len(entries), FRAME_ENTRIES):
-            self._engine.send(AddEntries(tuple(entries[start : start + FRAME_ENTRIES])))
-        metrics.HELD.labels(self._worker_state.worker).set(len(self._worker_state.in_flight))
-
-
-def _hung_message(in_flight_entry: InFlightEntry) -> str:
-    """Returns that the last run of an entry hung; empty if it did not."""
-    hang = in_flight_entry.hang
-    return "" if hang is None else HUNG_MESSAGE.format(ran_s=hang.ran_s, limit_s=hang.limit_s)
+        self._intake.accept(found)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import structlog
 
 from gpuworker import metrics
 from gpuworker.consumer.inflight import InFlightEntry, key_of
-from gpuworker.consumer.worker_state import WorkerState
+from gpuworker.consumer.worker_state import COMMIT, ShardState
 from shared import consumer, jobs
 from shared.codec import encode_body, encode_reply
 from shared.connection import RedisConnection
@@ -32,14 +32,14 @@ MAX_BYTES = 8 * 2**20
 
 
 class Committer:
-    """Writes answers to Redis."""
+    """Writes answers to the Redis of a shard."""
 
-    def __init__(self, worker_state: WorkerState, connection: RedisConnection) -> None:
-        self._worker_state = worker_state
+    def __init__(self, shard: ShardState, connection: RedisConnection) -> None:
+        self._shard, self._worker_state = shard, shard.worker_state
         self._connection = connection
-        settings = worker_state.settings
+        settings = self._worker_state.settings
         self._options = CommitOptions(
-            worker_state.worker, int(settings.reply_ttl_s * 1000), settings.retries.max_dead_letters
+            self._worker_state.worker, int(settings.reply_ttl_s * 1000), settings.retries.max_dead_letters
         )
         self._pending: list[EntryAnswer] = []
         self._max_answers = MAX_ANSWERS
@@ -56,7 +56,7 @@ class Committer:
 
         With `died_of`, the entry becomes a dead letter after `dead_after` runs.
         """
-        in_flight_entry.answered = True
+        self._worker_state.in_flight.mark_answered(in_flight_entry)
         encoded, is_failure = encode_reply(reply), isinstance(reply, Failure)
         num_truncated = len(reply.truncated) if isinstance(reply, Vectors) else 0
         entry, code = in_flight_entry.entry, reply.code if isinstance(reply, Failure) else ""
@@ -69,12 +69,12 @@ class Committer:
         self._wake.set()
 
     def _record(self, in_flight_entry: InFlightEntry, *, failed: bool) -> None:
-        now, state, entry = time.monotonic(), self._worker_state, in_flight_entry.entry
+        now, activity, entry = time.monotonic(), self._shard.activity, in_flight_entry.entry
         if failed:
-            state.activity.record_error(now)
+            activity.record_error(now)
         if not entry.job:  # which waits for capacity, not for its turn
             waited_ms = 1000 * (now - in_flight_entry.submitted)
-            state.activity.record_answer(now, waited_ms, num_requests=0 if entry.position else entry.num_coalesced)
+            activity.record_answer(now, waited_ms, num_requests=0 if entry.position else entry.num_coalesced)
 
     def fail(
         self,
@@ -97,9 +97,9 @@ class Committer:
         """
         entry = in_flight_entry.entry
         if self._worker_state.spans is not None:
-            self._worker_state.spans.record_failure(key_of(entry), code)
+            self._worker_state.spans.record_failure(in_flight_entry.key, code)
         if entry.job and len(in_flight_entry.inputs) > 1 and code != DeadlineExceededError.code:
-            in_flight_entry.answered = True
+            self._worker_state.in_flight.mark_answered(in_flight_entry)
             self._to_split.append(in_flight_entry)
             self._wake.set()
             return
@@ -139,11 +139,11 @@ class Committer:
             self._wake.clear()
             try:
                 await self._commit_pending()
-                self._worker_state.refused_calls.discard("commit")
+                self._shard.record_call(COMMIT, is_answered=True)
                 backoff.reset()
             except RedisUnreachableError as error:
-                self._worker_state.refused_calls.add("commit")
-                limited_log.write(logging.WARNING, "cannot commit", reason=error.log_message)
+                self._shard.record_call(COMMIT, is_answered=False)
+                limited_log.write(logging.WARNING, "cannot commit", reason=error.log_message, redis=self._shard.address)
                 self._wake.set()
                 await backoff.wait()
 
@@ -156,7 +156,7 @@ class Committer:
         self._to_refuse = await self._hand_back_batch(self._to_refuse, 0)
         if self._to_discard:
             refs = list(self._to_discard)
-            await consumer.discard(self._connection, self._worker_state.keys, refs)
+            await consumer.discard(self._connection, self._shard.keys, refs)
             self._to_discard = self._to_discard[len(refs) :]
         if failure is not None:
             raise failure
@@ -181,20 +181,18 @@ class Committer:
         bodies = [
             encode_body(Body(in_flight_entry.op, (each,), in_flight_entry.options)) for each in in_flight_entry.inputs
         ]
-        await jobs.split_entry(self._connection, self._worker_state.keys, in_flight_entry.entry, bodies)
+        await jobs.split_entry(self._connection, self._shard.keys, in_flight_entry.entry, bodies)
         if self._worker_state.spans is not None:
-            self._worker_state.spans.record_answers([in_flight_entry.entry])
+            self._worker_state.spans.record_answers([in_flight_entry.key])
         self._worker_state.in_flight.remove([in_flight_entry.key])
 
     async def _hand_back_batch(self, waiting: list[Entry], idle_ms: int) -> list[Entry]:
         """Hands entries back; returns those that were added meanwhile."""
         entries = list(waiting)
         if entries:
-            await consumer.hand_back(
-                self._connection, self._worker_state.keys, self._worker_state.worker, entries, idle_ms
-            )
+            await consumer.hand_back(self._connection, self._shard.keys, self._worker_state.worker, entries, idle_ms)
             metrics.HANDED_BACK.inc(len(entries))
-            self._worker_state.in_flight.remove(key_of(entry) for entry in entries)
+            self._worker_state.in_flight.remove(self._keys_of(entries))
         return waiting[len(entries) :]
 
     def _next_answers(self) -> list[EntryAnswer]:
@@ -208,20 +206,24 @@ class Committer:
 
     async def _commit(self, answers: list[EntryAnswer]) -> None:
         options = replace(self._options, revision=self._worker_state.revision)
-        won = await consumer.commit(self._connection, self._worker_state.keys, answers, options)
+        won = await consumer.commit(self._connection, self._shard.keys, answers, options)
         dead = [answer.entry for answer, first in zip(answers, won, strict=True) if first and answer.died_of]
         if dead:
             metrics.DEAD_LETTERS.inc(len(dead))
             log.warning("entries given up", n=len(dead), see="redbatch dead list")
         self._pending = self._pending[len(answers) :]
+        keys = self._keys_of(answer.entry for answer in answers)
         if self._worker_state.spans is not None:
-            self._worker_state.spans.record_answers([answer.entry for answer in answers])
-        self._worker_state.in_flight.remove(key_of(answer.entry) for answer in answers)
+            self._worker_state.spans.record_answers(keys)
+        self._worker_state.in_flight.remove(keys)
         if any(answer.entry.job for answer in answers):
-            self._worker_state.job_entries_answered.set()
+            self._shard.job_entries_answered.set()
         metrics.COMMITS.labels("answered").inc(sum(won))
         metrics.COMMITS.labels("found nothing").inc(len(won) - sum(won))
         metrics.HELD.labels(self._worker_state.worker).set(len(self._worker_state.in_flight))
+
+    def _keys_of(self, entries: Iterable[Entry]) -> list[str]:
+        return [key_of(entry, self._shard.number) for entry in entries]
 
 
 def _is_sent_again(entry: Entry, code: str) -> bool:

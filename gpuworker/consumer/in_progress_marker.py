@@ -7,7 +7,7 @@ import time
 
 import structlog
 
-from gpuworker.consumer.worker_state import WorkerState
+from gpuworker.consumer.worker_state import ShardState
 from shared import consumer
 from shared.connection import RedisConnection
 from shared.errors import RedisUnreachableError
@@ -26,10 +26,10 @@ RETRY_PAUSE_S = 0.2
 
 
 class InProgressMarker:
-    """Keeps the record in Redis equal to the entries that run in the engine."""
+    """Keeps the record in the Redis of a shard equal to the entries of it that run in the engine."""
 
-    def __init__(self, worker_state: WorkerState, connection: RedisConnection) -> None:
-        self._worker_state = worker_state
+    def __init__(self, shard: ShardState, connection: RedisConnection) -> None:
+        self._shard, self._worker_state = shard, shard.worker_state
         self._connection = connection
         self._marked: set[str] = set()
         self._stale = True  # a worker of this name may have died before
@@ -37,15 +37,15 @@ class InProgressMarker:
     def reset(self) -> None:
         """Requests that the record is written again: the engine died, and its attempts must not be counted twice."""
         self._stale = True
-        self._worker_state.in_flight.added.set()
+        self._shard.entries_added.set()
 
     async def run(self) -> None:
         """Records what runs, until cancelled; looks for it while entries are held."""
-        in_flight = self._worker_state.in_flight
+        in_flight, added = self._worker_state.in_flight, self._shard.entries_added
         while True:
-            if not len(in_flight):
-                in_flight.added.clear()
-            await in_flight.added.wait()
+            if not in_flight.num_of(self._shard.number):
+                added.clear()
+            await added.wait()
             await asyncio.sleep(MARK_DELAY_S * (1 + len(in_flight) // SCANNED_AT_ONCE))
             try:
                 await self._write()
@@ -56,12 +56,14 @@ class InProgressMarker:
 
     async def _write(self) -> None:
         began = time.monotonic() - MARK_DELAY_S
-        running = [each for each, started_at in self._worker_state.in_flight.running() if started_at <= began]
+        running = [
+            each for each, started_at in self._worker_state.in_flight.running(self._shard.number) if started_at <= began
+        ]
         keys = {each.key for each in running}
         ended = any(key in self._worker_state.in_flight for key in self._marked - keys)
         # With nothing to record, what this worker's former life recorded must stay until its entries are recovered.
         is_stale = self._stale and (keys or self._marked)
         if is_stale or ended or keys - self._marked:
-            state, entries = self._worker_state, [each.entry for each in running]
-            await consumer.mark_begun(self._connection, state.keys, state.worker, entries)
+            entries = [each.entry for each in running]
+            await consumer.mark_begun(self._connection, self._shard.keys, self._worker_state.worker, entries)
             self._marked, self._stale = keys, False

@@ -15,9 +15,17 @@ from shared.long_entries import is_long
 from shared.messages import DEFAULT_OPTIONS, EMBED, Entry, Input, Options
 
 
-def key_of(entry: Entry) -> str:
-    """Returns the name of an entry within its queue: its lane and its stream id."""
-    return f"{entry.ref.lane}/{entry.ref.entry_id.decode()}"
+def key_of(entry: Entry, shard: int) -> str:
+    """Returns the name of an entry within its worker: its shard, its lane and its stream id.
+
+    Two Redis may give the same stream id.
+    """
+    return f"{shard}/{entry.ref.lane}/{entry.ref.entry_id.decode()}"
+
+
+def shard_of(key: str) -> int:
+    """Returns the number of the shard of an entry."""
+    return int(key.partition("/")[0])
 
 
 class Hang(NamedTuple):
@@ -34,6 +42,7 @@ class InFlightEntry:
 
     Attributes:
         entry: as claimed.
+        shard: the number of the shard that has it.
         inputs: of its body; empty if the body was not understood.
         options: of its body.
         op: the operation that its body requests.
@@ -46,6 +55,7 @@ class InFlightEntry:
     """
 
     entry: Entry
+    shard: int
     inputs: tuple[Input, ...]
     slot: int
     key: str
@@ -57,26 +67,50 @@ class InFlightEntry:
     hang: Hang | None = None
 
 
+class _LoadCounts:
+    """The load of some entries, by lane."""
+
+    def __init__(self) -> None:
+        self.num_entries = [0] * len(LANES)
+        self._num_tokens = [0] * len(LANES)
+        self._num_inputs = [0] * len(LANES)
+        self._num_counted_tokens = [0] * len(LANES)
+
+    def count(self, in_flight_entry: InFlightEntry, sign: int) -> None:
+        """Adds an entry, or subtracts it if the sign is -1."""
+        ref = in_flight_entry.entry.ref
+        self.num_entries[ref.lane] += sign
+        self._num_tokens[ref.lane] += sign * ref.cost
+        self._num_inputs[ref.lane] += sign * ref.n
+        self._num_counted_tokens[ref.lane] += sign * in_flight_entry.counted_tokens
+
+    def load(self, lane: int) -> HeldLoad:
+        """Returns the load of a lane and of those before it."""
+        counts = (self.num_entries, self._num_tokens, self._num_inputs, self._num_counted_tokens)
+        return HeldLoad(*(sum(by_lane[: lane + 1]) for by_lane in counts))
+
+
 class InFlightEntries:
     """All entries that this worker holds, by key.
 
+    Args:
+        num_shards: how many shards they are of.
+
     Attributes:
         runs: in which the engine notes what it runs.
-        added: set when one was added, until InProgressMarker clears it.
-        capacity_freed: set when some were removed.
+        capacity_freed: for each shard, set when some were removed.
         max_counted_tokens: maximum tokens that an interactive entry counts as in the load: those that make it long (see
             policy.credits and policy.short_first). Short inputs of bulk do not go first: its entries count in full.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, num_shards: int = 1) -> None:
         self.runs = RunTable()
         self._slots = Slots()
         self._by_key: dict[str, InFlightEntry] = {}
-        self._num_entries = [0] * len(LANES)
-        self._num_tokens = [0] * len(LANES)
-        self._num_inputs = [0] * len(LANES)
-        self._num_counted_tokens = [0] * len(LANES)
-        self.added, self.capacity_freed = asyncio.Event(), asyncio.Event()
+        self._held = [_LoadCounts() for _ in range(num_shards)]
+        self._answered = [_LoadCounts() for _ in range(num_shards)] if num_shards > 1 else []
+        self.capacity_freed = [asyncio.Event() for _ in range(num_shards)]
+        self._emptied = asyncio.Event()
         self.max_counted_tokens = sys.maxsize
 
     def __len__(self) -> int:
@@ -89,38 +123,52 @@ class InFlightEntries:
         """Returns the entry of a key, or None."""
         return self._by_key.get(key)
 
-    def entries(self) -> list[InFlightEntry]:
-        """Returns all entries."""
-        return list(self._by_key.values())
+    def entries(self, shard: int | None = None) -> list[InFlightEntry]:
+        """Returns all entries, or those of a shard."""
+        return [each for each in self._by_key.values() if shard is None or each.shard == shard]
 
-    def add(self, entry: Entry, inputs: tuple[Input, ...], submitted: float = 0.0) -> InFlightEntry:
+    def add(self, entry: Entry, shard: int, inputs: tuple[Input, ...], submitted: float = 0.0) -> InFlightEntry:
         """Adds an entry, with the time of its submit on this host's monotonic clock."""
-        key = key_of(entry)
+        key = key_of(entry, shard)
         max_tokens = self.max_counted_tokens if entry.ref.lane == INTERACTIVE else sys.maxsize
         in_flight_entry = InFlightEntry(
-            entry, inputs, self._slots.take(), key, submitted, counted_tokens=min(entry.ref.cost, max_tokens)
+            entry, shard, inputs, self._slots.take(), key, submitted, counted_tokens=min(entry.ref.cost, max_tokens)
         )
         self._by_key[key] = in_flight_entry
-        self.added.set()
-        self._count(in_flight_entry, 1)
+        self._held[shard].count(in_flight_entry, 1)
         return in_flight_entry
+
+    def mark_answered(self, in_flight_entry: InFlightEntry) -> None:
+        """Notes that an entry only waits for its commit, or to be handed back."""
+        if self._answered and not in_flight_entry.answered:
+            self._answered[in_flight_entry.shard].count(in_flight_entry, 1)
+        in_flight_entry.answered = True
 
     def remove(self, keys: Iterable[str]) -> None:
         """Removes entries: they were committed, handed back, or belong to another worker."""
         for key in keys:
             in_flight_entry = self._by_key.pop(key, None)
             if in_flight_entry is not None:
-                self._count(in_flight_entry, -1)
+                self._held[in_flight_entry.shard].count(in_flight_entry, -1)
+                if self._answered and in_flight_entry.answered:
+                    self._answered[in_flight_entry.shard].count(in_flight_entry, -1)
                 self._slots.free(in_flight_entry.slot)
-        self.capacity_freed.set()
+        if not self._by_key:
+            self._emptied.set()
+        self.wake_claimers()
+
+    def wake_claimers(self) -> None:
+        """Has the claimers of all shards look again whether they may claim."""
+        for event in self.capacity_freed:
+            event.set()
 
     async def wait_until_empty(self, timeout_s: float) -> bool:
         """Waits until no entry is held; returns whether that happened in time."""
         try:
             async with asyncio.timeout(max(0.0, timeout_s)):
                 while self._by_key:
-                    self.capacity_freed.clear()
-                    await self.capacity_freed.wait()
+                    self._emptied.clear()
+                    await self._emptied.wait()
         except TimeoutError:
             return False
         return True
@@ -129,9 +177,9 @@ class InFlightEntries:
         """Returns since when an entry runs (monotonic clock); None before that, and between two parts of it."""
         return self.runs.started_at(in_flight_entry.slot)
 
-    def running(self) -> list[tuple[InFlightEntry, float]]:
-        """Returns the entries that run and are not answered, and since when (monotonic clock)."""
-        starts = [(each, self.runs.started_at(each.slot)) for each in self._by_key.values() if not each.answered]
+    def running(self, shard: int | None = None) -> list[tuple[InFlightEntry, float]]:
+        """Returns the entries that run and are not answered, and since when (monotonic clock); of a shard, or all."""
+        starts = [(each, self.runs.started_at(each.slot)) for each in self.entries(shard) if not each.answered]
         return [(each, started_at) for each, started_at in starts if started_at is not None]
 
     def mark_hung(self, now: float, limit_s: float) -> None:
@@ -151,34 +199,53 @@ class InFlightEntries:
         """Forgets all runs without counting an attempt: the engine ends for a reason other than its inputs."""
         self.runs.clear()
 
-    def withdraw_waiting(self) -> list[Entry]:
+    def withdraw_waiting(self) -> list[InFlightEntry]:
         """Returns the entries that do not run, to hand them back: a result that is on its way comes too late."""
         waiting = [each for each in self.unanswered() if self.started_at(each) is None]
         for each in waiting:
-            each.answered = True
-        return [each.entry for each in waiting]
+            self.mark_answered(each)
+        return waiting
 
-    def unanswered(self) -> list[InFlightEntry]:
-        """Returns the entries still to run. One without inputs was not understood and is being handed back."""
-        return [each for each in self._by_key.values() if each.inputs and not each.answered]
+    def unanswered(self, shard: int | None = None) -> list[InFlightEntry]:
+        """Returns the entries still to run, of a shard or all.
 
-    def held_load(self, lane: int) -> HeldLoad:
-        """Returns how much is held of this lane and of those before it."""
-        counts = (self._num_entries, self._num_tokens, self._num_inputs, self._num_counted_tokens)
-        return HeldLoad(*(sum(by_lane[: lane + 1]) for by_lane in counts))
+        One without inputs was not understood and is being handed back.
+        """
+        return [each for each in self.entries(shard) if each.inputs and not each.answered]
 
-    def long_tokens(self, max_batch_size: int) -> int:
-        """Returns the tokens of long interactive entries that are not answered: short ones need not wait for them."""
-        refs = [each.entry.ref for each in self._by_key.values() if not each.answered]
+    def held_load(self, lane: int, shard: int) -> HeldLoad:
+        """Returns the load that counts for a claim from a shard: what is held of this lane and of those before it.
+
+        Answers that wait for the Redis of another shard do not count: that may be away.
+        """
+        load = self._held[shard].load(lane)
+        for number, answered in enumerate(self._answered):
+            if number != shard:
+                held = self._held[number].load(lane)
+                load = HeldLoad(*(a + b - c for a, b, c in zip(load, held, answered.load(lane), strict=True)))
+        return load
+
+    def num_held(self, shard: int) -> int:
+        """Returns how many entries count for a claim from a shard: see `held_load`."""
+        answered = [sum(each.num_entries) for number, each in enumerate(self._answered) if number != shard]
+        return len(self._by_key) - sum(answered)
+
+    def num_entries(self, shard: int, lane: int) -> int:
+        """Returns how many entries are held of a lane of a shard."""
+        return self._held[shard].num_entries[lane]
+
+    def num_of(self, shard: int) -> int:
+        """Returns how many entries are held of a shard."""
+        return sum(self._held[shard].num_entries)
+
+    def long_tokens(self, max_batch_size: int, shard: int) -> int:
+        """Returns the tokens of long interactive entries of a shard that are not answered.
+
+        Short ones need not wait for them.
+        """
+        refs = [each.entry.ref for each in self.entries(shard) if not each.answered]
         return sum(
             ref.cost
             for ref in refs
             if ref.lane == INTERACTIVE and is_long(ref.cost, ref.n, self.max_counted_tokens, max_batch_size)
         )
-
-    def _count(self, in_flight_entry: InFlightEntry, sign: int) -> None:
-        ref = in_flight_entry.entry.ref
-        self._num_entries[ref.lane] += sign
-        self._num_tokens[ref.lane] += sign * ref.cost
-        self._num_inputs[ref.lane] += sign * ref.n
-        self._num_counted_tokens[ref.lane] += sign * in_flight_entry.counted_tokens

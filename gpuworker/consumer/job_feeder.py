@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 import structlog
 
 from gpuworker import metrics
-from gpuworker.consumer.worker_state import WorkerState
+from gpuworker.consumer.worker_state import ShardState
 from shared import jobs
 from shared.errors import RedisUnreachableError
 from shared.feed_window import FeedWindow, feed_window
@@ -22,25 +21,22 @@ INTERVAL_S = 1.0
 
 
 class JobFeeder:
-    """Feeds the lanes whenever this worker has answered entries of a job. All workers do, each for the whole fleet.
+    """Feeds the lanes of a shard whenever this worker has answered entries of its jobs.
 
-    Args:
-        worker_state: of the worker.
-        batch_tokens: returns the maximum tokens of a batch.
+    All workers do, each for the whole fleet.
     """
 
-    def __init__(self, worker_state: WorkerState, batch_tokens: Callable[[], int]) -> None:
-        self._worker_state = worker_state
-        self._batch_tokens = batch_tokens
+    def __init__(self, shard: ShardState) -> None:
+        self._shard = shard
 
     async def run(self) -> None:
         """Feeds until cancelled."""
-        worker_state = self._worker_state
+        shard = self._shard
         while True:
-            await wait_for_event(worker_state.job_entries_answered, INTERVAL_S)
-            worker_state.job_entries_answered.clear()
+            await wait_for_event(shard.job_entries_answered, INTERVAL_S)
+            shard.job_entries_answered.clear()
             try:
-                result = await jobs.feed(worker_state.control, worker_state.keys, self._window())
+                result = await jobs.feed(shard.control, shard.keys, self._window())
             except RedisUnreachableError as error:
                 log.debug("jobs are not fed", reason=error.log_message)
                 record_failing_call("jobs are not fed", error)
@@ -58,5 +54,6 @@ class JobFeeder:
                 log.warning("jobs expired", n=result.expired)
 
     def _window(self) -> FeedWindow:
-        worker_state = self._worker_state
-        return feed_window(worker_state.tokens_per_s * worker_state.workers, self._batch_tokens(), worker_state.workers)
+        worker_state, workers = self._shard.worker_state, self._shard.workers
+        tokens_per_s = worker_state.tokens_per_s * self._shard.rate_share
+        return feed_window(tokens_per_s * workers, worker_state.batch_tokens, workers)

@@ -10,8 +10,9 @@ import structlog
 
 from gpuworker import metrics
 from gpuworker.consumer.claimer import Claimer
+from gpuworker.consumer.entry_intake import EntryIntake
 from gpuworker.consumer.inflight import InFlightEntry
-from gpuworker.consumer.worker_state import WorkerState
+from gpuworker.consumer.worker_state import ShardState
 from gpuworker.policy.retries import should_keep
 from shared import consumer
 from shared.connection import RedisConnection
@@ -34,22 +35,25 @@ class Reclaimer:
     """Renews every `renew_ms`, and reclaims several times within the idle bound.
 
     Args:
-        worker_state: of the worker.
+        shard: whose entries are renewed and reclaimed.
         connection: used by the reclaimer only.
-        claimer: limits how much is taken over, and accepts it.
+        claimer: limits how much is taken over.
+        intake: takes it.
         drop: called with the keys of entries that need not run any more.
     """
 
     def __init__(
         self,
-        worker_state: WorkerState,
+        shard: ShardState,
         connection: RedisConnection,
         claimer: Claimer,
+        intake: EntryIntake,
         drop: Callable[[list[str]], None],
     ) -> None:
-        self._worker_state = worker_state
+        self._shard, self._worker_state = shard, shard.worker_state
         self._connection = connection
         self._claimer = claimer
+        self._intake = intake
         self._drop = drop
         self._stalled_until = 0.0
 
@@ -78,7 +82,7 @@ class Reclaimer:
     async def _join(self) -> None:
         """Creates the group again: a claimer that blocks for an entry may notice seconds later that it is gone."""
         try:
-            await consumer.join(self._connection, self._worker_state.keys)
+            await consumer.join(self._connection, self._shard.keys)
         except RedisUnreachableError as error:
             log.debug("the group is still missing", reason=error.log_message)
 
@@ -87,14 +91,14 @@ class Reclaimer:
 
     async def renew(self) -> None:
         """Renews what is held; drops entries that this worker no longer owns and has not started or answered."""
-        held = self._worker_state.in_flight.entries()
+        held = self._worker_state.in_flight.entries(self._shard.number)
         for start in range(0, len(held), MAX_RENEWAL):
             await self._renew(held[start : start + MAX_RENEWAL])
 
     async def _renew(self, held: Sequence[InFlightEntry]) -> None:
         entries, in_flight = [each.entry for each in held], self._worker_state.in_flight
-        renewed = await consumer.renew(self._connection, self._worker_state.keys, self._worker_state.worker, entries)
-        self._worker_state.clock.observe(renewed.now_ms)
+        renewed = await consumer.renew(self._connection, self._shard.keys, self._worker_state.worker, entries)
+        self._shard.clock.observe(renewed.now_ms)
         gone = [
             each.key
             for each, still in zip(held, renewed.owned, strict=True)
@@ -117,7 +121,7 @@ class Reclaimer:
         search = ReclaimQuery(renewal.reclaim_idle_ms, max_entries=max_entries, revision=worker_state.revision)
         try:
             claimed = await consumer.reclaim(
-                self._connection, worker_state.keys, worker_state.worker, worker_state.clock.now_ms(), search
+                self._connection, self._shard.keys, worker_state.worker, self._shard.clock.now_ms(), search
             )
         except RedisUnreachableError:
             await self._claimer.request_recovery()
@@ -125,10 +129,10 @@ class Reclaimer:
         if claimed is None:
             self._note_stall(renewal.interval_s)
             return
-        worker_state.clock.observe(claimed.now_ms)
+        self._shard.clock.observe(claimed.now_ms)
         if claimed.entries or claimed.malformed:
             silent = len(claimed.entries) - claimed.released
             metrics.RECLAIMED.labels(RELEASED).inc(claimed.released)
             metrics.RECLAIMED.labels(metrics.SILENT).inc(silent)
             log.info("entries taken over", n=len(claimed.entries), silent=silent)
-            self._claimer.accept(claimed)
+            self._intake.accept((*claimed.entries, *claimed.malformed))

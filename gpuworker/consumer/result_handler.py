@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from gpuworker import metrics
 from gpuworker.consumer.committer import Committer
+from gpuworker.consumer.inflight import shard_of
 from gpuworker.consumer.worker_state import WorkerState
 from gpuworker.ipc import framing
 from gpuworker.ipc.messages import BatchCompleted, EntryResult
@@ -15,11 +17,16 @@ from shared.messages import TOKENIZER_OPS, Entry, FailureOrigin, Result, Timing,
 
 
 class ResultHandler:
-    """Passes results from the engine to the committer."""
+    """Passes results from the engine to the committers.
 
-    def __init__(self, worker_state: WorkerState, committer: Committer) -> None:
+    Args:
+        worker_state: of the worker.
+        committers: one for each shard, in their order.
+    """
+
+    def __init__(self, worker_state: WorkerState, committers: Sequence[Committer]) -> None:
         self._worker_state = worker_state
-        self._committer = committer
+        self._committers = committers
         self._error_types: set[str] = set()
 
     def handle(self, completed: BatchCompleted, payload: bytes) -> None:
@@ -30,7 +37,7 @@ class ResultHandler:
         for failure in completed.failures:
             in_flight_entry = self._worker_state.in_flight.get(failure.key)
             if in_flight_entry is not None and not in_flight_entry.answered:
-                self._committer.fail(
+                self._committers[in_flight_entry.shard].fail(
                     in_flight_entry,
                     failure.code,
                     failure.message,
@@ -58,7 +65,9 @@ class ResultHandler:
             queued = max(0.0, done.started_at - in_flight_entry.submitted)
             metrics.QUEUE_WAIT.observe(queued)
             timing = Timing(queued * 1000, ran_ms, done.batch_size, done.tokenize_s * 1000)
-            self._committer.answer(in_flight_entry, self._build_reply(entry, done, data, timing))
+            self._committers[in_flight_entry.shard].answer(
+                in_flight_entry, self._build_reply(entry, done, data, timing)
+            )
 
     def _build_reply(self, entry: Entry, done: EntryResult, data: bytes, timing: Timing) -> Result:
         request_id, position, n, tokens = entry.request_id, entry.position, entry.ref.n, done.tokens
@@ -76,7 +85,7 @@ class ResultHandler:
 
     def _measure(self, completed: BatchCompleted) -> None:
         size, tokens, padded, seconds = completed.size, completed.tokens, completed.padded_tokens, completed.run_s
-        self._worker_state.activity.record_batch(time.monotonic(), size)
+        self._worker_state.shards[_shard_of(completed)].activity.record_batch(time.monotonic(), size)
         metrics.INPUTS.inc(size)
         metrics.BATCH_SIZE.observe(size)
         metrics.BATCH_TOKENS.observe(tokens)
@@ -87,3 +96,10 @@ class ResultHandler:
         is_saturated = completed.has_backlog or completed.is_full
         load = BatchLoad(completed.cost, completed.ended_at, seconds, completed.gap_s, is_saturated)
         self._worker_state.token_rate.record(load)
+
+
+def _shard_of(completed: BatchCompleted) -> int:
+    """Returns the shard for which a batch counts, so that it counts once: that of any of its entries."""
+    keys = [each.key for each in completed.results[:1]] + [each.key for each in completed.failures[:1]]
+    keys += completed.unfinished_keys[:1]
+    return shard_of(keys[0]) if keys else 0

@@ -1,4 +1,4 @@
-"""The state that the parts of one worker share."""
+"""The state that the parts of one worker share, and that of each of its shards."""
 
 from __future__ import annotations
 
@@ -21,44 +21,40 @@ if TYPE_CHECKING:
     from gpuworker.tracing import Spans
 
 
+HEARTBEAT, CLAIM, COMMIT = "heartbeat", "claim", "commit"
+"""The calls without which a shard cannot be served."""
+
+
 @dataclass(slots=True)
 class WorkerState:
-    """The worker's name and settings, its view of the fleet, and the entries that it holds.
+    """The worker's name and settings, the entries that it holds, and what is known of its engine.
 
     Attributes:
         settings: of its process, with the one device of this worker.
-        worker: its name, and that of its consumer.
-        keys: names of the queue's Redis keys.
-        control: its connection for all short commands.
-        clock: of Redis.
-        in_flight: the entries that it holds.
-        workers: number of live workers of the queue.
+        worker: its name, and that of its consumer in each shard.
+        in_flight: the entries that it holds, of all shards.
+        shards: the shards that it serves.
         revision: of the model, once it is loaded.
+        batch_tokens: maximum tokens of a batch.
         token_rate: measured rate of the engine.
         interactive_load: what interactive entries take of that rate.
-        activity: what it did in the last seconds.
         circuit: whether its model works, so that it may claim.
         standby: whether it waits for a GPU, and keeps no entries.
-        job_entries_answered: set when entries of jobs were answered.
-        refused_calls: of the calls without which it cannot serve, those that Redis did not answer the last time.
+        stopping: whether it drains, and claims no more.
         spans: records its batches if requests are traced.
     """
 
     settings: WorkerSettings
     worker: str
-    keys: Keys
-    control: RedisConnection
-    clock: RedisClock = field(default_factory=RedisClock)
     in_flight: InFlightEntries = field(default_factory=InFlightEntries)
-    workers: int = 1
+    shards: list[ShardState] = field(default_factory=list)
     revision: str = ""
+    batch_tokens: int = 1_024
     token_rate: TokenRate = field(init=False)
     interactive_load: LoadAverage = field(default_factory=LoadAverage)
-    activity: RecentActivity = field(default_factory=lambda: RecentActivity(time.monotonic()))
     circuit: Circuit = field(default_factory=lambda: Circuit(CircuitOptions(0.0, 0.0)))
     standby: bool = False
-    job_entries_answered: asyncio.Event = field(default_factory=asyncio.Event)
-    refused_calls: set[str] = field(default_factory=set)
+    stopping: bool = False
     spans: Spans | None = None
 
     def __post_init__(self) -> None:
@@ -68,3 +64,62 @@ class WorkerState:
     def tokens_per_s(self) -> float:
         """Measured rate of the engine, in estimated tokens per second; 0 while it is not known."""
         return self.token_rate.at(time.monotonic())
+
+
+@dataclass(slots=True)
+class ShardState:
+    """A shard of the queue as its worker sees it: a whole queue, in its own Redis. It adds itself to the worker's.
+
+    Attributes:
+        worker_state: of its worker.
+        keys: names of the queue's Redis keys.
+        control: its connection for all short commands.
+        address: host and port of its Redis, for logs.
+        number: its place among the shards of the worker.
+        clock: of its Redis.
+        workers: number of live workers of the shard.
+        activity: what the worker did for it in the last seconds.
+        entries_added: set when entries of it were added to those in flight, until InProgressMarker clears it.
+        job_entries_answered: set when entries of jobs were answered.
+        heartbeat_due: set when the next heartbeat is to be sent at once.
+        refused_calls: of the calls without which it cannot be served, those that Redis did not answer the last time.
+    """
+
+    worker_state: WorkerState
+    keys: Keys
+    control: RedisConnection
+    address: str = ""
+    number: int = field(init=False)
+    clock: RedisClock = field(default_factory=RedisClock)
+    workers: int = 1
+    activity: RecentActivity = field(default_factory=lambda: RecentActivity(time.monotonic()))
+    entries_added: asyncio.Event = field(default_factory=asyncio.Event)
+    job_entries_answered: asyncio.Event = field(default_factory=asyncio.Event)
+    heartbeat_due: asyncio.Event = field(default_factory=asyncio.Event)
+    refused_calls: set[str] = field(default_factory=lambda: {HEARTBEAT})
+
+    def __post_init__(self) -> None:
+        self.number = len(self.worker_state.shards)
+        self.worker_state.shards.append(self)
+
+    @property
+    def is_served(self) -> bool:
+        """Whether its Redis answers."""
+        return not self.refused_calls
+
+    def record_call(self, call: str, *, is_answered: bool) -> None:
+        """Records whether Redis has answered a call. With the number of shards that are served, the rates change."""
+        was_served = self.is_served
+        if is_answered:
+            self.refused_calls.discard(call)
+        else:
+            self.refused_calls.add(call)
+        if self.is_served != was_served:
+            for each in self.worker_state.shards:
+                if each is not self:
+                    each.heartbeat_due.set()
+
+    @property
+    def rate_share(self) -> float:
+        """What part of the engine's rate is for it: each shard whose Redis answers has the same."""
+        return 1 / (1 + sum(each.is_served for each in self.worker_state.shards if each is not self))

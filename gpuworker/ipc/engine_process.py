@@ -8,7 +8,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 
@@ -20,6 +20,7 @@ from gpuworker.ipc import framing
 from gpuworker.ipc.engine_options import EngineOptions
 from gpuworker.ipc.frame_protocol import FrameProtocol
 from gpuworker.ipc.messages import (
+    DropEntries,
     LoadFailed,
     Message,
     Ready,
@@ -134,6 +135,10 @@ class EngineProcess:
             self._on_death(deaths)
             if deaths > 1:
                 await asyncio.sleep(RESTART_PAUSE_S)  # it dies while it loads: do not use up the host's CPU
+
+    def drop(self, keys: Iterable[str]) -> None:
+        """Has the engine forget entries that need not run any more."""
+        self.send(DropEntries(tuple(keys)))
 
     def send(self, message: Message) -> None:
         """Sends a message to a ready engine. Without one, drops it: the next engine gets the entries in flight."""

@@ -134,11 +134,11 @@ def warn_of_variables(variables: Mapping[str, str]) -> None:
 
 
 def warn_of_default_redis(names: AbstractSet[str]) -> None:
-    """Logs that the Redis is the default one, unless `names`, of the settings that were given, has its URL.
+    """Logs that the Redis is the default one, unless `names`, of the settings that were given, has a URL.
 
     The advice comes at once: a process retries a Redis that does not answer for as long as it lives.
     """
-    if "redis_url" not in names:
+    if not names & {"redis_url", "redis_shards"}:
         structlog.get_logger().warning(
             "no --redis-url, and no running `redbatch up` to join: the Redis is the default",
             advice="if none runs there, start `redbatch up`, and then this process again, or give --redis-url",

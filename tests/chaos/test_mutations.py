@@ -59,7 +59,7 @@ MUTATIONS = {
     ),
     "a worker does not read its pending entries after an error": Mutation(
         "gpuworker/consumer/claimer.py",
-        "            await worker_state.control.kill(connection)\n",
+        "            await shard.control.kill(connection)\n",
         "            return\n",
         lambda fixtures: test_network.test_the_reply_to_a_claim_is_lost(fixtures.scenario, fixtures.proxy),
     ),
@@ -77,7 +77,7 @@ MUTATIONS = {
     ),
     "a commit is not retried": Mutation(
         "gpuworker/consumer/committer.py",
-        '                limited_log.write(logging.WARNING, "cannot commit", reason=error.log_message)\n',
+        "                self._shard.record_call(COMMIT, is_answered=False)\n",
         "                self._pending = []\n",
         lambda fixtures: test_network.test_a_cut_around_a_commit(fixtures.scenario, fixtures.proxy, before=True),
     ),

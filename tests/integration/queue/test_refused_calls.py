@@ -17,7 +17,7 @@ from api.dispatch.vector_cache import VectorCache
 from api.tenants import Tenant
 from gpuworker.consumer.in_progress_marker import InProgressMarker
 from gpuworker.consumer.job_feeder import JobFeeder
-from gpuworker.consumer.worker_state import WorkerState
+from gpuworker.consumer.worker_state import ShardState, WorkerState
 from gpuworker.settings import WorkerSettings
 from shared.cache import CacheBound
 from shared.connection import QueueConnections, RedisConnection
@@ -51,12 +51,14 @@ async def refused() -> AsyncIterator[QueueConnections]:
             await raw.execute_command("ACL", "LOG", "RESET")
 
 
-def worker_state(queue: QueueConnections) -> WorkerState:
-    """Returns the state of a worker that holds an entry, which runs."""
-    state = WorkerState(WorkerSettings(model="null"), "w", queue.keys, queue.connection("control"))
-    state.in_flight.add(Entry(Ref(0, b"1-0", 1, 1), 1, "r1", 0, 10**12, "", "", b""), ("text",))
-    state.in_flight.runs.begin([state.in_flight.entries()[0].slot])
-    return state
+def shard_state(queue: QueueConnections) -> ShardState:
+    """Returns the state of the only shard of a worker that holds an entry, which runs."""
+    shard = ShardState(WorkerState(WorkerSettings(model="null"), "w"), queue.keys, queue.connection("control"))
+    in_flight = shard.worker_state.in_flight
+    in_flight.add(Entry(Ref(0, b"1-0", 1, 1), 1, "r1", 0, 10**12, "", "", b""), shard.number, ("text",))
+    in_flight.runs.begin([in_flight.entries()[0].slot])
+    shard.entries_added.set()
+    return shard
 
 
 async def charge_forever(connection: RedisConnection, queue: QueueConnections) -> None:
@@ -95,8 +97,8 @@ async def look_up_forever(connection: RedisConnection, queue: QueueConnections) 
 async def test_a_call_that_is_refused_for_ever_is_logged_once(refused: QueueConnections, part: str, line: str) -> None:
     """At level error, with the reply; and each is counted. An outage is no such call."""
     parts: dict[str, Any] = {
-        "feeder": lambda: JobFeeder(worker_state(refused), lambda: 1).run(),
-        "marker": lambda: InProgressMarker(worker_state(refused), refused.connection("begun")).run(),
+        "feeder": lambda: JobFeeder(shard_state(refused)).run(),
+        "marker": lambda: InProgressMarker(shard_state(refused), refused.connection("begun")).run(),
         "charges": lambda: charge_forever(refused.connection("charge"), refused),
         "cache": lambda: look_up_forever(refused.connection("cache"), refused),
     }

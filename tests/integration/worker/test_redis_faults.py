@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from gpuworker.consumer.heartbeat import STUCK_S
+from gpuworker.consumer.worker_status import STUCK_S
 from shared.keys import GROUP
 from tests.integration.worker.worker_cluster import WorkerCluster, get_admin
 from tests.proxy import FaultProxy

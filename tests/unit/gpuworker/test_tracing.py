@@ -50,12 +50,14 @@ class FakeWorker:
             for n in numbers
         ]
         for entry in entries:
-            self.in_flight.add(entry, ("text",))
+            self.in_flight.add(entry, 0, ("text",))
         return entries
 
     def done(self, entries: Sequence[Entry], read_at: float = 1.0) -> list[EntryResult]:
         """Returns an engine's report of completed entries; their tokenizer took 0.25 s, up to `read_at`."""
-        return [EntryResult(key_of(each), 4, 1, (), (1,), 0.25, self.now + read_at, self.now + 1.5) for each in entries]
+        return [
+            EntryResult(key_of(each, 0), 4, 1, (), (1,), 0.25, self.now + read_at, self.now + 1.5) for each in entries
+        ]
 
     def ran(self, done: list[EntryResult], **fields: Any) -> None:  # noqa: ANN401 - any field of the message
         """Reports a batch that ran for 0.5 s, up to 2 s from the start."""
@@ -72,8 +74,9 @@ class FakeWorker:
 
     def commit(self, entries: Sequence[Entry]) -> None:
         """Records that Redis has the answers."""
-        self.spans.record_answers(entries)
-        self.in_flight.remove(map(key_of, entries))
+        keys = [key_of(each, 0) for each in entries]
+        self.spans.record_answers(keys)
+        self.in_flight.remove(keys)
 
     def named(self, name: str) -> list[ReadableSpan]:
         """Returns the spans of this name."""
@@ -214,9 +217,9 @@ def test_an_entry_that_fails_marks_its_batch() -> None:
     """The batch has its error code; the other entries of the batch are linked too."""
     worker = FakeWorker()
     entries = worker.take([1, 2])
-    failed = [EntryFailure(key_of(entries[1]), "input_failed", "a secret message")]
+    failed = [EntryFailure(key_of(entries[1], 0), "input_failed", "a secret message")]
     worker.ran(worker.done(entries[:1]), failures=tuple(failed))
-    worker.spans.record_failure(key_of(entries[1]), "input_failed")  # as the committer reports each
+    worker.spans.record_failure(key_of(entries[1], 0), "input_failed")  # as the committer reports each
     worker.commit(entries)
     [batch] = worker.named(BATCH)
     assert (batch.status.status_code, attributes(batch)["error.type"]) == (StatusCode.ERROR, "input_failed")
@@ -228,7 +231,7 @@ def test_an_entry_that_fails_outside_a_batch_has_a_span() -> None:
     """Such as one that was claimed too late: in its request's trace, when Redis has the answer."""
     worker = FakeWorker()
     [entry] = worker.take([1])
-    worker.spans.record_failure(key_of(entry), "deadline_exceeded")
+    worker.spans.record_failure(key_of(entry, 0), "deadline_exceeded")
     assert worker.named(BATCH) == []
     worker.commit([entry])
     [settle], [span] = worker.named("settle minilm"), worker.named(BATCH)
@@ -241,7 +244,7 @@ def test_an_entry_that_has_its_answer_is_in_no_other_batch() -> None:
     """Such as one that failed as late, and ran all the same."""
     worker = FakeWorker()
     late, other = worker.take([1, 2])
-    in_flight_entry = worker.in_flight.get(key_of(late))
+    in_flight_entry = worker.in_flight.get(key_of(late, 0))
     assert in_flight_entry is not None
     in_flight_entry.answered = True
     worker.ran(worker.done([late, other]))
@@ -276,7 +279,7 @@ def test_a_part_of_an_entry_is_linked_to_its_batch() -> None:
     """An entry that continues in another batch has nothing to commit yet."""
     worker = FakeWorker()
     entries = worker.take([1])
-    worker.ran([], size=1, unfinished_keys=(key_of(entries[0]),))
+    worker.ran([], size=1, unfinished_keys=(key_of(entries[0], 0),))
     assert [each.name for each in worker.exporter.get_finished_spans()] == ["run", BATCH]
 
 
@@ -287,7 +290,7 @@ def test_untraced_requests_have_no_spans() -> None:
     gone = Entry(Ref(0, b"9-0", 1, 1), 1, "r9", 0, 10**12, "", traceparent(9), b"")
     worker.ran(worker.done([*entries, gone]))
     worker.commit([*entries, gone])
-    worker.ran([], size=0, unfinished_keys=("0/1-0",))
+    worker.ran([], size=0, unfinished_keys=("0/0/1-0",))
     assert worker.exporter.get_finished_spans() == ()
     assert worker.spans._by_entry == {}
 

@@ -16,7 +16,6 @@ from gpuworker.consumer.worker_state import WorkerState
 from gpuworker.policy.hang_timeout import HangTimeout
 from gpuworker.settings import WorkerSettings
 from gpuworker.watchdog import Watchdog
-from shared.keys import Keys
 from shared.messages import Entry, Ref
 from tests.waiting import wait_until
 
@@ -39,9 +38,9 @@ class Engine(SimpleNamespace):
 @asynccontextmanager
 async def watched() -> AsyncIterator[tuple[WorkerState, Engine, list[InFlightEntry]]]:
     """A watchdog, what it watches, and three entries that are held."""
-    state = WorkerState(WorkerSettings(model="null"), "w", Keys("q"), cast("Any", None))
+    state = WorkerState(WorkerSettings(model="null"), "w")
     refs = [Ref(0, f"{number}-0".encode(), 1, 1) for number in range(3)]
-    held = [state.in_flight.add(Entry(each, 1, "r", 0, 10**12, "", "", b""), ("text",)) for each in refs]
+    held = [state.in_flight.add(Entry(each, 1, "r", 0, 10**12, "", "", b""), 0, ("text",)) for each in refs]
     timeout = HangTimeout(LIMIT_S, 0.0)
     timeout.record_batch(0.001, 0.001)
     engine = Engine()

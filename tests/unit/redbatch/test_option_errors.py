@@ -34,6 +34,7 @@ BAD_TEXTS = {
     "--admin-host": "no host",
     "--body": "{text}",
     "--data-dir": "texts.txt",
+    "--redis-shards": "redis://a,redis://a",
     "--device": "gpu",
     "--devices": "cpu,gpu",
     "--drop-old": "nowhere.acl",

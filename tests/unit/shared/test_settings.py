@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from pydantic import ValidationError
 
 from shared.settings import QueueSettings
 
@@ -22,3 +23,34 @@ from shared.settings import QueueSettings
 def test_the_address_of_redis_has_no_user_and_no_password(url: str, address: str) -> None:
     """Host and port, or the path of a socket."""
     assert QueueSettings(redis_url=url).redis_address == address
+
+
+def test_each_shard_has_settings_of_one_redis() -> None:
+    """The hosts of one URL may be separated by commas too."""
+    urls = ["redis://a:1/0", "rediss://user:p@b:2", "unix:///run/redis.sock"]
+    settings = QueueSettings(redis_shards=",".join(urls), redis_timeout_s=3)
+    assert [each.redis_url for each in settings.shards] == urls
+    assert {(each.redis_shards, each.redis_timeout_s) for each in settings.shards} == {("", 3)}
+
+
+def test_one_redis_is_the_only_shard() -> None:
+    """Without a list of shards."""
+    settings = QueueSettings(redis_url="redis://a")
+    assert settings.shards == (settings,)
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"redis_shards": "redis://a,redis://:p@b:x"}, "URL 2: its port is not a number from 1 to 65535"),
+        ({"redis_shards": "redis://a,b"}, "URL 1: it takes one host"),
+        ({"redis_shards": "redis://a,redis://b,redis://a"}, "a URL is there twice"),
+        ({"redis_shards": "redis://a"}, "it takes two or more URLs: for one Redis, set redis_url"),
+        ({"redis_shards": "redis://a,redis://b", "redis_url": "redis://c"}, "redis_url and redis_shards exclude each"),
+        ({"redis_shards": "redis://a,redis://b", "redis_tls_ca": "/ca.pem"}, "no URL of Redis begins with rediss"),
+    ],
+)
+def test_a_list_of_shards_is_checked(settings: dict[str, str], problem: str) -> None:
+    """Each URL as that of one Redis; the error names no part of a URL, which may be of a password."""
+    with pytest.raises(ValidationError, match=problem):
+        QueueSettings.model_validate(settings)

@@ -12,7 +12,8 @@ from msgspec.structs import replace
 
 from gpuworker.consumer.circuit_breaker import CircuitBreaker
 from gpuworker.consumer.heartbeat import HeartbeatSender
-from gpuworker.consumer.worker_state import WorkerState
+from gpuworker.consumer.worker_state import ShardState, WorkerState
+from gpuworker.consumer.worker_status import WorkerStatus
 from gpuworker.ipc.messages import BatchCompleted
 from gpuworker.settings import WorkerSettings
 from shared.connection import QueueConnections
@@ -28,26 +29,29 @@ WORKED = BatchCompleted(size=1, num_outputs=1, errors=("OSError",))
 
 
 class Harness:
-    """A circuit breaker with the state of its worker, and lists of what was handed back and dropped."""
+    """A circuit breaker with the state of its worker, and a list of what was handed back."""
 
     def __init__(self, backoff_s: float = BACKOFF_S) -> None:
         # Its circuit opens at the fifth failure.
         settings = WorkerSettings(model="null", circuit_after_s=1e-9, circuit_backoff_s=backoff_s)
-        self.state = WorkerState(settings, "w", Keys("q"), cast("Any", None))
-        self.heartbeat = HeartbeatSender(self.state, [], QueueConnections(self.state.settings, "q", "test"))
-        self.heartbeat.state = READY
+        self.state = WorkerState(settings, "w")
+        self.shard = ShardState(self.state, Keys("q"), cast("Any", None))
+        self.status = WorkerStatus(self.state)
+        self.heartbeat = HeartbeatSender(
+            self.shard, self.status, [], QueueConnections(self.state.settings, "q", "test")
+        )
+        self.status.state = READY
         self.handed_back: list[Entry] = []
-        self.dropped: list[str] = []
-        self.breaker = CircuitBreaker(self.state, cast("Any", self), self.heartbeat, self.dropped.extend)
+        self.breaker = CircuitBreaker(self.state, self.status, self.hand_back_waiting)
 
-    def hand_back(self, entries: list[Entry]) -> None:
-        """Takes the place of the committer."""
-        self.handed_back += entries
+    def hand_back_waiting(self) -> None:
+        """Takes the place of the worker."""
+        self.handed_back += [each.entry for each in self.state.in_flight.withdraw_waiting()]
 
     def hold(self, number: int) -> Entry:
         """Holds an entry."""
         entry = Entry(Ref(0, f"{number}-0".encode(), 1, 1), 1, f"r{number}", 0, 10**12, "", "", b"")
-        self.state.in_flight.add(entry, ("text",))
+        self.state.in_flight.add(entry, 0, ("text",))
         return entry
 
     def run(self, number: int) -> None:
@@ -56,7 +60,7 @@ class Harness:
 
     def fail(self) -> None:
         """Reports batches that fail until the circuit opens."""
-        while self.heartbeat.state != FAILING:
+        while self.status.state != FAILING:
             self.breaker.record_batch(FAILED)
 
 
@@ -67,7 +71,7 @@ async def test_entries_that_have_not_started_go_to_other_workers() -> None:
     harness.run(0)
     harness.state.in_flight.entries()[2].answered = True
     harness.fail()
-    assert (harness.handed_back, harness.dropped) == ([waiting], ["0/1-0"])
+    assert harness.handed_back == [waiting]
     assert [each.answered for each in harness.state.in_flight.entries()] == [False, True, True]
     assert running not in harness.handed_back
     assert answered not in harness.handed_back
@@ -76,19 +80,19 @@ async def test_entries_that_have_not_started_go_to_other_workers() -> None:
 async def test_the_state_says_why_and_ends_after_the_backoff() -> None:
     """Then the worker is ready for an attempt; another failure opens the circuit again, and an output closes it."""
     harness = Harness()
-    harness.heartbeat._redis_reachable = True
+    harness.shard.refused_calls.clear()
     harness.fail()
-    assert harness.heartbeat.missing_parts() == ["model_failing: OSError"]
+    assert harness.status.missing_parts() == ["model_failing: OSError"]
     beat = harness.heartbeat._heartbeat()
     assert (beat.state, beat.failing, 0 < beat.retry_s <= BACKOFF_S) == (FAILING, "OSError", True)
-    await wait_until(lambda: harness.heartbeat.state == READY, "the backoff has passed")
-    assert harness.heartbeat.missing_parts() == []
+    await wait_until(lambda: harness.status.state == READY, "the backoff has passed")
+    assert harness.status.missing_parts() == []
     beat = harness.heartbeat._heartbeat()
     assert (beat.state, beat.failing, beat.retry_s) == (READY, "OSError", 0), "it is about to try"
     harness.breaker.record_batch(FAILED)
-    assert harness.heartbeat.state == FAILING
+    assert harness.status.state == FAILING
     harness.breaker.record_batch(WORKED)
-    assert harness.heartbeat.state == READY
+    assert harness.status.state == READY
     assert not harness.heartbeat._heartbeat().failing
     assert harness.state.circuit.open_s(time.monotonic()) == 0.0
 
@@ -98,10 +102,10 @@ async def test_another_attempt_at_an_input_is_no_other_failure() -> None:
     harness = Harness()
     for _ in range(100):
         harness.breaker.record_batch(replace(FAILED, is_retry=True))
-    assert harness.heartbeat.state == READY
+    assert harness.status.state == READY
     harness.fail()
     harness.breaker.record_batch(replace(WORKED, is_retry=True))
-    assert harness.heartbeat.state == READY
+    assert harness.status.state == READY
 
 
 async def test_the_retries_of_a_held_entry_are_the_attempt_of_a_half_open_circuit() -> None:
@@ -110,10 +114,10 @@ async def test_the_retries_of_a_held_entry_are_the_attempt_of_a_half_open_circui
     harness.hold(0)
     harness.run(0)
     harness.fail()
-    await wait_until(lambda: harness.heartbeat.state == READY, "the backoff has passed")
+    await wait_until(lambda: harness.status.state == READY, "the backoff has passed")
     assert harness.state.circuit.max_entries(time.monotonic(), len(harness.state.in_flight)) == 0
     harness.breaker.record_batch(replace(FAILED, is_retry=True))
-    assert harness.heartbeat.state == FAILING
+    assert harness.status.state == FAILING
 
 
 async def test_a_part_of_a_result_does_not_count() -> None:
@@ -122,7 +126,7 @@ async def test_a_part_of_a_result_does_not_count() -> None:
     for _ in range(100):
         harness.breaker.record_batch(BatchCompleted(more=True, size=1, errors=("OSError",)))
     await asyncio.sleep(0)
-    assert harness.heartbeat.state == READY
+    assert harness.status.state == READY
 
 
 async def test_a_timer_that_is_early_tries_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,6 +137,6 @@ async def test_a_timer_that_is_early_tries_again(monkeypatch: pytest.MonkeyPatch
     early = opened_until - 0.0008
     monkeypatch.setattr("gpuworker.consumer.circuit_breaker.time", SimpleNamespace(monotonic=lambda: early))
     harness.breaker._try_again()
-    assert harness.heartbeat.state == FAILING
+    assert harness.status.state == FAILING
     monkeypatch.setattr("gpuworker.consumer.circuit_breaker.time", SimpleNamespace(monotonic=lambda: opened_until + 1))
-    await wait_until(lambda: harness.heartbeat.state == READY, "the second timer tries")
+    await wait_until(lambda: harness.status.state == READY, "the second timer tries")

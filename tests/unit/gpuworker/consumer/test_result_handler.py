@@ -9,10 +9,9 @@ from typing import Any, cast
 import pytest
 
 from gpuworker.consumer.committer import Committer
-from gpuworker.consumer.inflight import InFlightEntries, InFlightEntry
-from gpuworker.consumer.redis_clock import RedisClock
+from gpuworker.consumer.inflight import InFlightEntry
 from gpuworker.consumer.result_handler import ResultHandler
-from gpuworker.consumer.worker_state import WorkerState
+from gpuworker.consumer.worker_state import ShardState, WorkerState
 from gpuworker.ipc.messages import BatchCompleted, EntryResult
 from shared.messages import Entry, Ref, Reply, Vectors
 
@@ -37,11 +36,10 @@ class FakeEngine:
 
     def __init__(self, *, full: bool = False) -> None:
         settings = SimpleNamespace(batching=SimpleNamespace(wait_s=0.0))
-        self.worker_state = WorkerState(
-            cast("Any", settings), "w", cast("Any", None), cast("Any", None), RedisClock(), InFlightEntries()
-        )
+        self.worker_state = WorkerState(cast("Any", settings), "w")
+        ShardState(self.worker_state, cast("Any", None), cast("Any", None))
         self.committer = FakeCommitter()
-        self.result_handler = ResultHandler(self.worker_state, cast("Committer", self.committer))
+        self.result_handler = ResultHandler(self.worker_state, [cast("Committer", self.committer)])
         self.full = full
         self.num_entries = 0
 
@@ -51,10 +49,10 @@ class FakeEngine:
         for _ in range(entries):
             self.num_entries += 1
             ref = Ref(0, f"{self.num_entries}-0".encode(), 1, 10)
-            self.worker_state.in_flight.add(Entry(ref, 1, f"r{self.num_entries}", 0, 10**12, "", "", b""), ("text",))
+            self.worker_state.in_flight.add(Entry(ref, 1, f"r{self.num_entries}", 0, 10**12, "", "", b""), 0, ("text",))
             done.append(
                 EntryResult(
-                    f"0/{self.num_entries}-0",
+                    f"0/0/{self.num_entries}-0",
                     4,
                     1,
                     (),

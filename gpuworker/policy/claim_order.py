@@ -1,0 +1,60 @@
+"""From which shard a worker claims next: the fullest. Pure.
+
+What is known of a shard is what its last claim has left there. Other shards may have filled up since, if they were
+passed over. So each has its turn after a few claims from others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from shared.keys import BULK, INTERACTIVE, LANES
+
+MAX_PASSED_OVER = 4
+"""After this many claims from other shards, a shard that could have been claimed from goes first."""
+
+
+class ClaimOrder:
+    """The entries that wait in each shard, as far as they are known, by their lanes."""
+
+    def __init__(self, num_shards: int) -> None:
+        self._remaining: list[Sequence[int]] = [(0,) * len(LANES)] * num_shards
+        self._is_known = [False] * num_shards
+        self._passed_over = [0] * num_shards
+
+    @property
+    def bulk_waits(self) -> bool:
+        """Whether entries of bulk wait in any shard."""
+        return any(remaining[BULK] > 0 for remaining in self._remaining)
+
+    def record_claim(self, shard: int, remaining: Sequence[int]) -> None:
+        """Records how many entries of each lane a claim has left in a shard."""
+        self._remaining[shard] = remaining
+        self._is_known[shard] = True
+        self._passed_over[shard] = 0
+
+    def record_arrival(self, shard: int) -> None:
+        """Records that an entry has arrived in a shard that was empty: behind it may be any number of others."""
+        self._is_known[shard] = False
+
+    def forget(self, shard: int) -> None:
+        """Forgets what waits in a shard: its Redis is away."""
+        self._remaining[shard] = (0,) * len(LANES)
+
+    def choose(self, candidates: Collection[int]) -> int:
+        """Returns which of these shards is claimed from now. The others count as passed over."""
+        first = max(candidates, key=self._rank)
+        for shard in candidates:
+            self._passed_over[shard] += shard != first
+        return first
+
+    def _rank(self, shard: int) -> tuple[bool, int, bool, int, int]:
+        passed_over, remaining = self._passed_over[shard], self._remaining[shard]
+        is_overdue = passed_over >= MAX_PASSED_OVER
+        return (
+            is_overdue,
+            passed_over if is_overdue else 0,
+            not self._is_known[shard],
+            remaining[INTERACTIVE],
+            remaining[BULK],
+        )
