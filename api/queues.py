@@ -4,34 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 import structlog
 
 from api import metrics
-from api.dialects.request import InferenceRequest, InferenceResult
-from api.dispatch.dispatcher import Dispatcher
-from api.dispatch.producer_spans import ProducerSpans
-from api.dispatch.vector_cache import create_caching_dispatcher
-from api.jobs.store import JobStore
-from api.memory_budget import HeldMemory
+from api.served_queue import ProducerSpansFactory, ServedQueue, no_spans
 from api.settings import GatewaySettings
 from shared import producer
 from shared.connection import RedisConnection
 from shared.errors import (
     InvalidRequestError,
-    JobsFullError,
     ModelNotFoundError,
     NoWorkerError,
     RedisUnreachableError,
 )
 from shared.keys import Keys
-from shared.messages import OPS, Heartbeat, Options
 from shared.process.tasks import cancel_and_wait
 from shared.producer import MAX_QUEUES
 from shared.redis_errors import KeyMovedError, UnexpectedReplyError
-from shared.settings import canonical_model, public_model, queue_slug
+from shared.settings import public_model, queue_slug
 
 log = structlog.get_logger()
 
@@ -47,100 +39,6 @@ Requests that name its model then get 404, not 503. A queue stays announced for 
 """
 
 NO_WORKER_RETRY_S = 1.0
-FULL_RETRY_S = 10.0
-
-ProducerSpansFactory = Callable[[str], ProducerSpans | None]
-"""Returns the spans of a queue by its name; None if requests are not traced."""
-
-
-def no_spans(_name: str) -> None:
-    """Returns None: requests are not traced."""
-
-
-class ServedQueue:
-    """One queue: its dispatcher, behind the cache if there is one, and its jobs.
-
-    Attributes:
-        name: of the queue.
-        dispatcher: sends requests through the queue.
-        job_store: reads the queue's jobs.
-        answer: returns the result of a request, from the cache or the dispatcher; raises as the dispatcher does.
-    """
-
-    def __init__(self, settings: GatewaySettings, name: str, spans: ProducerSpans | None = None) -> None:
-        self.name = name
-        self.dispatcher = Dispatcher(settings, name, spans)
-        if spans is not None:
-            spans.client = self.dispatcher.gateway
-        self.job_store = JobStore(self.dispatcher.queue)
-        self._max_memory_ratio = settings.redis_memory_ratio
-        self._worker_grace_s = settings.worker_grace_s
-        self._cached = create_caching_dispatcher(settings.cache, self.dispatcher)
-        self.answer: Callable[[InferenceRequest, str, HeldMemory], Awaitable[InferenceResult]] = (
-            self._cached or self.dispatcher
-        ).answer
-        self._tasks: list[asyncio.Task[None]] = []
-
-    async def start(self) -> None:
-        """Reads the state of the queue once, then starts the background work."""
-        if self._cached is not None:
-            self._tasks.append(asyncio.create_task(self._cached.run()))
-        await self.dispatcher.start()
-
-    async def stop(self) -> None:
-        """Stops the background work and closes the connections."""
-        await cancel_and_wait(self._tasks)
-        await self.job_store.stop()
-        await self.dispatcher.stop()
-        metrics.remove_queue(self.name)
-        metrics.ERRORS.remove_by_labels({"queue": self.name})
-
-    def workers(self) -> tuple[Heartbeat, ...]:
-        """Returns the live workers, as of the last poll."""
-        return self.dispatcher.monitor.workers()
-
-    def check_memory(self) -> None:
-        """Raises JobsFullError: Redis uses more memory than `redis_memory_ratio` allows."""
-        if self.dispatcher.monitor.cluster().memory_ratio > self._max_memory_ratio:
-            raise JobsFullError("Redis is low on memory: try again later.", retry_after_s=FULL_RETRY_S)
-
-    def check_op(self, op: str) -> None:
-        """Raises InvalidRequestError: the workers of the queue, or the last ones, do not offer the operation."""
-        ops = self.dispatcher.monitor.ops
-        if ops and op not in ops:
-            offered = ", ".join(each for each in OPS if each in ops)
-            raise InvalidRequestError(
-                f"The model of queue {self.name} does not offer {op}. It offers: {offered}. "
-                "In a job, texts are for embed, and inputs for predict."
-            )
-
-    def check_options(self, options: Options) -> None:
-        """Raises InvalidRequestError: the model has no such prompt, or fewer dimensions.
-
-        Until all workers report theirs, any may do.
-        """
-        dims = [each.dim for each in self.workers()]
-        if dims and all(dims) and options.dimensions is not None and options.dimensions > max(dims):
-            raise InvalidRequestError(f"dimensions: the vectors of this model have {max(dims)}.")
-        name, reported = options.prompt_name, [each.prompts for each in self.workers()]
-        known = {prompt for prompts in reported for prompt in prompts or ()}
-        if name is None or not reported or None in reported or name in known:
-            return
-        raise InvalidRequestError(
-            f"prompt_name: this model has no such prompt; it has {', '.join(sorted(known)) or 'none'}."
-        )
-
-    def serves(self, model: str) -> bool:
-        """Whether its workers use this name for their model; while there is no worker, whether earlier workers did."""
-        names = {each.model for each in self.workers()} or self.dispatcher.monitor.models
-        return canonical_model(model) in {
-            canonical_model(each) for name in names for each in (name, public_model(name))
-        }
-
-    def is_staffed(self) -> bool:
-        """Whether a worker has been alive within the grace time, so that requests are accepted."""
-        unseen_s = self.dispatcher.monitor.worker_unseen_s()
-        return unseen_s is not None and unseen_s <= self._worker_grace_s
 
 
 class Queues:
@@ -159,7 +57,7 @@ class Queues:
         self._connection = connection
         self._spans_of = spans_of
         name = settings.initial_queue
-        self._own = ServedQueue(settings, name, spans_of(name))
+        self._own = ServedQueue(settings, name, spans_of)
         self._served = {name: self._own}
         self._ambiguous: list[str] = []
         self._missed: dict[str, int] = {}
@@ -184,7 +82,7 @@ class Queues:
     @property
     def in_flight(self) -> int:
         """Number of requests that wait for an answer, over all queues."""
-        return sum(each.dispatcher.in_flight for each in self._served.values())
+        return sum(each.in_flight for each in self._served.values())
 
     def live(self) -> list[ServedQueue]:
         """Returns the queues that live workers serve, the gateway's own first."""
@@ -206,16 +104,16 @@ class Queues:
         by_name = self._served.get(model.lower())  # names of queues are in lower case
         if by_name is None and "/" not in model:
             by_name = self._served.get(queue_slug(model))
-        if by_name is not None and by_name.dispatcher.monitor.models:
+        if by_name is not None and by_name.models:
             return by_name
         serving = [each for each in self._served.values() if each.serves(model)]
         if serving:
             return max(serving, key=lambda each: bool(each.workers()))  # the first of equals
         if by_name is not None:
             return by_name
-        if queue_slug(model) == self._own.name and not self._own.dispatcher.monitor.models:
+        if queue_slug(model) == self._own.name and not self._own.models:
             return self._own
-        if not any(each.dispatcher.monitor.models for each in self._served.values()):
+        if not any(each.models for each in self._served.values()):
             raise NoWorkerError(
                 "No worker has been seen yet: start one, then try again.", retry_after_s=NO_WORKER_RETRY_S
             )
@@ -228,12 +126,12 @@ class Queues:
 
     def missing(self) -> list[str]:
         """Returns what prevents answers on every queue: redis, or worker; an empty list if any queue can answer."""
-        missing = [each.dispatcher.missing() for each in self._served.values()]
+        missing = [each.missing() for each in self._served.values()]
         return missing[0] if all(missing) else []
 
     def alive(self) -> bool:
         """Whether the event loop still runs."""
-        return self._own.dispatcher.monitor.alive()
+        return self._own.alive()
 
     async def _keep_polling(self) -> None:
         while True:
@@ -266,7 +164,7 @@ class Queues:
                 await self._add(name)
         for name, queue in list(self._served.items()):
             self._missed[name] = 0 if name in names else self._missed.get(name, 0) + 1
-            unused = queue is not self._own and not queue.dispatcher.in_flight
+            unused = queue is not self._own and not queue.in_flight
             if self._missed[name] > MAX_MISSED_POLLS and unused and not await self._has_jobs(queue):
                 del self._served[name], self._missed[name]
                 log.info("queue dropped", queue=name)
@@ -276,7 +174,7 @@ class Queues:
     async def _has_jobs(self, queue: ServedQueue) -> bool:
         """Whether a queue has jobs; what cannot be read has none for clients. Raises RedisUnreachableError."""
         try:
-            return await queue.job_store.has_jobs()
+            return await queue.has_jobs()
         except (KeyMovedError, UnexpectedReplyError) as error:
             log.warning("the jobs of a queue cannot be read", queue=queue.name, reason=error.log_message)
             return False
@@ -303,7 +201,7 @@ class Queues:
             log.warning("cannot serve queue", queue=name, reason=error.log_message)
             self._unusable[name] = time.monotonic()
             return
-        queue = ServedQueue(self._settings, name, self._spans_of(name))
+        queue = ServedQueue(self._settings, name, self._spans_of)
         try:
             await queue.start()
         except BaseException:

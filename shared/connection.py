@@ -329,6 +329,11 @@ class QueueConnections:
         self._connections.append(connection)
         return connection
 
+    @property
+    def answered_at(self) -> float:
+        """When Redis last answered over any connection that is open now; see `RedisConnection.answered_at`."""
+        return max(each.answered_at for each in self._connections)
+
     def reset_all(self) -> None:
         """Resets every connection: see `RedisConnection.reset`."""
         self.home.reset_all()
