@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 
 import structlog
 
 from api import metrics
+from api.any_shard import first_answer
 from api.served_queue import ProducerSpansFactory, ServedQueue, no_spans
 from api.settings import GatewaySettings
 from shared import producer
@@ -46,15 +48,18 @@ class Queues:
 
     Args:
         settings: of the gateway.
-        connection: to Redis, used by nothing else.
+        connections: to the Redis of each shard, used by nothing else.
         spans_of: returns the spans of a queue, if requests are traced.
     """
 
     def __init__(
-        self, settings: GatewaySettings, connection: RedisConnection, spans_of: ProducerSpansFactory = no_spans
+        self,
+        settings: GatewaySettings,
+        connections: Sequence[RedisConnection],
+        spans_of: ProducerSpansFactory = no_spans,
     ) -> None:
         self._settings = settings
-        self._connection = connection
+        self._connections = connections
         self._spans_of = spans_of
         name = settings.initial_queue
         self._own = ServedQueue(settings, name, spans_of)
@@ -149,8 +154,7 @@ class Queues:
         Raises RedisUnreachableError, after which all stays as it is; the monitors log it.
         """
         try:
-            await self._connection.check_home()
-            names = await producer.list_queues(self._connection)
+            names = await self._list_names()
         except (KeyMovedError, UnexpectedReplyError) as error:  # of a key that all queues share
             if self._can_list:
                 log.warning("the list of queues cannot be read: others are not found", reason=error.log_message)
@@ -170,6 +174,15 @@ class Queues:
                 log.info("queue dropped", queue=name)
                 await queue.stop()
         self._choose_own()
+
+    async def _list_names(self) -> list[str]:
+        """Returns the queues that are announced on any shard. Raises RedisUnreachableError: none answers."""
+        lists = await asyncio.gather(*map(_list_queues, self._connections), return_exceptions=True)
+        answered = [each for each in lists if isinstance(each, list)]
+        for each in lists:
+            if isinstance(each, BaseException) and not (answered and isinstance(each, RedisUnreachableError)):
+                raise each
+        return list(dict.fromkeys(name for each in answered for name in each))
 
     async def _has_jobs(self, queue: ServedQueue) -> bool:
         """Whether a queue has jobs; what cannot be read has none for clients. Raises RedisUnreachableError."""
@@ -196,7 +209,7 @@ class Queues:
     async def _add(self, name: str) -> None:
         """Starts to serve a queue. Raises RedisUnreachableError."""
         try:
-            await producer.queue_stats(self._connection, Keys(name))
+            await first_answer(producer.queue_stats(each, Keys(name)) for each in self._connections)
         except (KeyMovedError, UnexpectedReplyError) as error:  # Redis may forbid its keys to this gateway
             log.warning("cannot serve queue", queue=name, reason=error.log_message)
             self._unusable[name] = time.monotonic()
@@ -209,6 +222,11 @@ class Queues:
             raise
         self._served[name] = queue
         log.info("queue added", queue=name)
+
+
+async def _list_queues(connection: RedisConnection) -> list[str]:
+    await connection.check_home()
+    return await producer.list_queues(connection)
 
 
 def _names_of(queue: ServedQueue) -> str:

@@ -57,8 +57,11 @@ def as_user(url: str, user: str) -> str:
 
 
 def with_role_user(module: str, env: Mapping[str, str]) -> dict[str, str]:
-    """Returns a program's environment with the Redis URL for the user of its role."""
-    role, url = ROLES.get(env.get("SHIFTED_MODULE", module)), env.get("REDBATCH_REDIS_URL", "")
-    if role is None or urlsplit(url).username != OBSERVER:
-        return dict(env)
-    return {**env, "REDBATCH_REDIS_URL": as_user(url, role)}
+    """Returns a program's environment with the URLs of Redis for the user of its role."""
+    role, named = ROLES.get(env.get("SHIFTED_MODULE", module)), dict(env)
+    if role is None:
+        return named
+    for name in {"REDBATCH_REDIS_URL", "REDBATCH_REDIS_SHARDS"} & env.keys():
+        urls = env[name].split(",")
+        named[name] = ",".join(as_user(each, role) if urlsplit(each).username == OBSERVER else each for each in urls)
+    return named

@@ -1,4 +1,4 @@
-"""The bounds of a queue: how much it may hold. Each of its shards has an equal part of them. Pure."""
+"""The bounds of a queue: how much it may hold. Each of its shards has an equal part of them."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ class Submitter:
         callbacks: what to call after a submit, and what limits it.
 
     Attributes:
-        bound: as above; it may be set anew.
+        bound: as above; it may change.
         retrying_since: when Redis first did not answer the submit that is under way (event loop's clock), or None.
         waiting_inputs, waiting_tokens, waiting_bytes: those of the requests whose submit has not started.
     """
