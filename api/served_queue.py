@@ -83,8 +83,8 @@ class ServedQueue:
         self.name = name
         self.shards = [Shard(each, name, number, spans_of(name)) for number, each in enumerate(settings.shards)]
         self._monitors = [each.monitor for each in self.shards]
-        for monitor in self._monitors:
-            monitor.peers = self._monitors
+        for monitor in self._monitors if len(self._monitors) > 1 else ():
+            monitor.join(self._monitors)
         self._worker_grace_s = settings.worker_grace_s
         dispatchers = [each.dispatcher for each in self.shards]
         self._sharded = ShardedDispatcher(dispatchers) if len(dispatchers) > 1 else None

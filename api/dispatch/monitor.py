@@ -18,7 +18,7 @@ import structlog
 from api import metrics
 from api.dispatch.admission import ClusterState, max_tokens, retry_after_s
 from api.dispatch.fleet import LongBacklog, find_failure, fleet_rate, long_backlog, sum_tenants
-from api.dispatch.monitor_metrics import clear, publish, warn_of_eviction
+from api.dispatch.monitor_metrics import clear_redis, publish, publish_redis, warn_of_eviction
 from api.tenants import ANONYMOUS, Tenant, limits_of
 from shared import producer
 from shared.connection import QueueConnections
@@ -60,7 +60,6 @@ class Monitor:
     Attributes:
         vector_bytes: of a vector of the queue's model; 0 while unknown.
         num_ready: ready workers, as of the last poll.
-        peers: the monitors of all shards of the queue, this one included.
         stats: of the last poll; None before.
         tokens_per_s: of the ready workers in each lane, as this shard has it; 0 while unknown.
         max_input_tokens: that the queue's model reads of a text; 0 without a maximum, and while it is unknown.
@@ -81,7 +80,8 @@ class Monitor:
         self.tokens_per_s = [0.0 for _ in LANES]
         self._long_backlog = LongBacklog()
         self._active, self._fleet_tokens_per_s = NO_ACTIVE_TENANTS, 0.0
-        self.peers: Sequence[Monitor] = (self,)
+        self._shards: Sequence[Monitor] = (self,)
+        self._shard, self._place = "0", dict[str, int]()
         self.vector_bytes = self.max_input_tokens = self.num_ready = 0
         self._epoch = b""
         self._workers: tuple[Heartbeat, ...] = ()
@@ -93,6 +93,11 @@ class Monitor:
         self._loss_logged_at = -inf
         self._data_lost = asyncio.Event()
         self._last_beat_at = time.monotonic()
+
+    def join(self, shards: Sequence[Monitor]) -> None:
+        """Makes this the monitor of one of the shards of a queue, by their numbers."""
+        number = shards.index(self)
+        self._shards, self._shard, self._place = shards, str(number), {"shard": number}
 
     async def run(self) -> None:
         """Polls until cancelled."""
@@ -107,7 +112,7 @@ class Monitor:
         """Records that the event loop runs, independent of how long Redis takes to answer; until cancelled."""
         while True:
             self._last_beat_at = time.monotonic()
-            metrics.REDIS_UP.set(not self._down_s(self._last_beat_at))
+            metrics.REDIS_UP.labels(self._shard).set(not self._down_s(self._last_beat_at))
             await asyncio.sleep(POLL_INTERVAL_S)
 
     async def poll(self) -> None:
@@ -141,9 +146,11 @@ class Monitor:
             if self._down_since is None:
                 self._down_since = started_at
                 reason = error.log_message if isinstance(error, RedisUnreachableError) else type(error).__name__
-                log.warning("Redis is out of reach", reason=reason)
+                log.warning("Redis is out of reach", reason=reason, **self._place)
             elif started_at - self._down_since > STALE_AFTER_S:
-                clear(self._keys.queue)
+                clear_redis(self._shard)
+                if all(each.is_down for each in self._shards):
+                    metrics.remove_queue(self._keys.queue)
             if not isinstance(error, RedisUnreachableError):
                 raise
         else:
@@ -160,11 +167,10 @@ class Monitor:
                 self.max_input_tokens = max(maxima) if all(maxima) else 0
                 self.tokens_per_s[INTERACTIVE] = fleet_rate([each.tokens_per_s for each in ready])
                 self.tokens_per_s[BULK] = fleet_rate([each.bulk_tokens_per_s for each in ready])
-            self._down_since = None
-            self._observe_tenants()
+            self._down_since = self._poll_started_at = None
+            self._observe_shards()
             self.observe_epoch(self.stats.epoch)
-            publish(self._keys.queue, self.stats, self._workers)
-            metrics.FLEET_RATE.labels(self._keys.queue).set(self.tokens_per_s[INTERACTIVE])
+            publish_redis(self._shard, self.stats)
         finally:
             self._poll_started_at = None
 
@@ -181,7 +187,7 @@ class Monitor:
             self._ops = frozenset(op for each in workers for op in each.ops) if known else frozenset()
         if self._down_since is not None:
             outage_s = now - self._down_since
-            log.info("Redis answers again", after_s=round(outage_s, 1))
+            log.info("Redis answers again", after_s=round(outage_s, 1), **self._place)
             self._ready_at = {host: at + outage_s for host, at in self._ready_at.items()}
             if self._last_heartbeat_at is not None:
                 self._last_heartbeat_at += outage_s
@@ -192,11 +198,14 @@ class Monitor:
             seen_at = now - (stats.now_ms - stats.last_heartbeat_ms) / 1000
             self._last_heartbeat_at = max(seen_at, self._last_heartbeat_at or seen_at)
 
-    def _observe_tenants(self) -> None:
-        """Adds up what limits the tenants, each of which lives on one shard: the anonymous tenant is on all of them."""
-        stats = [each.stats for each in self.peers if each.stats is not None and not each.is_down]
+    def _observe_shards(self) -> None:
+        """Adds up what the shards say that answer: for the limits of tenants, each of which is on one, and metrics."""
+        up = [each for each in self._shards if not each.is_down]
+        stats = [each.stats for each in up if each.stats is not None]
         self._active = sum_tenants([each.tenants for each in stats])
-        self._fleet_tokens_per_s = sum(each.tokens_per_s[INTERACTIVE] for each in self.peers if not each.is_down)
+        self._fleet_tokens_per_s = sum(each.tokens_per_s[INTERACTIVE] for each in up)
+        workers = {worker.worker: worker for each in up for worker in each.workers()}
+        publish(self._keys.queue, stats, list(workers.values()), self._fleet_tokens_per_s)
 
     def observe_epoch(self, epoch: bytes) -> None:
         """Compares the epoch of an answer of Redis with the last one; empty means that the queue has none now."""

@@ -72,12 +72,18 @@ async def test_shards_divide_the_bounds_and_pass_on_what_does_not_fit(
         return await inputs_of(sharded) == [4, 4]
 
     await wait_until(are_divided, "each shard has half of them")
+    await wait_until(lambda: gateway.metric("redbatch_queue_inputs") == 8, "the metrics have the sum")
+    assert [gateway.metric(f'redbatch_redis_up{{shard="{each}"}}') for each in (0, 1)] == [1, 1]
+    assert gateway.ready_workers(sharded.cluster.queue) == 1, "one worker, of both shards"
     await sharded.kill(1)
 
     async def are_on_the_first() -> bool:
         return int(await sharded.clients[0].hget(sharded.cluster.keys.backlog, "inputs") or 0) == 8
 
     await wait_until(are_on_the_first, "the other shard has all of them")
+    await wait_until(lambda: gateway.metric('redbatch_redis_up{shard="1"}') == 0, "the metrics show which is away")
+    assert gateway.metric('redbatch_redis_up{shard="0"}') == 1
+    assert gateway.metric("redbatch_requests_in_flight") == 8
     for each in calls:
         each.cancel()
     await asyncio.gather(*calls, return_exceptions=True)
