@@ -34,6 +34,9 @@ COALESCED_REQUESTS = Counter("redbatch_coalesced_requests", "Requests that share
 CANCELLED_ENTRIES = Counter("redbatch_cancelled_entries", "Entries cancelled because no client waits for them")
 RECONCILIATIONS = Counter("redbatch_settles", "Reconciliations of outstanding requests, by cause", ["cause"])
 RESUBMITTED_ENTRIES = Counter("redbatch_resubmitted_entries", "Entries that were lost in Redis and added again")
+MOVED_REQUESTS = Counter(
+    "redbatch_moved_requests", "Requests sent again to another shard, as the Redis of theirs did not answer"
+)
 MIXED_ENTRIES = Counter(
     "redbatch_mixed_entries", "Entries run again because workers of several revisions ran parts of one request"
 )

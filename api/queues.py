@@ -185,12 +185,14 @@ class Queues:
         return list(dict.fromkeys(name for each in answered for name in each))
 
     async def _has_jobs(self, queue: ServedQueue) -> bool:
-        """Whether a queue has jobs; what cannot be read has none for clients. Raises RedisUnreachableError."""
+        """Whether a queue has jobs, or may have some while Redis is away; what cannot be read has none for clients."""
         try:
             return await queue.has_jobs()
         except (KeyMovedError, UnexpectedReplyError) as error:
             log.warning("the jobs of a queue cannot be read", queue=queue.name, reason=error.log_message)
             return False
+        except RedisUnreachableError:
+            return True
 
     def _choose_own(self) -> None:
         """Makes the only queue that workers serve the own one, unless a setting names it.

@@ -12,6 +12,7 @@ from math import inf
 
 import structlog
 
+from api import metrics
 from api.dialects.request import InferenceRequest, InferenceResult
 from api.dispatch.dispatcher import Dispatcher, ShardLostError
 from api.dispatch.shard_choice import less_busy, shards_of
@@ -83,6 +84,7 @@ class ShardedDispatcher:
             try:
                 return await self._dispatchers[number].answer(request, request_id, memory)
             except ShardLostError:
+                metrics.MOVED_REQUESTS.inc()
                 other = self.choose(request.tenant)
             except (QueueFullError, OverloadedError):
                 if not is_first or _has_quota(request.tenant) or not set(self._usable) - {number}:

@@ -11,12 +11,11 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from shared import api_keys
-from shared.connection import QueueConnections
-from shared.settings import QueueSettings
 from tests import plain_http
+from tests.chaos.attack import new_tenant
 from tests.integration.gateway.gateway_cluster import GatewayProcess, error_of, has_vectors
 from tests.integration.gateway.job_client import JobClient
+from tests.servers import stopped
 from tests.sharded_cluster import ShardedCluster, sharded_cluster, wait_until_used
 from tests.waiting import wait_until
 
@@ -66,27 +65,38 @@ async def test_shards_divide_the_bounds_and_pass_on_what_does_not_fit(
     assert Counter(each.status_code for each in answers) == {504: 8, 429: 2}
     assert {error_of(each)["code"] for each in answers if each.status_code == 429} == {"queue_full"}
     await wait_until(lambda: gateway.metric("redbatch_cancelled_entries_total") == 8, "the entries are cancelled")
-    calls = [asyncio.create_task(gateway.send(client, f"{i}", x_timeout_ms="20000")) for i in range(8)]
+    calls = [asyncio.create_task(gateway.send(client, f"{i}", x_timeout_ms="30000")) for i in range(8)]
 
-    async def are_divided() -> bool:
-        return await inputs_of(sharded) == [4, 4]
+    async def are(expected: list[int]) -> bool:
+        return await inputs_of(sharded) == expected
 
-    await wait_until(are_divided, "each shard has half of them")
+    await wait_until(lambda: are([4, 4]), "each shard has half of them")
     await wait_until(lambda: gateway.metric("redbatch_queue_inputs") == 8, "the metrics have the sum")
-    assert [gateway.metric(f'redbatch_redis_up{{shard="{each}"}}') for each in (0, 1)] == [1, 1]
+    up = [f'redbatch_redis_up{{shard="{each}"}}' for each in (0, 1)]
+    assert [gateway.metric(each) for each in up] == [1, 1]
     assert gateway.ready_workers(sharded.cluster.queue) == 1, "one worker, of both shards"
-    await sharded.kill(1)
-
-    async def are_on_the_first() -> bool:
-        return int(await sharded.clients[0].hget(sharded.cluster.keys.backlog, "inputs") or 0) == 8
-
-    await wait_until(are_on_the_first, "the other shard has all of them")
-    await wait_until(lambda: gateway.metric('redbatch_redis_up{shard="1"}') == 0, "the metrics show which is away")
-    assert gateway.metric('redbatch_redis_up{shard="0"}') == 1
-    assert gateway.metric("redbatch_requests_in_flight") == 8
+    with stopped(sharded.servers[1]):
+        await wait_until(lambda: gateway.metric("redbatch_moved_requests_total") == 4, "the requests there have moved")
+        await wait_until(lambda: [gateway.metric(each) for each in up] == [1, 0], "the metrics show which is away")
+        assert gateway.metric("redbatch_requests_in_flight") == 8
+    await wait_until(lambda: are([8, 0]), "those of the shard that hung are cancelled")
     for each in calls:
         each.cancel()
     await asyncio.gather(*calls, return_exceptions=True)
+
+
+@pytest.mark.parametrize("command", ["min-replicas-to-write", "maxmemory"])
+async def test_a_redis_that_refuses_writes_is_not_used(
+    sharded: ShardedCluster, client: httpx.AsyncClient, command: str
+) -> None:
+    """It answers reads, but takes no requests: all are answered by the other one."""
+    gateway = await start(sharded)
+    await sharded.clients[0].config_set(command, "1")
+    answers = await asyncio.gather(*(gateway.send(client, f"{i}", x_timeout_ms="10000") for i in range(20)))
+    assert [each.status_code for each in answers] == [200] * 20
+    assert gateway.missing() == []
+    await sharded.clients[0].config_set(command, "0")
+    await wait_until_used([gateway], [0, 1])
 
 
 async def test_a_tenant_lives_on_one_shard(sharded: ShardedCluster) -> None:
@@ -104,33 +114,32 @@ async def test_a_tenant_lives_on_one_shard(sharded: ShardedCluster) -> None:
 
 async def test_keys_are_read_from_any_shard(sharded: ShardedCluster) -> None:
     """Also while one Redis is away, and after it has come back empty; an unknown key is refused."""
-    key, secret = api_keys.new_key(("embed",))
-    for server in sharded.servers:
-        queue = QueueConnections(QueueSettings(redis_url=server.url), "any", "test")
-        await api_keys.add(queue.connection("keys"), key)
-        await queue.close()
-    gateway = await start(sharded, auth="on")
-    assert (await embed(gateway, x_api_key=secret)).status_code == 200
+    gateway = await sharded.start_gateway(auth="on")
+    await sharded.add_ghosts()
+    await wait_until_used([gateway], [0, 1])
+
+    async def status(key: str) -> int:
+        return (await embed(gateway, "a", x_api_key=key, x_timeout_ms="1")).status_code
+
     for shard in (0, 1):
         await sharded.kill(shard)
         await wait_until_used([gateway], [1 - shard])
-        await asyncio.sleep(STALE_KEY_S)
-        assert (await embed(gateway, x_api_key=secret)).status_code == 200
-        assert (await embed(gateway, x_api_key=f"{api_keys.new_id()}.no")).status_code == 401
+        keys = [await new_tenant(sharded.servers[1 - shard].url) for _ in range(8)]
+        assert await status(keys[0]) == 504, "the key is valid, but there is no worker"
+        assert await status(f"{keys[0]}x") == 401
         await sharded.restart(shard)
+        await sharded.add_ghosts()
         await wait_until_used([gateway], [0, 1])
+        assert [await status(each) for each in keys[1:]] == [504] * 7, "the other one has keys"
         await asyncio.sleep(STALE_KEY_S)
-        assert (await embed(gateway, x_api_key=secret)).status_code == 200
-        queue = QueueConnections(QueueSettings(redis_url=sharded.servers[shard].url), "any", "test")
-        await api_keys.add(queue.connection("keys"), key)
-        await queue.close()
+        assert await status(keys[0]) == 504
 
 
 async def test_queues_are_found_on_any_shard(sharded: ShardedCluster) -> None:
-    """A queue that starts while the first Redis is away is served."""
+    """Queues, and gateways, that start while the first Redis is away."""
     queue = sharded.cluster.queue
-    gateway = await sharded.start_gateway(all_queues=True)
     await sharded.kill(0)
+    gateway = await sharded.start_gateway(all_queues=True)
     for name in (queue, f"{queue}-other"):
         await sharded.start_worker(1, queue=name)
 
