@@ -199,7 +199,7 @@ class Dispatcher:
     def _coalescing_load(self) -> CoalescingLoad:
         monitor, entries = self.monitor, self.monitor.long_entries
         num_waiting = self._num_waiting[INTERACTIVE]
-        return CoalescingLoad(num_waiting, monitor.num_ready, monitor.vector_bytes, *entries)
+        return CoalescingLoad(num_waiting, monitor.workers_per_shard, monitor.vector_bytes, *entries)
 
     def _start_coalesced(self, coalesced: CoalescedRequest) -> InFlight:
         """Sends several requests as one, whose memory they hold. Raises RequestError."""

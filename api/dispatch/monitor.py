@@ -11,7 +11,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from math import inf
+from math import ceil, inf
 
 import structlog
 
@@ -60,6 +60,7 @@ class Monitor:
     Attributes:
         vector_bytes: of a vector of the queue's model; 0 while unknown.
         num_ready: ready workers, as of the last poll.
+        workers_per_shard: ready workers of all shards, divided by these: a worker may serve several.
         stats: of the last poll; None before.
         tokens_per_s: of the ready workers in each lane, as this shard has it; 0 while unknown.
         max_input_tokens: that the queue's model reads of a text; 0 without a maximum, and while it is unknown.
@@ -82,7 +83,7 @@ class Monitor:
         self._active, self._fleet_tokens_per_s = NO_ACTIVE_TENANTS, 0.0
         self._shards: Sequence[Monitor] = (self,)
         self._shard, self._place = "0", dict[str, int]()
-        self.vector_bytes = self.max_input_tokens = self.num_ready = 0
+        self.vector_bytes = self.max_input_tokens = self.num_ready = self.workers_per_shard = 0
         self._epoch = b""
         self._workers: tuple[Heartbeat, ...] = ()
         self._models: set[str] = set()
@@ -204,8 +205,9 @@ class Monitor:
         stats = [each.stats for each in up if each.stats is not None]
         self._active = sum_tenants([each.tenants for each in stats])
         self._fleet_tokens_per_s = sum(each.tokens_per_s[INTERACTIVE] for each in up)
-        workers = {worker.worker: worker for each in up for worker in each.workers()}
-        publish(self._keys.queue, stats, list(workers.values()), self._fleet_tokens_per_s)
+        workers = list({worker.worker: worker for each in up for worker in each.workers()}.values())
+        self.workers_per_shard = ceil(sum(each.state == READY for each in workers) / len(up))
+        publish(self._keys.queue, stats, workers, self._fleet_tokens_per_s)
 
     def observe_epoch(self, epoch: bytes) -> None:
         """Compares the epoch of an answer of Redis with the last one; empty means that the queue has none now."""

@@ -261,5 +261,22 @@ async def test_the_shards_of_a_queue_have_the_limits_of_tenants_together() -> No
     metrics.remove_queue("q")
 
 
+async def test_a_worker_of_several_shards_counts_once() -> None:
+    """Three ready ones, of which one serves both shards: each shard has the requests of two."""
+    monitors = [Monitor(connections(UnreachableRedis()), 60.0, MonitorCallbacks(no_loss, lambda: None)) for _ in "ab"]
+    for monitor, names in zip(monitors, ("ab", "bcd"), strict=True):
+        monitor.join(monitors)
+        monitor.stats = QueueStats(0, b"1", 0, 0, (0, 0), 0, (None, None), 0, ())
+        monitor._workers = tuple(
+            Heartbeat(name, "host", 1, "cpu", "null", 8, LOADING if name == "d" else READY, 0.0, 0, 0, 0)
+            for name in names
+        )
+    for monitor in monitors:
+        monitor._observe_shards()
+    assert [each.workers_per_shard for each in monitors] == [2, 2]
+    assert metrics.WORKERS.labels("q", READY)._value.get() == 3
+    metrics.remove_queue("q")
+
+
 async def no_loss() -> None:
     """Does nothing."""
