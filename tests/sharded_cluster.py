@@ -30,12 +30,20 @@ class ShardedCluster:
     servers: Sequence[Server]
     clients: Sequence[redis.asyncio.Redis]
 
+    @property
+    def urls(self) -> str:
+        """The setting `redis_shards`."""
+        return ",".join(each.url for each in self.servers)
+
     async def start_gateway(self, **settings: object) -> GatewayProcess:
         """Starts a gateway of all shards."""
-        urls = ",".join(each.url for each in self.servers)
-        return await self.cluster.start_gateway(redis_url=None, redis_shards=urls, **settings)
+        return await self.cluster.start_gateway(redis_url=None, redis_shards=self.urls, **settings)
 
-    async def start_worker(self, shard: int, model: str = "null", **settings: object) -> Program:
+    async def start_worker(self, model: str = "null", **settings: object) -> Program:
+        """Starts a worker of all shards."""
+        return await self.cluster.start_worker(model, redis_url=None, redis_shards=self.urls, **settings)
+
+    async def start_worker_of(self, shard: int, model: str = "null", **settings: object) -> Program:
         """Starts a worker of one shard."""
         return await self.cluster.start_worker(model, redis_url=self.servers[shard].url, **settings)
 

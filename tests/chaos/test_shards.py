@@ -20,27 +20,36 @@ pytestmark = [pytest.mark.redis, pytest.mark.slow]
 MODEL = "simulated:base_ms=5,item_ms=1"
 TIMEOUT_S = 10.0
 AWAY_S = 7.0
+OF_ALL, OF_ONE = "two workers of all", "a worker of each"
 MAX_KILLED_S = 0.3
 MAX_STOPPED_S = 1.5
 """Longest answers, also of the requests that wait at the Redis that dies."""
 
 
 class ShardsScenario(Scenario):
-    """Two gateways, and a worker of each shard."""
+    """Two gateways, and two workers of all shards, or one of each."""
 
-    def __init__(self, sharded: ShardedCluster, rows: list[Figures], *, thorough: bool) -> None:
+    def __init__(self, sharded: ShardedCluster, rows: list[Figures], workers: str, *, thorough: bool) -> None:
         super().__init__(sharded.cluster, sharded.clients[0], thorough, rows)
         self.sharded = sharded
+        self.workers_are = workers
         self.all_shards = range(len(sharded.servers))
 
     async def start_shards(self) -> None:
         """Starts the processes. No worker takes an entry from another: lost ones are found otherwise."""
         for _ in range(2):
             self.gateways.append(await self.sharded.start_gateway())
-        for shard in self.all_shards:
-            settings = FAST_WORKER | {"reclaim_idle_ms": 60_000}
-            self.workers.append(await self.sharded.start_worker(shard, MODEL, **settings))
+        settings = FAST_WORKER | {"reclaim_idle_ms": 60_000}
+        if self.workers_are == OF_ALL:
+            self.workers += [await self.sharded.start_worker(MODEL, **settings) for _ in range(2)]
+        else:
+            self.workers += [await self.sharded.start_worker_of(each, MODEL, **settings) for each in self.all_shards]
         await wait_until_used(self.gateways, self.all_shards)
+
+    @property
+    def name(self) -> str:
+        """What the cluster is, for the table."""
+        return f"{len(self.all_shards)} shards, {self.workers_are}"
 
     @property
     def extra_s(self) -> float:
@@ -57,7 +66,7 @@ class ShardsScenario(Scenario):
             await asyncio.sleep(1.0)
 
 
-@pytest_asyncio.fixture(params=[2, 3])
+@pytest_asyncio.fixture(params=[(2, OF_ALL), (3, OF_ALL), (2, OF_ONE)], ids=["2", "3", "2, a worker of each"])
 async def shards(
     request: pytest.FixtureRequest,
     queue_name: str,
@@ -66,8 +75,9 @@ async def shards(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> AsyncIterator[ShardsScenario]:
     """Yields a cluster of several Redis, without processes yet."""
-    async with sharded_cluster(request.param, queue_name, tmp_path_factory.mktemp("shards")) as sharded:
-        scenario = ShardsScenario(sharded, rows, thorough=thorough)
+    num_shards, workers = request.param
+    async with sharded_cluster(num_shards, queue_name, tmp_path_factory.mktemp("shards")) as sharded:
+        scenario = ShardsScenario(sharded, rows, workers, thorough=thorough)
         yield scenario
         assert not scenario.crash_logs()
 
@@ -82,7 +92,7 @@ async def test_a_shard_is_killed_and_comes_back_empty(shards: ShardsScenario) ->
         await asyncio.sleep(AWAY_S)
         await shards.sharded.restart(last)
         await wait_until_used(shards.gateways, shards.all_shards)
-    verdict = shards.judge(f"F25 one of {len(shards.all_shards)} shards: kill -9, back empty", calls)
+    verdict = shards.judge(f"F25 one of {shards.name}: kill -9, back empty", calls)
     assert all_correct(verdict)
     assert verdict.slowest_s <= MAX_KILLED_S + shards.extra_s
 
@@ -96,6 +106,6 @@ async def test_a_shard_hangs(shards: ShardsScenario) -> None:
             await wait_until_used(shards.gateways, others)
             await asyncio.sleep(AWAY_S)
         await wait_until_used(shards.gateways, shards.all_shards)
-    verdict = shards.judge(f"F25 one of {len(shards.all_shards)} shards: SIGSTOP", calls)
+    verdict = shards.judge(f"F25 one of {shards.name}: SIGSTOP", calls)
     assert all_correct(verdict)
     assert verdict.slowest_s <= MAX_STOPPED_S + shards.extra_s

@@ -36,8 +36,8 @@ async def sharded(queue_name: str, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 async def start(sharded: ShardedCluster, **settings: object) -> GatewayProcess:
-    """Starts a gateway, and a worker of each shard."""
-    workers = asyncio.gather(*map(sharded.start_worker, range(len(sharded.servers))))
+    """Starts a gateway of all shards, and a worker of each."""
+    workers = asyncio.gather(*map(sharded.start_worker_of, range(len(sharded.servers))))
     gateway, _ = await asyncio.gather(sharded.start_gateway(**settings), workers)
     await wait_until_used([gateway], range(len(sharded.servers)))
     return gateway
@@ -141,7 +141,7 @@ async def test_queues_are_found_on_any_shard(sharded: ShardedCluster) -> None:
     await sharded.kill(0)
     gateway = await sharded.start_gateway(all_queues=True)
     for name in (queue, f"{queue}-other"):
-        await sharded.start_worker(1, queue=name)
+        await sharded.start_worker_of(1, queue=name)
 
     async def is_found() -> bool:
         body = {"text": "a", "model": f"{queue}-other"}
