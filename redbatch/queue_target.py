@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import difflib
 import os
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from redbatch.exit_codes import EXIT_FAILED, report_failure
 from redbatch.up.run_file import NoUpError, find_up
@@ -18,11 +19,12 @@ from shared.process.log_text import printable_line
 from shared.process.settings import read_settings
 from shared.producer import QueueStats, list_queues, queue_stats
 from shared.redis_errors import KeyMovedError
+from shared.redis_url import split_urls
 from shared.settings import DEFAULT_MODEL, QueueSettings, queue_slug
 
 
 def find_queue(target: QueueTarget) -> tuple[str, str]:
-    """Returns the URL of a Redis and the name of a queue in it. Raises NoUpError: see `find_up`."""
+    """Returns the URLs of Redis, and the name of a queue there. Raises NoUpError: see `find_up`."""
     redis_url, name = target.redis_url, target.queue
     if redis_url is None:
         running = find_up(target.up)
@@ -34,8 +36,8 @@ def find_queue(target: QueueTarget) -> tuple[str, str]:
 class QueueTarget:
     """The URL of Redis, the name of the queue, and the port of a running `redbatch up` from the command line.
 
-    Without a URL, it and a missing name come from the running `up` that has the port, or from the only one. With a
-    URL, the default of the name is the queue of the default model.
+    The URLs of several shards are separated by commas. Without a URL, it and a missing name come from the running `up`
+    that has the port, or from the only one. With a URL, the default of the name is the queue of the default model.
     """
 
     redis_url: str | None
@@ -43,40 +45,73 @@ class QueueTarget:
     up: int | None = None
 
 
+class ShardConnection(NamedTuple):
+    """A connection to one shard, or to the only Redis; `place` names it in messages."""
+
+    place: str
+    connection: RedisConnection
+
+
 QueueTask = Callable[[RedisConnection, Keys], Coroutine[object, object, int]]
+ShardsTask = Callable[[Sequence[ShardConnection], Keys], Coroutine[object, object, int]]
 
 
 def run_on_queue(target: QueueTarget, purpose: str, task: QueueTask, on_interrupt: int = EXIT_FAILED) -> int:
-    """Runs a task on a connection to the queue; prints what failed; returns the exit code.
+    """Runs a task on a connection to the queue, in one Redis: see `run_on_shards`."""
 
-    A queue that the target names must exist. `purpose` becomes part of the name of the connection. `on_interrupt` is
-    the exit code after Ctrl-C.
+    async def run(shards: Sequence[ShardConnection], keys: Keys) -> int:
+        if len(shards) > 1:
+            return report_failure("this command reads one Redis: name that of a shard with --redis-url")
+        return await task(shards[0].connection, keys)
+
+    return run_on_shards(target, purpose, run, on_interrupt)
+
+
+def run_on_shards(target: QueueTarget, purpose: str, task: ShardsTask, on_interrupt: int = EXIT_FAILED) -> int:
+    """Runs a task on a connection to each shard of the queue; prints what failed; returns the exit code.
+
+    A queue that the target names must exist in the first Redis that answers. `purpose` becomes part of the names of the
+    connections. `on_interrupt` is the exit code after Ctrl-C.
     """
     try:
-        url, name = find_queue(target)
+        urls, name = find_queue(target)
     except NoUpError as error:
         return report_failure(str(error))
-
-    settings = read_settings(QueueSettings, {"redis_url": url})
+    settings = [read_settings(QueueSettings, {"redis_url": each, "redis_shards": ""}) for each in split_urls(urls)]
 
     async def run() -> int:
-        queue = QueueConnections(settings, name, f"redbatch-cli-{os.getpid()}")
+        queues = [QueueConnections(each, name, f"redbatch-cli-{os.getpid()}") for each in settings]
+        shards = [ShardConnection(mask_password(each.settings.redis_url), each.connection(purpose)) for each in queues]
         try:
-            connection = queue.connection(purpose)
-            if target.queue is not None and (problem := await _find_problem(connection, queue.keys)):
+            if target.queue is not None and (problem := await _find_problem_in(shards, queues[0].keys)):
                 return report_failure(problem)
-            return await task(connection, queue.keys)
+            return await task(shards, queues[0].keys)
         finally:
-            await queue.close()
+            for each in queues:
+                await each.close()
 
     try:
         return asyncio.run(run())
     except KeyboardInterrupt:
         return on_interrupt
     except RedisUnreachableError as error:
-        return report_failure(f"{mask_password(url)}: {printable_line(error.log_message)}")
+        return report_failure(f"{mask_password(urls)}: {printable_line(error.log_message)}")
     except ValueError as error:
-        return report_failure(f"{mask_password(url)}: {error}")
+        return report_failure(f"{mask_password(urls)}: {error}")
+
+
+async def _find_problem_in(shards: Sequence[ShardConnection], keys: Keys) -> str:
+    """Does as `_find_problem`, of the shards that answer. Raises RedisUnreachableError: none does."""
+    problems: list[str] = []
+    for number, shard in enumerate(shards, start=1):
+        try:
+            problems.append(await _find_problem(shard.connection, keys))
+        except RedisUnreachableError:
+            if number == len(shards) and not problems:
+                raise
+        if "" in problems:
+            return ""
+    return problems[0]
 
 
 async def _find_problem(connection: RedisConnection, keys: Keys) -> str:

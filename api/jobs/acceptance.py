@@ -13,9 +13,10 @@ from api.dialects.headers import JSON
 from api.dispatch.size_limits import check_input_sizes, check_output_size
 from api.jobs.creation import CHUNK_INPUTS, find_shard, new_upload, parse_idempotency_key, upload_and_create
 from api.jobs.inputs import JobInput, check_input
-from api.jobs.representation import format_public_id, job_links, status_url
+from api.jobs.representation import job_links, status_url
 from api.jobs.upload import JobRequest
 from shared.errors import RedisUnreachableError, UnavailableError
+from shared.job_ids import format_public_id
 
 if TYPE_CHECKING:
     from fastapi import Request

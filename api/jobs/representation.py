@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -14,21 +13,6 @@ if TYPE_CHECKING:
 
 MAX_ERRORS = 100
 """Maximum number of failed inputs in the status of a job; its result holds all of them."""
-
-
-_SHARD = re.compile(r"(.*)@([1-9][0-9]{0,2})")
-
-
-def format_public_id(queue: str, job_id: str, shard: int = 0) -> str:
-    """Returns the id of a job for clients: its queue, the number of its shard unless that is 0, and 128 random bits."""
-    return f"{queue}@{shard}.{job_id}" if shard else f"{queue}.{job_id}"
-
-
-def split_public_id(public_id: str) -> tuple[str, int, str]:
-    """Returns the queue, the number of the shard, and the job id of a public id."""
-    queue, _, job_id = public_id.rpartition(".")
-    match = _SHARD.fullmatch(queue)
-    return (match[1], int(match[2]), job_id) if match else (queue, 0, job_id)
 
 
 def status_url(public_id: str) -> str:

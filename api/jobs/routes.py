@@ -29,7 +29,7 @@ from api.http.streamed_answer import streamed_answer
 from api.jobs import creation, results
 from api.jobs.acceptance import accepted_response
 from api.jobs.operations import NO_SUCH_JOB, OPERATIONS
-from api.jobs.representation import MAX_ERRORS, job_document, split_public_id
+from api.jobs.representation import MAX_ERRORS, job_document
 from shared import job_results, jobs
 from shared.errors import (
     InvalidRequestError,
@@ -38,6 +38,7 @@ from shared.errors import (
     JobUnfinishedError,
     RedbatchError,
 )
+from shared.job_ids import split_public_id
 from shared.messages import EMBED
 
 if TYPE_CHECKING:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any
@@ -10,13 +11,16 @@ from typing import Any
 import httpx
 import pytest
 import pytest_asyncio
+from typer.testing import CliRunner
 
+from redbatch.commands import app
 from tests import plain_http
 from tests.chaos.attack import new_tenant
 from tests.integration.gateway.gateway_cluster import GatewayProcess, error_of, has_vectors
 from tests.integration.gateway.job_client import JobClient
 from tests.servers import stopped
 from tests.sharded_cluster import ShardedCluster, sharded_cluster, wait_until_used
+from tests.users import as_user
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.timeout(120)]
@@ -191,6 +195,10 @@ async def test_a_job_lives_on_the_shard_that_its_id_names(sharded: ShardedCluste
         again = await asyncio.to_thread(jobs.post, {"texts": ["a"]}, idempotency_key=key)
         assert again.json()["id"] == job["id"]
         assert len((await asyncio.to_thread(jobs.get, job["result_url"])).json()["embeddings"]) == 1
+        shown = await asyncio.to_thread(run_jobs_command, sharded, "show", job["id"])
+        assert [each["id"] for each in shown] == [job["id"]]
+    listed = await asyncio.to_thread(run_jobs_command, sharded, "list", "--queue", sharded.cluster.queue)
+    assert {job["id"] for _, job in by_shard.values()} <= {each["id"] for each in listed}
     await sharded.kill(1)
     await wait_until_used([gateway], [0])
     (here, job_here), (there, job_there) = by_shard[False], by_shard[True]
@@ -203,6 +211,14 @@ async def test_a_job_lives_on_the_shard_that_its_id_names(sharded: ShardedCluste
     assert (await asyncio.to_thread(jobs.delete, job_here["status_url"])).status_code == 200
     unknown = job_here["status_url"].replace(f"{sharded.cluster.queue}.", f"{sharded.cluster.queue}@2.")
     assert (await asyncio.to_thread(jobs.get, unknown)).status_code == 404
+
+
+def run_jobs_command(sharded: ShardedCluster, *words: str) -> list[dict[str, Any]]:
+    """Returns what `redbatch jobs` prints as JSON of all shards."""
+    urls = ",".join(as_user(each.url, "admin") for each in sharded.servers)
+    result = CliRunner().invoke(app, ["jobs", *words, "--json", "--redis-url", urls])
+    assert result.exit_code == 0, result.output
+    return [json.loads(line) for line in result.stdout.splitlines()]
 
 
 async def test_a_gateway_is_ready_while_any_shard_answers(sharded: ShardedCluster) -> None:
