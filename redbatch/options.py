@@ -21,8 +21,8 @@ def check_queue(name: str | None) -> str | None:
 RedisUrl = Annotated[
     str | None,
     typer.Option(
-        envvar=["REDBATCH_REDIS_URL", "REDBATCH_REDIS_SHARDS"],
-        help="URL of Redis, or of each shard, separated by commas. Default: the Redis of your running `redbatch up`.",
+        envvar="REDBATCH_REDIS_URL",
+        help="URL of Redis. Default: the Redis of your running `redbatch up`.",
         is_eager=True,  # `_prefer_up` reads it
     ),
 ]

@@ -16,15 +16,14 @@ from shared.connection import QueueConnections, RedisConnection
 from shared.errors import RedisUnreachableError
 from shared.keys import Keys
 from shared.process.log_text import printable_line
-from shared.process.settings import read_settings
+from shared.process.settings import read_file_variables, read_settings, variable_of
 from shared.producer import QueueStats, list_queues, queue_stats
 from shared.redis_errors import KeyMovedError
-from shared.redis_url import split_urls
 from shared.settings import DEFAULT_MODEL, QueueSettings, queue_slug
 
 
 def find_queue(target: QueueTarget) -> tuple[str, str]:
-    """Returns the URLs of Redis, and the name of a queue there. Raises NoUpError: see `find_up`."""
+    """Returns the URL of a Redis and the name of a queue in it. Raises NoUpError: see `find_up`."""
     redis_url, name = target.redis_url, target.queue
     if redis_url is None:
         running = find_up(target.up)
@@ -36,8 +35,9 @@ def find_queue(target: QueueTarget) -> tuple[str, str]:
 class QueueTarget:
     """The URL of Redis, the name of the queue, and the port of a running `redbatch up` from the command line.
 
-    The URLs of several shards are separated by commas. Without a URL, it and a missing name come from the running `up`
-    that has the port, or from the only one. With a URL, the default of the name is the queue of the default model.
+    Without a URL, REDBATCH_REDIS_SHARDS has those of all shards. If that is not set, the URL and a missing name come
+    from the running `up` that has the port, or from the only one. Otherwise the default of the name is the queue of the
+    default model.
     """
 
     redis_url: str | None
@@ -74,10 +74,10 @@ def run_on_shards(target: QueueTarget, purpose: str, task: ShardsTask, on_interr
     connections. `on_interrupt` is the exit code after Ctrl-C.
     """
     try:
-        urls, name = find_queue(target)
+        settings, name = _find_shards(target)
     except NoUpError as error:
         return report_failure(str(error))
-    settings = [read_settings(QueueSettings, {"redis_url": each, "redis_shards": ""}) for each in split_urls(urls)]
+    places = ", ".join(mask_password(each.redis_url) for each in settings)
 
     async def run() -> int:
         queues = [QueueConnections(each, name, f"redbatch-cli-{os.getpid()}") for each in settings]
@@ -95,9 +95,18 @@ def run_on_shards(target: QueueTarget, purpose: str, task: ShardsTask, on_interr
     except KeyboardInterrupt:
         return on_interrupt
     except RedisUnreachableError as error:
-        return report_failure(f"{mask_password(urls)}: {printable_line(error.log_message)}")
+        return report_failure(f"{places}: {printable_line(error.log_message)}")
     except ValueError as error:
-        return report_failure(f"{mask_password(urls)}: {error}")
+        return report_failure(f"{places}: {error}")
+
+
+def _find_shards(target: QueueTarget) -> tuple[Sequence[QueueSettings], str]:
+    """Returns the settings for each Redis, and the name of a queue there. Raises NoUpError: see `find_up`."""
+    read_file_variables(os.environ)
+    if target.redis_url is None and target.up is None and os.environ.get(variable_of("redis_shards")):
+        return read_settings(QueueSettings).shards, target.queue or queue_slug(DEFAULT_MODEL)
+    url, name = find_queue(target)
+    return [read_settings(QueueSettings, {"redis_url": url, "redis_shards": ""})], name
 
 
 async def _find_problem_in(shards: Sequence[ShardConnection], keys: Keys) -> str:

@@ -216,7 +216,7 @@ async def test_a_job_lives_on_the_shard_that_its_id_names(sharded: ShardedCluste
 def run_jobs_command(sharded: ShardedCluster, *words: str) -> list[dict[str, Any]]:
     """Returns what `redbatch jobs` prints as JSON of all shards."""
     urls = ",".join(as_user(each.url, "admin") for each in sharded.servers)
-    result = CliRunner().invoke(app, ["jobs", *words, "--json", "--redis-url", urls])
+    result = CliRunner().invoke(app, ["jobs", *words, "--json"], env={"REDBATCH_REDIS_SHARDS": urls})
     assert result.exit_code == 0, result.output
     return [json.loads(line) for line in result.stdout.splitlines()]
 
