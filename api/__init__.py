@@ -1,5 +1,6 @@
 """The gateway: a stateless HTTP server in front of the queue. Each gateway is one process.
 
+- any_shard: reads what each shard has.
 - app: the ASGI application, with a fast path for embedding requests.
 - dialects: the wire formats of clients.
 - dispatch: the way of a request through the queue.
@@ -15,6 +16,7 @@
 - pages: pages for people.
 - queues: the queues that the gateway serves.
 - routes: the routes of the main port.
+- served_queue: one of these queues: its shards, its cache, and its jobs.
 - server: starts, drains and stops the process.
 - connection_settings: the settings about connections.
 - request_settings: the settings about requests.

@@ -138,8 +138,8 @@ def _of_answers(settings: GatewaySettings) -> list[MemoryBound]:
         ),
         MemoryBound(
             "results that arrive from Redis",
-            f"{CALL_BYTES // MIB} MiB in a call, {WAITER_BYTES // MIB} beside it",
-            CALL_BYTES + WAITER_BYTES,
+            f"{CALL_BYTES // MIB} MiB in a call, {WAITER_BYTES // MIB} beside it, for each shard",
+            len(settings.shards) * (CALL_BYTES + WAITER_BYTES),
         ),
         MemoryBound(
             "the answer that is encoded, one at a time",

@@ -60,16 +60,25 @@ class HeldMemory:
     def __enter__(self) -> Self:
         return self
 
+    @property
+    def num_bytes(self) -> int:
+        """The bytes that it holds."""
+        return self._num_bytes
+
     def release(self, *_: object) -> None:
         """Releases all bytes."""
-        budget, name = self._budget, self._holder.name
-        budget.num_bytes -= self._num_bytes
-        left = budget.of_holders.pop(name, 0) - self._num_bytes
-        if left:
-            budget.of_holders[name] = left
-        self._num_bytes = 0
+        self.shrink(0)
 
     __exit__ = release
+
+    def shrink(self, num_bytes: int) -> None:
+        """Releases all bytes but these."""
+        budget, name, released = self._budget, self._holder.name, self._num_bytes - num_bytes
+        budget.num_bytes -= released
+        left = budget.of_holders.pop(name, 0) - released
+        if left:
+            budget.of_holders[name] = left
+        self._num_bytes = num_bytes
 
     def resize(self, num_bytes: int) -> bool:
         """Reserves bytes in place of those that it holds; returns False, and holds none, if there are too few."""

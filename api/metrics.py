@@ -34,6 +34,9 @@ COALESCED_REQUESTS = Counter("redbatch_coalesced_requests", "Requests that share
 CANCELLED_ENTRIES = Counter("redbatch_cancelled_entries", "Entries cancelled because no client waits for them")
 RECONCILIATIONS = Counter("redbatch_settles", "Reconciliations of outstanding requests, by cause", ["cause"])
 RESUBMITTED_ENTRIES = Counter("redbatch_resubmitted_entries", "Entries that were lost in Redis and added again")
+MOVED_REQUESTS = Counter(
+    "redbatch_moved_requests", "Requests sent again to another shard, as the Redis of theirs did not answer"
+)
 MIXED_ENTRIES = Counter(
     "redbatch_mixed_entries", "Entries run again because workers of several revisions ran parts of one request"
 )
@@ -57,22 +60,25 @@ RESULT_BYTES = Gauge("redbatch_job_result_bytes", "Bytes of the results of jobs,
 WORKERS = Gauge("redbatch_workers", "Live workers", ["queue", "state"])
 FLEET_RATE = Gauge("redbatch_fleet_tokens_per_second", "Throughput of all ready workers, once measured", ["queue"])
 REDIS_MEMORY = Gauge(
-    "redbatch_redis_memory_ratio", "Fraction of its maxmemory that Redis uses; 0 if it has no maxmemory"
+    "redbatch_redis_memory_ratio", "Fraction of its maxmemory that Redis uses; 0 if it has no maxmemory", ["shard"]
 )
-REDIS_MEMORY_BYTES = Gauge("redbatch_redis_memory_bytes", "Bytes that Redis uses")
+REDIS_MEMORY_BYTES = Gauge("redbatch_redis_memory_bytes", "Bytes that Redis uses", ["shard"])
 REDIS_PERSISTENCE_FAILED = Gauge(
-    "redbatch_redis_persistence_failed", "1 if the last write of the append-only file or of the snapshot failed"
+    "redbatch_redis_persistence_failed",
+    "1 if the last write of the append-only file or of the snapshot failed",
+    ["shard"],
 )
 REDIS_EVICTS = Gauge(
     "redbatch_redis_evicts",
     "1 if Redis may remove keys when its memory is full, for want of maxmemory-policy noeviction; NaN while unknown",
+    ["shard"],
 )
 REDIS_ROUND_TRIP = Histogram(
     "redbatch_redis_round_trip_seconds",
     "Time until Redis answers the poll that each gateway sends once a second",
     buckets=DURATION_BUCKETS_S,
 )
-REDIS_UP = Gauge("redbatch_redis_up", "1 while Redis answers this gateway")
+REDIS_UP = Gauge("redbatch_redis_up", "1 while Redis answers this gateway", ["shard"])
 
 QUEUE_GAUGES = (
     *(QUEUE_ENTRIES, QUEUE_PENDING, QUEUE_INPUTS, QUEUE_TOKENS, QUEUE_BYTES, QUEUE_AGE),

@@ -4,31 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Sequence
 from contextlib import suppress
 
 import structlog
 
 from api import metrics
-from api.dialects.request import InferenceRequest, InferenceResult
-from api.dispatch.dispatcher import Dispatcher
-from api.dispatch.producer_spans import ProducerSpans
-from api.dispatch.vector_cache import create_caching_dispatcher
-from api.jobs.store import JobStore
-from api.memory_budget import HeldMemory
+from api.any_shard import first_answer
+from api.served_queue import ProducerSpansFactory, ServedQueue, no_spans
 from api.settings import GatewaySettings
 from shared import producer
 from shared.connection import RedisConnection
 from shared.errors import (
     InvalidRequestError,
-    JobsFullError,
     ModelNotFoundError,
     NoWorkerError,
     RedisUnreachableError,
 )
 from shared.keys import Keys
-from shared.messages import OPS, Heartbeat, Options
-from shared.model_names import canonical_model, public_model, queue_slug
+from shared.messages import OPS
+from shared.model_names import public_model, queue_slug
 from shared.process.tasks import cancel_and_wait
 from shared.producer import MAX_QUEUES
 from shared.redis_errors import KeyMovedError, UnexpectedReplyError
@@ -47,90 +42,6 @@ Requests that name its model then get 404, not 503. A queue stays announced for 
 """
 
 NO_WORKER_RETRY_S = 1.0
-FULL_RETRY_S = 10.0
-
-ProducerSpansFactory = Callable[[str], ProducerSpans | None]
-"""Returns the spans of a queue by its name; None if requests are not traced."""
-
-
-def no_spans(_name: str) -> None:
-    """Returns None: requests are not traced."""
-
-
-class ServedQueue:
-    """One queue: its dispatcher, behind the cache if there is one, and its jobs.
-
-    Attributes:
-        name: of the queue.
-        dispatcher: sends requests through the queue.
-        job_store: reads the queue's jobs.
-        answer: returns the result of a request, from the cache or the dispatcher; raises as the dispatcher does.
-    """
-
-    def __init__(self, settings: GatewaySettings, name: str, spans: ProducerSpans | None = None) -> None:
-        self.name = name
-        self.dispatcher = Dispatcher(settings, name, spans)
-        if spans is not None:
-            spans.client = self.dispatcher.gateway
-        self.job_store = JobStore(self.dispatcher.queue)
-        self._max_memory_ratio = settings.redis_memory_ratio
-        self._worker_grace_s = settings.worker_grace_s
-        self._cached = create_caching_dispatcher(settings.cache, self.dispatcher)
-        self.answer: Callable[[InferenceRequest, str, HeldMemory], Awaitable[InferenceResult]] = (
-            self._cached or self.dispatcher
-        ).answer
-        self._tasks: list[asyncio.Task[None]] = []
-
-    async def start(self) -> None:
-        """Reads the state of the queue once, then starts the background work."""
-        if self._cached is not None:
-            self._tasks.append(asyncio.create_task(self._cached.run()))
-        await self.dispatcher.start()
-
-    async def stop(self) -> None:
-        """Stops the background work and closes the connections."""
-        await cancel_and_wait(self._tasks)
-        await self.job_store.stop()
-        await self.dispatcher.stop()
-        metrics.remove_queue(self.name)
-        metrics.ERRORS.remove_by_labels({"queue": self.name})
-
-    def workers(self) -> tuple[Heartbeat, ...]:
-        """Returns the live workers, as of the last poll."""
-        return self.dispatcher.monitor.workers()
-
-    def check_memory(self) -> None:
-        """Raises JobsFullError: Redis uses more memory than `redis_memory_ratio` allows."""
-        if self.dispatcher.monitor.cluster().memory_ratio > self._max_memory_ratio:
-            raise JobsFullError("Redis is low on memory: try again later.", retry_after_s=FULL_RETRY_S)
-
-    def check_options(self, options: Options) -> None:
-        """Raises InvalidRequestError: the model has no such prompt, or fewer dimensions.
-
-        Until all workers report theirs, any may do.
-        """
-        dims = [each.dim for each in self.workers()]
-        if dims and all(dims) and options.dimensions is not None and options.dimensions > max(dims):
-            raise InvalidRequestError(f"dimensions: the vectors of this model have {max(dims)}.")
-        name, reported = options.prompt_name, [each.prompts for each in self.workers()]
-        known = {prompt for prompts in reported for prompt in prompts or ()}
-        if not name or not reported or None in reported or name in known:
-            return
-        raise InvalidRequestError(
-            f"prompt_name: this model has no such prompt; it has {', '.join(sorted(known)) or 'none'}."
-        )
-
-    def serves(self, model: str) -> bool:
-        """Whether its workers use this name for their model; while there is no worker, whether earlier workers did."""
-        names = {each.model for each in self.workers()} or self.dispatcher.monitor.models
-        return canonical_model(model) in {
-            canonical_model(each) for name in names for each in (name, public_model(name))
-        }
-
-    def is_staffed(self) -> bool:
-        """Whether a worker has been alive within the grace time, so that requests are accepted."""
-        unseen_s = self.dispatcher.monitor.worker_unseen_s()
-        return unseen_s is not None and unseen_s <= self._worker_grace_s
 
 
 class Queues:
@@ -138,18 +49,21 @@ class Queues:
 
     Args:
         settings: of the gateway.
-        connection: to Redis, used by nothing else.
+        connections: to the Redis of each shard, used by nothing else.
         spans_of: returns the spans of a queue, if requests are traced.
     """
 
     def __init__(
-        self, settings: GatewaySettings, connection: RedisConnection, spans_of: ProducerSpansFactory = no_spans
+        self,
+        settings: GatewaySettings,
+        connections: Sequence[RedisConnection],
+        spans_of: ProducerSpansFactory = no_spans,
     ) -> None:
         self._settings = settings
-        self._connection = connection
+        self._connections = connections
         self._spans_of = spans_of
         name = settings.initial_queue
-        self._own = ServedQueue(settings, name, spans_of(name))
+        self._own = ServedQueue(settings, name, spans_of)
         self._served = {name: self._own}
         self._ambiguous: list[str] = []
         self._missed: dict[str, int] = {}
@@ -174,7 +88,7 @@ class Queues:
     @property
     def in_flight(self) -> int:
         """Number of requests that wait for an answer, over all queues."""
-        return sum(each.dispatcher.in_flight for each in self._served.values())
+        return sum(each.in_flight for each in self._served.values())
 
     def live(self) -> list[ServedQueue]:
         """Returns the queues that live workers serve, the gateway's own first."""
@@ -196,16 +110,16 @@ class Queues:
         by_name = self._served.get(model.lower())  # names of queues are in lower case
         if by_name is None and "/" not in model:
             by_name = self._served.get(queue_slug(model))
-        if by_name is not None and by_name.dispatcher.monitor.models:
+        if by_name is not None and by_name.models:
             return by_name
         serving = [each for each in self._served.values() if each.serves(model)]
         if serving:
             return max(serving, key=lambda each: bool(each.workers()))  # the first of equals
         if by_name is not None:
             return by_name
-        if queue_slug(model) == self._own.name and not self._own.dispatcher.monitor.models:
+        if queue_slug(model) == self._own.name and not self._own.models:
             return self._own
-        if not any(each.dispatcher.monitor.models for each in self._served.values()):
+        if not any(each.models for each in self._served.values()):
             raise NoWorkerError(
                 "No worker has been seen yet: start one, then try again.", retry_after_s=NO_WORKER_RETRY_S
             )
@@ -218,11 +132,11 @@ class Queues:
         The error names the queues that do. If there are none, only a job is refused: other requests get the error of a
         worker, which names the route.
         """
-        ops = queue.dispatcher.monitor.ops
+        ops = queue.ops
         if not ops or op in ops:
             return
         refusal = f"The model of queue {queue.name} does not offer {op}"
-        others = ", ".join(each.name for each in self.live() if op in each.dispatcher.monitor.ops)
+        others = ", ".join(each.name for each in self.live() if op in each.ops)
         if others:
             message = f"{refusal}; these do: {others}. Name one in the field `model`, or in the header X-Model."
             raise InvalidRequestError(message, param="model")
@@ -238,12 +152,12 @@ class Queues:
 
     def missing(self) -> list[str]:
         """Returns what prevents answers on every queue: redis, or worker; an empty list if any queue can answer."""
-        missing = [each.dispatcher.missing() for each in self._served.values()]
+        missing = [each.missing() for each in self._served.values()]
         return missing[0] if all(missing) else []
 
     def alive(self) -> bool:
         """Whether the event loop still runs."""
-        return self._own.dispatcher.monitor.alive()
+        return self._own.alive()
 
     async def _keep_polling(self) -> None:
         while True:
@@ -261,8 +175,7 @@ class Queues:
         Raises RedisUnreachableError, after which all stays as it is; the monitors log it.
         """
         try:
-            await self._connection.check_home()
-            names = await producer.list_queues(self._connection)
+            names = await self._list_names()
         except (KeyMovedError, UnexpectedReplyError) as error:  # of a key that all queues share
             if self._can_list:
                 log.warning("the list of queues cannot be read: others are not found", reason=error.log_message)
@@ -276,20 +189,31 @@ class Queues:
                 await self._add(name)
         for name, queue in list(self._served.items()):
             self._missed[name] = 0 if name in names else self._missed.get(name, 0) + 1
-            unused = queue is not self._own and not queue.dispatcher.in_flight
+            unused = queue is not self._own and not queue.in_flight
             if self._missed[name] > MAX_MISSED_POLLS and unused and not await self._has_jobs(queue):
                 del self._served[name], self._missed[name]
                 log.info("queue dropped", queue=name)
                 await queue.stop()
         self._choose_own()
 
+    async def _list_names(self) -> list[str]:
+        """Returns the queues that are announced on any shard. Raises RedisUnreachableError: none answers."""
+        lists = await asyncio.gather(*map(_list_queues, self._connections), return_exceptions=True)
+        answered = [each for each in lists if isinstance(each, list)]
+        for each in lists:
+            if isinstance(each, BaseException) and not (answered and isinstance(each, RedisUnreachableError)):
+                raise each
+        return list(dict.fromkeys(name for each in answered for name in each))
+
     async def _has_jobs(self, queue: ServedQueue) -> bool:
-        """Whether a queue has jobs; what cannot be read has none for clients. Raises RedisUnreachableError."""
+        """Whether a queue has jobs, or may have some while Redis is away; what cannot be read has none for clients."""
         try:
-            return await queue.job_store.has_jobs()
+            return await queue.has_jobs()
         except (KeyMovedError, UnexpectedReplyError) as error:
             log.warning("the jobs of a queue cannot be read", queue=queue.name, reason=error.log_message)
             return False
+        except RedisUnreachableError:
+            return True
 
     def _choose_own(self) -> None:
         """Makes the only queue that workers serve the own one, unless a setting names it.
@@ -308,12 +232,12 @@ class Queues:
     async def _add(self, name: str) -> None:
         """Starts to serve a queue. Raises RedisUnreachableError."""
         try:
-            await producer.queue_stats(self._connection, Keys(name))
+            await first_answer(producer.queue_stats(each, Keys(name)) for each in self._connections)
         except (KeyMovedError, UnexpectedReplyError) as error:  # Redis may forbid its keys to this gateway
             log.warning("cannot serve queue", queue=name, reason=error.log_message)
             self._unusable[name] = time.monotonic()
             return
-        queue = ServedQueue(self._settings, name, self._spans_of(name))
+        queue = ServedQueue(self._settings, name, self._spans_of)
         try:
             await queue.start()
         except BaseException:
@@ -321,6 +245,11 @@ class Queues:
             raise
         self._served[name] = queue
         log.info("queue added", queue=name)
+
+
+async def _list_queues(connection: RedisConnection) -> list[str]:
+    await connection.check_home()
+    return await producer.list_queues(connection)
 
 
 def _names_of(queue: ServedQueue) -> str:

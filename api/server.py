@@ -7,6 +7,7 @@ import secrets
 import socket
 import sys
 import time
+from collections.abc import Sequence
 from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, cast
@@ -86,19 +87,19 @@ class DrainingServer(uvicorn.Server):
 
 def build_gateway(
     settings: GatewaySettings,
-    connections: QueueConnections,
+    connections: Sequence[QueueConnections],
     authenticator: ApiKeyAuthenticator | None,
     tracing: Tracing | None,
 ) -> tuple[State, ASGIApp]:
     """Returns the state of a gateway and its application; both make spans if `tracing` is set."""
+    shards = [each.shared_connection("queues") for each in connections]
     if tracing is None:
-        state = State(settings, Queues(settings, connections.shared_connection("queues")), authenticator)
+        state = State(settings, Queues(settings, shards), authenticator)
         return state, build_app(state)
     from api.tracing import OtelProducerSpans, TracingMiddleware  # noqa: PLC0415 - it imports OpenTelemetry
 
     tracer = tracing.tracer
-    queues = Queues(settings, connections.shared_connection("queues"), partial(OtelProducerSpans, tracer))
-    state = State(settings, queues, authenticator)
+    state = State(settings, Queues(settings, shards, partial(OtelProducerSpans, tracer)), authenticator)
     return state, TracingMiddleware(build_app(state), tracer, UNAUTHENTICATED_PATHS)
 
 
@@ -135,17 +136,17 @@ def _warn_of_little_memory(settings: GatewaySettings) -> None:
         )
 
 
-def _connect(settings: GatewaySettings) -> QueueConnections:
-    """Returns the connections for what all queues share."""
+def _connect(settings: GatewaySettings) -> list[QueueConnections]:
+    """Returns the connections to each shard for what all queues share."""
     client = f"gateway:{secrets.token_hex(8)}"
-    return QueueConnections(settings, settings.initial_queue, client, record_unexpected_reply)
+    return [QueueConnections(each, each.initial_queue, client, record_unexpected_reply) for each in settings.shards]
 
 
 async def serve(settings: GatewaySettings, listen: socket.socket, tracing: Tracing | None = None) -> int:
     """Serves on a listening socket until SIGTERM or SIGINT; returns the exit code."""
     connections = _connect(settings)
     try:
-        authenticator = await create_authenticator(settings, connections.shared_connection("keys"))
+        authenticator = await create_authenticator(settings, [each.shared_connection("keys") for each in connections])
     except NoKeysError as error:
         sys.stderr.write(f"{error}\n")
         return EXIT_CONFIGURATION
@@ -168,7 +169,12 @@ async def serve(settings: GatewaySettings, listen: socket.socket, tracing: Traci
     admin.start()
     state.admin_port = admin.port
     host, port = listen.getsockname()[:2]
-    places = {"host": host, "port": port, "admin_port": admin.port, "redis": settings.redis_address}
+    places = {
+        "host": host,
+        "port": port,
+        "admin_port": admin.port,
+        "redis": ",".join(each.redis_address for each in settings.shards),
+    }
     log.info("gateway starts", **places, queue=settings.initial_queue)
     _warn_of_little_memory(settings)
     server = DrainingServer(config, state)
@@ -177,7 +183,8 @@ async def serve(settings: GatewaySettings, listen: socket.socket, tracing: Traci
         await server.serve(sockets=[listen])
     finally:
         admin.stop()
-        await connections.close()
+        for each in connections:
+            await each.close()
     log.info("gateway stopped")
     return 0 if server.started else 1
 

@@ -11,7 +11,8 @@ from api.dialects.report_models import Info, Model
 from api.fair_lock import FairLock
 from api.http.auth import ApiKeyAuthenticator
 from api.memory_budget import MemoryBudget
-from api.queues import Queues, ServedQueue
+from api.queues import Queues
+from api.served_queue import ServedQueue
 from api.settings import GatewaySettings
 from api.settings_groups import JobSettings, RequestLimits, TenantSettings
 from api.tenants import Tenant, tenant_from_header, tenant_from_key

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import difflib
 import os
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from redbatch.exit_codes import EXIT_FAILED, report_failure
 from redbatch.up.run_file import NoUpError, find_up
@@ -16,7 +17,7 @@ from shared.errors import RedisUnreachableError
 from shared.keys import Keys
 from shared.model_names import DEFAULT_MODEL, queue_slug
 from shared.process.log_text import printable_line
-from shared.process.settings import read_settings
+from shared.process.settings import read_file_variables, read_settings, variable_of
 from shared.producer import QueueStats, list_queues, queue_stats
 from shared.redis_errors import KeyMovedError
 from shared.settings import QueueSettings
@@ -35,8 +36,9 @@ def find_queue(target: QueueTarget) -> tuple[str, str]:
 class QueueTarget:
     """The URL of Redis, the name of the queue, and the port of a running `redbatch up` from the command line.
 
-    Without a URL, it and a missing name come from the running `up` that has the port, or from the only one. With a
-    URL, the default of the name is the queue of the default model.
+    Without a URL, REDBATCH_REDIS_SHARDS has those of all shards. If that is not set, the URL and a missing name come
+    from the running `up` that has the port, or from the only one. Otherwise the default of the name is the queue of the
+    default model.
     """
 
     redis_url: str | None
@@ -44,40 +46,84 @@ class QueueTarget:
     up: int | None = None
 
 
+class ShardConnection(NamedTuple):
+    """A connection to one shard, or to the only Redis; `place` names it in messages."""
+
+    place: str
+    connection: RedisConnection
+
+
 QueueTask = Callable[[RedisConnection, Keys], Coroutine[object, object, int]]
+ShardsTask = Callable[[Sequence[ShardConnection], Keys], Coroutine[object, object, int]]
 
 
 def run_on_queue(target: QueueTarget, purpose: str, task: QueueTask, on_interrupt: int = EXIT_FAILED) -> int:
-    """Runs a task on a connection to the queue; prints what failed; returns the exit code.
+    """Runs a task on a connection to the queue, in one Redis: see `run_on_shards`."""
 
-    A queue that the target names must exist. `purpose` becomes part of the name of the connection. `on_interrupt` is
-    the exit code after Ctrl-C.
+    async def run(shards: Sequence[ShardConnection], keys: Keys) -> int:
+        if len(shards) > 1:
+            return report_failure("this command reads one Redis: name that of a shard with --redis-url")
+        return await task(shards[0].connection, keys)
+
+    return run_on_shards(target, purpose, run, on_interrupt)
+
+
+def run_on_shards(target: QueueTarget, purpose: str, task: ShardsTask, on_interrupt: int = EXIT_FAILED) -> int:
+    """Runs a task on a connection to each shard of the queue; prints what failed; returns the exit code.
+
+    A queue that the target names must exist in the first Redis that answers. `purpose` becomes part of the names of the
+    connections. `on_interrupt` is the exit code after Ctrl-C.
     """
     try:
-        url, name = find_queue(target)
+        settings, name = _find_shards(target)
     except NoUpError as error:
         return report_failure(str(error))
-
-    settings = read_settings(QueueSettings, {"redis_url": url})
+    places = ", ".join(mask_password(each.redis_url) for each in settings)
 
     async def run() -> int:
-        queue = QueueConnections(settings, name, f"redbatch-cli-{os.getpid()}")
+        queues = [QueueConnections(each, name, f"redbatch-cli-{os.getpid()}") for each in settings]
+        shards = [
+            ShardConnection(mask_password(each.settings.redis_url), each.shared_connection(purpose)) for each in queues
+        ]
         try:
-            connection = queue.shared_connection(purpose)
-            if target.queue is not None and (problem := await _find_problem(connection, queue.keys)):
+            if target.queue is not None and (problem := await _find_problem_in(shards, queues[0].keys)):
                 return report_failure(problem)
-            return await task(connection, queue.keys)
+            return await task(shards, queues[0].keys)
         finally:
-            await queue.close()
+            for each in queues:
+                await each.close()
 
     try:
         return asyncio.run(run())
     except KeyboardInterrupt:
         return on_interrupt
     except RedisUnreachableError as error:
-        return report_failure(f"{mask_password(url)}: {printable_line(error.log_message)}")
+        return report_failure(f"{places}: {printable_line(error.log_message)}")
     except ValueError as error:
-        return report_failure(f"{mask_password(url)}: {error}")
+        return report_failure(f"{places}: {error}")
+
+
+def _find_shards(target: QueueTarget) -> tuple[Sequence[QueueSettings], str]:
+    """Returns the settings for each Redis, and the name of a queue there. Raises NoUpError: see `find_up`."""
+    read_file_variables(os.environ)
+    if target.redis_url is None and target.up is None and os.environ.get(variable_of("redis_shards")):
+        return read_settings(QueueSettings).shards, target.queue or queue_slug(DEFAULT_MODEL)
+    url, name = find_queue(target)
+    return [read_settings(QueueSettings, {"redis_url": url, "redis_shards": ""})], name
+
+
+async def _find_problem_in(shards: Sequence[ShardConnection], keys: Keys) -> str:
+    """Does as `_find_problem`, of the shards that answer. Raises RedisUnreachableError: none does."""
+    problems: list[str] = []
+    for number, shard in enumerate(shards, start=1):
+        try:
+            problems.append(await _find_problem(shard.connection, keys))
+        except RedisUnreachableError:
+            if number == len(shards) and not problems:
+                raise
+        if "" in problems:
+            return ""
+    return problems[0]
 
 
 async def _find_problem(connection: RedisConnection, keys: Keys) -> str:

@@ -15,6 +15,7 @@
 - home: which Redis all connections of a process lead to.
 - home_guard: keeps the connections of a queue at one Redis.
 - heartbeats: heartbeats as Redis holds them; whether workers serve one model.
+- job_ids: the ids of jobs for clients.
 - job_results: reads the results of jobs.
 - job_uploads: uploads of jobs, after quota and room are reserved for them.
 - jobs: operations on jobs.

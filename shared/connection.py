@@ -312,6 +312,11 @@ class QueueConnections:
         self._connections.append(connection)
         return connection
 
+    @property
+    def answered_at(self) -> float:
+        """When Redis last answered over any connection that is open now; see `RedisConnection.answered_at`."""
+        return max(each.answered_at for each in self._connections)
+
     def shared_connection(self, purpose: str, instead: RedisConnection | None = None) -> RedisConnection:
         """Returns a connection for keys that several queues share, which a Redis Cluster may have on other servers.
 

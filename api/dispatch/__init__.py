@@ -1,9 +1,14 @@
 """The way of a request through the queue, in the gateway process: admission, split, submit, replies, reconcile.
 
-- dispatcher: takes requests through one queue, with the parts below.
+- shards: sends requests to one of several shards of a queue, and those of a dead one to another.
+- shard_choice: which shard a request goes to.
+- dispatcher: takes requests through one queue or shard, with the parts below.
 - vector_cache: returns cached vectors and computes the others.
+- sharded_cache: the cached vectors of a queue of several shards.
 - charges: what tenants pay beside their submits, for cached vectors, and what they get back.
 - admission: whether to accept a request, and when a refused client may retry.
+- queue_bounds: the bounds of a queue, and of a shard.
+- fleet: what the heartbeats of all workers say together.
 - monitor_metrics: what the monitor shows in metrics and in the log.
 - monitor: the state of Redis and of the fleet, polled.
 - size_limits: the size limits of a request that depend on its workers.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from math import ceil
 from typing import NamedTuple
@@ -17,8 +17,7 @@ from shared.errors import (
     RedisUnreachableError,
     TooLargeError,
 )
-from shared.long_entries import is_long, min_long_tokens
-from shared.messages import DOES_NOT_LOAD, MAX_TOKENS, Heartbeat
+from shared.messages import DOES_NOT_LOAD, LOADING, MAX_TOKENS, READY
 from shared.tenants import Quota, QuotaWait
 
 MIN_RETRY_AFTER_S = 1.0
@@ -123,6 +122,26 @@ def not_ready_error(reason: str, jitter: float) -> RedbatchError:
     )
 
 
+def expiry_error(cluster: ClusterState, states: Collection[str], jitter: float, *, is_submitted: bool) -> RedbatchError:
+    """Returns the error for a request whose deadline has passed.
+
+    Args:
+        cluster: the state of Redis and of the fleet.
+        states: of the live workers.
+        jitter: the client's place in the jitter, from 0 to 1.
+        is_submitted: whether the request has reached the queue.
+    """
+    if cluster.redis_down_s > 0 and not is_submitted:
+        return redis_unreachable_error(cluster.redis_down_s, jitter)
+    if cluster.failing:
+        return model_failing_error(cluster, jitter)
+    if READY not in states:
+        return not_ready_error("a worker is loading the model" if LOADING in states else "no worker is ready", jitter)
+    return DeadlineExceededError(
+        "No answer in time: the queue is long, or the model slow or hung. Allow more time, or add workers."
+    )
+
+
 def memory_full_error(jitter: float) -> RedbatchError:
     """Returns the error for a request for whose inputs or results this gateway has no memory left."""
     return OverloadedError(
@@ -162,17 +181,6 @@ def _format_wait(seconds: float) -> str:
     return f"{hours} h {minutes:02} min" if hours else f"{minutes} min"
 
 
-def fleet_rate(rates: Sequence[float]) -> float:
-    """Returns the throughput of all ready workers in one lane, in tokens per second; 0 if no worker's rate is known.
-
-    Args:
-        rates: the rate of each worker, 0 while unknown. A worker whose rate is unknown has just started: it counts
-            with the mean of the others.
-    """
-    known = [rate for rate in rates if rate > 0]
-    return sum(known) / len(known) * len(rates) if known else 0.0
-
-
 def max_tokens(tokens_per_s: float, budget_s: float, overtaken_tokens: int = 0) -> int:
     """Returns the maximum number of tokens in a lane, with a request, for the request to be answered in time.
 
@@ -184,38 +192,6 @@ def max_tokens(tokens_per_s: float, budget_s: float, overtaken_tokens: int = 0) 
     if tokens_per_s <= 0:
         return MAX_TOKENS
     return min(MAX_TOKENS, int(QUEUE_TIME_SHARE * budget_s * tokens_per_s) + overtaken_tokens)
-
-
-class LongBacklog(NamedTuple):
-    """Long entries that workers hold; they run short ones first (gpuworker.policy.short_first).
-
-    What still waits in the stream is read in order, so it is not part of this.
-
-    Attributes:
-        tokens: of these entries.
-        min_tokens: the fewest tokens that make an entry long.
-        max_batch_size: the smallest maximum number of inputs of a batch.
-    """
-
-    tokens: int = 0
-    min_tokens: int = 0
-    max_batch_size: int = 0
-
-    def overtaken_tokens(self, tokens: int, inputs: int) -> int:
-        """Returns how many tokens an interactive request of these tokens and inputs need not wait for."""
-        return 0 if is_long(tokens, inputs, self.min_tokens, self.max_batch_size) else self.tokens
-
-
-def long_backlog(workers: Sequence[Heartbeat]) -> LongBacklog:
-    """Returns the long entries of the ready workers, any of which may take the next request."""
-    known = [each for each in workers if each.max_batch_tokens and each.max_batch_size]
-    if not known:
-        return LongBacklog()
-    return LongBacklog(
-        sum(each.long_tokens for each in known),
-        min(min_long_tokens(each.max_batch_tokens) for each in known),
-        min(each.max_batch_size for each in known),
-    )
 
 
 def retry_after_s(tokens: int, tokens_per_s: float, jitter: float) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 
@@ -17,10 +17,8 @@ from api.dispatch.admission import (
     ClusterState,
     Grace,
     admit,
+    expiry_error,
     memory_full_error,
-    model_failing_error,
-    not_ready_error,
-    redis_unreachable_error,
 )
 from api.dispatch.charges import Charges
 from api.dispatch.coalescer import CoalescedRequest, Coalescer
@@ -29,6 +27,7 @@ from api.dispatch.deadlines import Deadlines
 from api.dispatch.inflight import MAX_VALUES_BYTES, InFlight
 from api.dispatch.monitor import Monitor, MonitorCallbacks
 from api.dispatch.producer_spans import ProducerSpans
+from api.dispatch.queue_bounds import bound_of_shard, check_fits
 from api.dispatch.reconciler import Reconciler
 from api.dispatch.replies import Replies
 from api.dispatch.size_limits import BYTES_PER_NUMBER, UNKNOWN_DIM, check_input_sizes, check_output_size
@@ -37,17 +36,23 @@ from api.dispatch.submitter import PendingSubmit, SubmitCallbacks, Submitter
 from api.memory_budget import HeldMemory
 from api.settings import GatewaySettings
 from shared.connection import QueueConnections
-from shared.errors import DeadlineExceededError, TooLargeError
+from shared.errors import RedisUnreachableError
 from shared.keys import INTERACTIVE, LANES
-from shared.messages import EMBED, LOADING, READY, NewEntry
+from shared.messages import EMBED
 from shared.process.tasks import cancel_and_wait
 from shared.process.unexpected_replies import record_unexpected_reply
-from shared.producer import MAX_BULK_SHARE, QueueBound
 
 log = structlog.get_logger()
 
 RESTART_PAUSE_S = 0.5
 FINAL_CANCEL_TIMEOUT_S = 1.0
+
+LOST_AFTER_S = 1.0
+"""A Redis that answers, but has refused all submits for this time, is lost to a queue that has others."""
+
+
+class ShardLostError(RedisUnreachableError):
+    """The Redis of a shard does not answer: the request may be sent to another one, with a new id."""
 
 
 class Dispatcher:
@@ -83,7 +88,7 @@ class Dispatcher:
             self.queue.connection("submit"),
             keys,
             self.gateway,
-            QueueBound(self._limits.max_inputs, self._limits.max_tokens, self._limits.max_bytes),
+            bound_of_shard(self._limits, 1),
             self._submit_callbacks(),
         )
         self._coalescer = Coalescer(
@@ -176,7 +181,7 @@ class Dispatcher:
         new_entries, failures = split(request, self._entry_limits.max_inputs, self.monitor.max_input_tokens)
         if not new_entries:
             return InferenceResult(failures)
-        self._check_fits(new_entries, request.lane)
+        check_fits(new_entries, request.lane, self._submitter.bound)
         max_result_bytes = self._reserve_vectors(request, memory)
         request_id = request_id or secrets.token_hex(16)
         in_flight = InFlight(request_id, new_entries, deadline, request, memory, self._unify_revision)
@@ -194,7 +199,7 @@ class Dispatcher:
     def _coalescing_load(self) -> CoalescingLoad:
         monitor, entries = self.monitor, self.monitor.long_entries
         num_waiting = self._num_waiting[INTERACTIVE]
-        return CoalescingLoad(num_waiting, monitor.num_ready, monitor.vector_bytes, *entries)
+        return CoalescingLoad(num_waiting, monitor.workers_per_shard, monitor.vector_bytes, *entries)
 
     def _start_coalesced(self, coalesced: CoalescedRequest) -> InFlight:
         """Sends several requests as one, whose memory they hold. Raises RequestError."""
@@ -235,32 +240,13 @@ class Dispatcher:
             raise memory_full_error(random.random())  # noqa: S311 - spreads clients
         return size if vector_bytes else MAX_VALUES_BYTES
 
-    def _check_fits(self, new_entries: Sequence[NewEntry], lane: int) -> None:
-        """Raises TooLargeError if even an empty queue would reject the request, so that a retry would never help."""
-        share, limits = 1.0 if lane == INTERACTIVE else MAX_BULK_SHARE, self._limits
-        inputs = tokens = num_bytes = 0
-        for entry in new_entries:
-            inputs += entry.n
-            tokens += entry.cost
-            num_bytes += entry.counted_bytes
-        for number, maximum, counted, setting in (
-            (inputs, limits.max_inputs, "{} inputs", "max_queue_inputs"),
-            (tokens, limits.max_tokens, "About {} tokens", "max_queue_tokens"),
-            (num_bytes, limits.max_bytes, "{} bytes", "max_queue_bytes"),
-        ):
-            if number > maximum * share:
-                raise TooLargeError(
-                    f"{counted.format(number)} exceed the maximum of this lane ({maximum * share:.0f}): send less at "
-                    f"once, or raise the setting {setting} of the gateways."
-                )
-
     def _backlog_full(self) -> bool:
         """Whether the gateway holds as much as the queue may, because Redis is slow or out of reach."""
-        submitter, limits = self._submitter, self._limits
+        submitter, bound = self._submitter, self._submitter.bound
         return (
-            submitter.waiting_inputs >= limits.max_inputs
-            or submitter.waiting_tokens >= limits.max_tokens
-            or submitter.waiting_bytes >= limits.max_bytes
+            submitter.waiting_inputs >= bound.inputs
+            or submitter.waiting_tokens >= bound.tokens
+            or submitter.waiting_bytes >= bound.bytes
         )
 
     def _cluster_state(self) -> ClusterState:
@@ -270,6 +256,31 @@ class Dispatcher:
         if since is None:
             return state
         return state._replace(redis_down_s=max(state.redis_down_s, asyncio.get_running_loop().time() - since))
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether requests are answered soon: Redis answers, and a worker is ready."""
+        return not self.missing() and self.monitor.num_ready > 0
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the requests that wait should go to another shard, if there is one that is usable."""
+        since = self._submitter.retrying_since
+        is_refused = since is not None and asyncio.get_running_loop().time() - since > LOST_AFTER_S
+        return is_refused or self.monitor.is_down
+
+    def silent_s(self) -> float:
+        """Returns for how long Redis has answered nothing over any open connection, s."""
+        return asyncio.get_running_loop().time() - self.queue.answered_at
+
+    def share_bounds(self, num_shards: int) -> None:
+        """Divides the bounds of the queue by the number of shards that have them together."""
+        self._submitter.bound = bound_of_shard(self._limits, num_shards)
+
+    def abandon(self) -> None:
+        """Ends all requests with ShardLostError. Their entries are cancelled when Redis answers again."""
+        for request in list(self._requests.values()):
+            request.fail(ShardLostError("The Redis of a shard does not answer: try again."))
 
     def missing(self) -> list[str]:
         """Returns the parts whose absence keeps this gateway from answering: redis, worker."""
@@ -284,21 +295,9 @@ class Dispatcher:
         self._start_waiting(request)
 
     def _expire(self, request: InFlight) -> None:
-        cluster = self._cluster_state()
-        down_s = cluster.redis_down_s
-        if down_s > 0 and not request.submitted:
-            request.expire(redis_unreachable_error(down_s, random.random()))  # noqa: S311 - spreads clients
-        elif cluster.failing:
-            request.expire(model_failing_error(cluster, random.random()))  # noqa: S311 - as above
-        elif (states := {each.state for each in self.monitor.workers()}).isdisjoint({READY}):
-            reason = "a worker is loading the model" if LOADING in states else "no worker is ready"
-            request.expire(not_ready_error(reason, random.random()))  # noqa: S311 - as above
-        else:
-            request.expire(
-                DeadlineExceededError(
-                    "No answer in time: the queue is long, or the model slow or hung. Allow more time, or add workers."
-                )
-            )
+        states = {each.state for each in self.monitor.workers()}
+        jitter = random.random()  # noqa: S311 - spreads clients
+        request.expire(expiry_error(self._cluster_state(), states, jitter, is_submitted=request.submitted))
 
     def _end(self, request: InFlight) -> None:
         """Removes a request, and cancels its entries that are still in the stream: no client waits for them."""

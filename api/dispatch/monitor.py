@@ -9,22 +9,23 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from math import inf
+from math import ceil, inf
 
 import structlog
 
 from api import metrics
-from api.dispatch.admission import ClusterState, LongBacklog, fleet_rate, long_backlog, max_tokens, retry_after_s
-from api.dispatch.monitor_metrics import clear, publish, warn_of_eviction
+from api.dispatch.admission import ClusterState, max_tokens, retry_after_s
+from api.dispatch.fleet import LongBacklog, find_failure, fleet_rate, long_backlog, sum_tenants
+from api.dispatch.monitor_metrics import clear_redis, publish, publish_redis, warn_of_eviction
 from api.tenants import ANONYMOUS, Tenant, limits_of
 from shared import producer
 from shared.connection import QueueConnections
 from shared.errors import OverloadedError, QueueFullError, RedbatchError, RedisUnreachableError
 from shared.heartbeats import MIXED_MODELS, mixed_models
 from shared.keys import BULK, INTERACTIVE, LANES
-from shared.messages import DOES_NOT_LOAD, DRAINING, FAILING, LOADING, READY, STANDBY, Heartbeat
+from shared.messages import DOES_NOT_LOAD, READY, Heartbeat
 from shared.process.tasks import cancel_and_wait, wait_for_event
 from shared.producer import QueueStats
 from shared.silence_probe import UNREACHABLE_AFTER_S, SilenceProbe
@@ -59,6 +60,9 @@ class Monitor:
     Attributes:
         vector_bytes: of a vector of the queue's model; 0 while unknown.
         num_ready: ready workers, as of the last poll.
+        workers_per_shard: ready workers of all shards, divided by these: a worker may serve several.
+        stats: of the last poll; None before.
+        tokens_per_s: of the ready workers in each lane, as this shard has it; 0 while unknown.
         max_input_tokens: that the queue's model reads of a text; 0 without a maximum, and while it is unknown.
     """
 
@@ -67,16 +71,19 @@ class Monitor:
         self._connection = queue.connection("monitor")
         self._probe = SilenceProbe(queue, self._connection, lambda connection: producer.queue_stats(connection, keys))
         self._callbacks = callbacks
-        self._stats: QueueStats | None = None
+        self.stats: QueueStats | None = None
         self._down_since: float | None = None
         self._poll_started_at: float | None = None
         self._polling: asyncio.Task[None] | None = None
         self._last_heartbeat_at: float | None = None
         self._ready_at: dict[str, float] = {}
         self._worker_grace_s = worker_grace_s
-        self._tokens_per_s = [0.0 for _ in LANES]
+        self.tokens_per_s = [0.0 for _ in LANES]
         self._long_backlog = LongBacklog()
-        self.vector_bytes = self.max_input_tokens = self.num_ready = 0
+        self._active, self._fleet_tokens_per_s = NO_ACTIVE_TENANTS, 0.0
+        self._shards: Sequence[Monitor] = (self,)
+        self._shard, self._place = "0", dict[str, int]()
+        self.vector_bytes = self.max_input_tokens = self.num_ready = self.workers_per_shard = 0
         self._epoch = b""
         self._workers: tuple[Heartbeat, ...] = ()
         self._models: set[str] = set()
@@ -87,6 +94,11 @@ class Monitor:
         self._loss_logged_at = -inf
         self._data_lost = asyncio.Event()
         self._last_beat_at = time.monotonic()
+
+    def join(self, shards: Sequence[Monitor]) -> None:
+        """Makes this the monitor of one of the shards of a queue, by their numbers."""
+        number = shards.index(self)
+        self._shards, self._shard, self._place = shards, str(number), {"shard": number}
 
     async def run(self) -> None:
         """Polls until cancelled."""
@@ -101,18 +113,24 @@ class Monitor:
         """Records that the event loop runs, independent of how long Redis takes to answer; until cancelled."""
         while True:
             self._last_beat_at = time.monotonic()
-            metrics.REDIS_UP.set(not self._down_s(self._last_beat_at))
+            metrics.REDIS_UP.labels(self._shard).set(not self._down_s(self._last_beat_at))
             await asyncio.sleep(POLL_INTERVAL_S)
 
     async def poll(self) -> None:
         """Polls once, or waits for the poll that is under way: there is only one connection for them."""
+        await asyncio.shield(self.begin_poll())  # it is not the caller's alone, who may leave
+
+    def begin_poll(self) -> asyncio.Task[None]:
+        """Starts a poll, unless one is under way; returns it."""
         if self._polling is None:
             self._polling = asyncio.create_task(self._poll(), name="poll")
             self._polling.add_done_callback(self._end_poll)
-        await asyncio.shield(self._polling)  # it is not the caller's alone, who may leave
+        return self._polling
 
-    def _end_poll(self, _poll: asyncio.Task[None]) -> None:
+    def _end_poll(self, poll: asyncio.Task[None]) -> None:
         self._polling = None
+        if not poll.cancelled():
+            poll.exception()  # retrieved even if no caller waits, so that asyncio does not warn
 
     async def stop(self) -> None:
         """Ends the poll that is under way, if there is one."""
@@ -124,21 +142,23 @@ class Monitor:
         try:
             async with self._probe.watch():
                 await self._connection.check_home()
-                before, self._stats = self._stats, await producer.queue_stats(self._connection, self._keys)
+                before, self.stats = self.stats, await producer.queue_stats(self._connection, self._keys)
         except Exception as error:
             if self._down_since is None:
                 self._down_since = started_at
                 reason = error.log_message if isinstance(error, RedisUnreachableError) else type(error).__name__
-                log.warning("Redis is out of reach", reason=reason)
+                log.warning("Redis is out of reach", reason=reason, **self._place)
             elif started_at - self._down_since > STALE_AFTER_S:
-                clear(self._keys.queue)
+                clear_redis(self._shard)
+                if all(each.is_down for each in self._shards):
+                    metrics.remove_queue(self._keys.queue)
             if not isinstance(error, RedisUnreachableError):
                 raise
         else:
             metrics.REDIS_ROUND_TRIP.observe(time.monotonic() - started_at)
-            if before is None or before.eviction_policy != self._stats.eviction_policy:
-                warn_of_eviction(self._stats.eviction_policy)
-            self._observe_workers(self._stats)
+            if before is None or before.eviction_policy != self.stats.eviction_policy:
+                warn_of_eviction(self.stats.eviction_policy)
+            self._observe_workers(self.stats)
             ready = [each for each in self._workers if each.state == READY]
             self.num_ready = len(ready)
             self._long_backlog = long_backlog(ready)
@@ -146,12 +166,12 @@ class Monitor:
             if ready:  # otherwise the last values are better estimates than none: an engine may be restarting
                 maxima = [each.max_input_tokens for each in ready]
                 self.max_input_tokens = max(maxima) if all(maxima) else 0
-                self._tokens_per_s[INTERACTIVE] = fleet_rate([each.tokens_per_s for each in ready])
-                self._tokens_per_s[BULK] = fleet_rate([each.bulk_tokens_per_s for each in ready])
-            self._down_since = None
-            self.observe_epoch(self._stats.epoch)
-            publish(self._keys.queue, self._stats, self._workers)
-            metrics.FLEET_RATE.labels(self._keys.queue).set(self._tokens_per_s[INTERACTIVE])
+                self.tokens_per_s[INTERACTIVE] = fleet_rate([each.tokens_per_s for each in ready])
+                self.tokens_per_s[BULK] = fleet_rate([each.bulk_tokens_per_s for each in ready])
+            self._down_since = self._poll_started_at = None
+            self._observe_shards()
+            self.observe_epoch(self.stats.epoch)
+            publish_redis(self._shard, self.stats)
         finally:
             self._poll_started_at = None
 
@@ -168,16 +188,26 @@ class Monitor:
             self._ops = frozenset(op for each in workers for op in each.ops) if known else frozenset()
         if self._down_since is not None:
             outage_s = now - self._down_since
-            log.info("Redis answers again", after_s=round(outage_s, 1))
+            log.info("Redis answers again", after_s=round(outage_s, 1), **self._place)
             self._ready_at = {host: at + outage_s for host, at in self._ready_at.items()}
             if self._last_heartbeat_at is not None:
                 self._last_heartbeat_at += outage_s
         ready_at = self._ready_at | {each.host: now for each in workers if each.state == READY}
         self._ready_at = {host: at for host, at in ready_at.items() if now - at <= self._worker_grace_s}
-        self._failure = _failure(stats.workers, self._ready_at)
+        self._failure = find_failure(stats.workers, self._ready_at)
         if stats.last_heartbeat_ms:
             seen_at = now - (stats.now_ms - stats.last_heartbeat_ms) / 1000
             self._last_heartbeat_at = max(seen_at, self._last_heartbeat_at or seen_at)
+
+    def _observe_shards(self) -> None:
+        """Adds up what the shards say that answer: for the limits of tenants, each of which is on one, and metrics."""
+        up = [each for each in self._shards if not each.is_down]
+        stats = [each.stats for each in up if each.stats is not None]
+        self._active = sum_tenants([each.tenants for each in stats])
+        self._fleet_tokens_per_s = sum(each.tokens_per_s[INTERACTIVE] for each in up)
+        workers = list({worker.worker: worker for each in up for worker in each.workers()}.values())
+        self.workers_per_shard = ceil(sum(each.state == READY for each in workers) / len(up))
+        publish(self._keys.queue, stats, workers, self._fleet_tokens_per_s)
 
     def observe_epoch(self, epoch: bytes) -> None:
         """Compares the epoch of an answer of Redis with the last one; empty means that the queue has none now."""
@@ -210,18 +240,23 @@ class Monitor:
         """Returns the present state of Redis and of the fleet, for admission."""
         now = time.monotonic()
         down_s = self._down_s(now)
-        if self._stats is None:
+        if self.stats is None:
             return ClusterState(redis_down_s=down_s)
         unseen_s = None
-        if self._stats.workers:
+        if self.stats.workers:
             unseen_s = 0.0
         elif self._last_heartbeat_at is not None:
             unseen_s = max(0.0, now - down_s - self._last_heartbeat_at)
-        return ClusterState(down_s, unseen_s, self._stats.memory_ratio, *self._failure)
+        return ClusterState(down_s, unseen_s, self.stats.memory_ratio, *self._failure)
 
     def worker_unseen_s(self) -> float | None:
         """Returns the time since the last sign of life of any worker, s; None if none is known."""
-        return None if self._stats is None else self.cluster().worker_unseen_s
+        return None if self.stats is None else self.cluster().worker_unseen_s
+
+    @property
+    def is_down(self) -> bool:
+        """Whether Redis does not answer: the last poll failed, or one has waited for UNREACHABLE_AFTER_S."""
+        return self._down_s(time.monotonic()) > 0
 
     def _down_s(self, now: float) -> float:
         if self._down_since is not None:
@@ -235,7 +270,7 @@ class Monitor:
 
     def max_memory_bytes(self) -> int:
         """Returns the maxmemory of Redis, as of the last poll; 0 if it has none."""
-        return 0 if self._stats is None else self._stats.max_memory_bytes
+        return 0 if self.stats is None else self.stats.max_memory_bytes
 
     def revisions(self) -> frozenset[str]:
         """Returns the model revisions of the ready workers."""
@@ -253,9 +288,9 @@ class Monitor:
 
     def full(self, lane: int) -> RedbatchError:
         """Returns the error for a request of a lane that is rejected because the queue is full."""
-        half_tokens = 0 if self._stats is None else self._stats.tokens // 2
+        half_tokens = 0 if self.stats is None else self.stats.tokens // 2
         jitter = random.random()  # noqa: S311 - spreads clients, guards no secret
-        wait_s = retry_after_s(half_tokens, self._tokens_per_s[lane], jitter)
+        wait_s = retry_after_s(half_tokens, self.tokens_per_s[lane], jitter)
         return QueueFullError(f"The queue is full: try again in {wait_s:.0f} s.", retry_after_s=wait_s)
 
     @property
@@ -266,19 +301,18 @@ class Monitor:
     def max_tokens(self, lane: int, budget_s: float, tokens: int, inputs: int) -> int:
         """Returns the maximum tokens of a lane with a request of these tokens and inputs, which has `budget_s` left."""
         overtaken = self._long_backlog.overtaken_tokens(tokens, inputs) if lane == INTERACTIVE else 0
-        return max_tokens(self._tokens_per_s[lane], budget_s, overtaken)
+        return max_tokens(self.tokens_per_s[lane], budget_s, overtaken)
 
     def limits(self, tenant: Tenant, budget_s: float) -> Limits | None:
         """Returns the limits of a tenant for a request that has `budget_s` seconds left; None if there are none."""
-        active = NO_ACTIVE_TENANTS if self._stats is None else self._stats.tenants
-        if tenant is ANONYMOUS and not active.named:
+        if tenant is ANONYMOUS and not self._active.named:
             return None
-        interactive_rate, bulk_rate = self._tokens_per_s[INTERACTIVE], self._tokens_per_s[BULK]
-        return limits_of(tenant, active, interactive_rate, max_tokens(bulk_rate, budget_s))
+        rate = self.tokens_per_s[INTERACTIVE] if tenant is ANONYMOUS else self._fleet_tokens_per_s
+        return limits_of(tenant, self._active, rate, max_tokens(self.tokens_per_s[BULK], budget_s))
 
     def slow(self, lane: int, excess_tokens: int) -> RedbatchError:
         """Returns the error for a request whose lane holds `excess_tokens` more than can be processed in its time."""
-        wait_s = retry_after_s(excess_tokens, self._tokens_per_s[lane], random.random())  # noqa: S311 - as above
+        wait_s = retry_after_s(excess_tokens, self.tokens_per_s[lane], random.random())  # noqa: S311 - as above
         return OverloadedError(
             f"The queue is too long for this request's timeout: try again in {wait_s:.0f} s, or allow more time.",
             retry_after_s=wait_s,
@@ -286,7 +320,7 @@ class Monitor:
 
     def missing(self) -> list[str]:
         """Returns the parts whose absence keeps the cluster from answering: redis, worker."""
-        if self._stats is None or self._down_s(time.monotonic()) > 0:
+        if self.stats is None or self.is_down:
             return ["redis"]
         if self.does_not_load:
             return ["worker"]
@@ -307,22 +341,3 @@ class Monitor:
     def alive(self) -> bool:
         """Whether the event loop still runs."""
         return time.monotonic() - self._last_beat_at < 10 * POLL_INTERVAL_S + 10.0
-
-
-def _failure(workers: Sequence[Heartbeat], recent_hosts: Iterable[str]) -> tuple[str, float]:
-    """Returns the type of the exception and the time to the next attempt if the model fails on all; else "" and 0.
-
-    A worker that loads a model which did not load on its host before is not expected to succeed. A host on which it
-    does not load says nothing of others: workers on standby and those that drain may have it, and a worker that was
-    ready a moment ago, on one of `recent_hosts`, may only start again.
-    """
-    serving = [each for each in workers if each.state not in (STANDBY, DRAINING)]
-    failing = [each for each in serving if each.state == FAILING]
-    failed_at = {each.host: each.started_ms for each in failing if each.failing == DOES_NOT_LOAD}
-    again = [each for each in serving if each.state == LOADING and each.started_ms > failed_at.get(each.host, inf)]
-    if not failing or len(failing) + len(again) < len(serving):
-        return "", 0.0
-    first = min(failing, key=lambda each: (each.failing == DOES_NOT_LOAD, each.retry_s))
-    if first.failing == DOES_NOT_LOAD and (len(serving) < len(workers) or not failed_at.keys() >= set(recent_hosts)):
-        return "", 0.0
-    return first.failing or "no reason", first.retry_s

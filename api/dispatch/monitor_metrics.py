@@ -15,6 +15,18 @@ from shared.producer import QueueStats
 
 limited_log = LimitedLog()
 
+QUEUE_FIELDS = (
+    (metrics.QUEUE_PENDING, "pending"),
+    (metrics.QUEUE_INPUTS, "inputs"),
+    (metrics.QUEUE_TOKENS, "tokens"),
+    (metrics.QUEUE_BYTES, "bytes"),
+    (metrics.DEAD_LETTERS, "dead_letters"),
+    (metrics.OPEN_JOBS, "open_jobs"),
+    (metrics.OWED_INPUTS, "owed_inputs"),
+    (metrics.RESULT_BYTES, "result_bytes"),
+)
+"""The gauges that show the sum of a field of QueueStats over the shards."""
+
 
 def warn_of_eviction(policy: str) -> None:
     """Warns if Redis may remove keys; once for all queues, whose monitors share the Redis."""
@@ -22,29 +34,34 @@ def warn_of_eviction(policy: str) -> None:
         limited_log.write(logging.WARNING, EVICTION_WARNING, policy=policy)
 
 
-def publish(queue: str, stats: QueueStats, workers: Sequence[Heartbeat]) -> None:
-    """Sets the metrics of a queue, and those of Redis."""
-    for lane, entries, age_ms in zip(LANES, stats.by_lane, stats.ages_ms, strict=True):
-        metrics.QUEUE_ENTRIES.labels(queue, lane).set(entries)
-        metrics.QUEUE_AGE.labels(queue, lane).set(age_ms / 1000)
-    metrics.QUEUE_PENDING.labels(queue).set(stats.pending)
-    metrics.QUEUE_INPUTS.labels(queue).set(stats.inputs)
-    metrics.QUEUE_TOKENS.labels(queue).set(stats.tokens)
-    metrics.QUEUE_BYTES.labels(queue).set(stats.bytes)
-    metrics.DEAD_LETTERS.labels(queue).set(stats.dead_letters)
-    metrics.OPEN_JOBS.labels(queue).set(stats.open_jobs)
-    metrics.OWED_INPUTS.labels(queue).set(stats.owed_inputs)
-    metrics.RESULT_BYTES.labels(queue).set(stats.result_bytes)
-    metrics.REDIS_MEMORY.set(stats.memory_ratio)
-    metrics.REDIS_MEMORY_BYTES.set(stats.memory_bytes)
-    metrics.REDIS_PERSISTENCE_FAILED.set(not stats.persists)
-    metrics.REDIS_EVICTS.set(evicts(stats.eviction_policy) if stats.eviction_policy else nan)
+def publish(queue: str, shards: Sequence[QueueStats], workers: Sequence[Heartbeat], tokens_per_s: float) -> None:
+    """Sets the metrics of a queue: the sums of its shards, and the age of the oldest entry of all.
+
+    Args:
+        queue: its name.
+        shards: the shards that answer.
+        workers: of all of them.
+        tokens_per_s: of all workers.
+    """
+    for index, lane in enumerate(LANES):
+        metrics.QUEUE_ENTRIES.labels(queue, lane).set(sum(each.by_lane[index] for each in shards))
+        metrics.QUEUE_AGE.labels(queue, lane).set(max(each.ages_ms[index] for each in shards) / 1000)
+    for gauge, name in QUEUE_FIELDS:
+        gauge.labels(queue).set(sum(getattr(each, name) for each in shards))
+    metrics.FLEET_RATE.labels(queue).set(tokens_per_s)
     for state in STATES:
         metrics.WORKERS.labels(queue, state).set(sum(each.state == state for each in workers))
 
 
-def clear(queue: str) -> None:
-    """Removes the metrics of a queue, and sets those of Redis, which cannot be removed, to not a number."""
-    metrics.remove_queue(queue)
+def publish_redis(shard: str, stats: QueueStats) -> None:
+    """Sets the metrics of a Redis."""
+    metrics.REDIS_MEMORY.labels(shard).set(stats.memory_ratio)
+    metrics.REDIS_MEMORY_BYTES.labels(shard).set(stats.memory_bytes)
+    metrics.REDIS_PERSISTENCE_FAILED.labels(shard).set(not stats.persists)
+    metrics.REDIS_EVICTS.labels(shard).set(evicts(stats.eviction_policy) if stats.eviction_policy else nan)
+
+
+def clear_redis(shard: str) -> None:
+    """Removes what a Redis last said of itself."""
     for gauge in metrics.REDIS_GAUGES:
-        gauge.set(nan)
+        gauge.remove_by_labels({"shard": shard})

@@ -103,6 +103,7 @@ class Submitter:
         callbacks: what to call after a submit, and what limits it.
 
     Attributes:
+        bound: as above; it may change.
         retrying_since: when Redis first did not answer the submit that is under way (event loop's clock), or None.
         waiting_inputs, waiting_tokens, waiting_bytes: those of the requests whose submit has not started.
     """
@@ -113,7 +114,7 @@ class Submitter:
         self._connection = connection
         self._keys = keys
         self._gateway, self._bell = gateway, keys.bell(gateway)
-        self._bound = bound
+        self.bound = bound
         self._callbacks = callbacks
         self._pending: list[PendingSubmit] = []
         self._refs_to_cancel: list[Ref] = []
@@ -252,7 +253,7 @@ class Submitter:
 
     async def _call_submit(self, submissions: Sequence[Submission]) -> SubmitReply:
         return await producer.submit(
-            self._connection, self._keys, self._gateway, self._sequence, self._bound, submissions
+            self._connection, self._keys, self._gateway, self._sequence, self.bound, submissions
         )
 
     def _submission(self, pending: PendingSubmit, now: float) -> Submission:

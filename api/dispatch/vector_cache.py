@@ -9,23 +9,23 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
 import structlog
 
 from api import metrics
 from api.dialects.request import InferenceRequest, InferenceResult
 from api.dispatch.admission import memory_full_error
-from api.dispatch.charges import Charges
 from api.dispatch.dispatcher import Dispatcher
+from api.dispatch.shards import ShardedDispatcher
 from api.memory_budget import HeldMemory
-from api.settings_groups import CacheSettings
 from shared import cache
 from shared.cache import CacheBound, CachedVector, cache_key
 from shared.connection import RedisConnection
 from shared.errors import RedisUnreachableError
 from shared.keys import Keys
-from shared.messages import EMBED, READY, Failure, Options, Reply, Vectors
+from shared.messages import EMBED, READY, Failure, Heartbeat, Options, Reply, Vectors
 from shared.process.unexpected_replies import record_failing_call
 
 log = structlog.get_logger()
@@ -41,6 +41,13 @@ MAX_PENDING_BYTES = 4 * 2**20
 """Maximum bytes of vectors that wait to be stored, or those of one request; those of further ones are not stored."""
 
 CacheResults = list[CachedVector | None]
+
+
+class Charge(Protocol):
+    """Charges the tenant of a request: see Charges.charge."""
+
+    async def __call__(self, request: InferenceRequest, tokens: int, *, may_refuse: bool) -> None:
+        """Charges it. Raises RedbatchError: its quota does not allow the tokens, and the answer `may_refuse`."""
 
 
 class VectorCache:
@@ -134,6 +141,20 @@ class VectorCache:
         self._lookups.clear()
 
 
+class Cache(Protocol):
+    """A cache of vectors, on one shard or several: see VectorCache."""
+
+    async def run(self) -> None:
+        """Looks up and stores until cancelled."""
+
+    async def find(self, cache_keys: Sequence[bytes]) -> CacheResults:
+        """Returns the vector under each key, or None."""
+        ...
+
+    def store(self, vectors: Mapping[bytes, tuple[int, bytes, bool]]) -> None:
+        """Stores vectors soon."""
+
+
 class CachingDispatcher:
     """A dispatcher that does not compute vectors that are in the cache.
 
@@ -141,22 +162,26 @@ class CachingDispatcher:
 
     Args:
         dispatcher: computes vectors.
-        vector_cache: finds and stores them.
-        charges: charges tenants for cached vectors; None: these are free.
+        workers: returns the live workers.
+        vector_cache: finds and stores vectors.
+        charge: charges the tenant of a request for the tokens of cached vectors, as `Charges.charge` does; None: these
+            are free.
         per_tenant: whether a tenant finds only its own vectors.
     """
 
     def __init__(
         self,
-        dispatcher: Dispatcher,
-        vector_cache: VectorCache,
-        charges: Charges | None = None,
+        dispatcher: Dispatcher | ShardedDispatcher,
+        workers: Callable[[], Sequence[Heartbeat]],
+        vector_cache: Cache,
+        charge: Charge | None = None,
         *,
         per_tenant: bool = False,
     ) -> None:
         self._dispatcher = dispatcher
+        self._workers = workers
         self._vector_cache = vector_cache
-        self._charges = charges
+        self._charge_tenant = charge
         self._per_tenant = per_tenant
 
     async def run(self) -> None:
@@ -209,13 +234,13 @@ class CachingDispatcher:
 
     async def _charge(self, request: InferenceRequest, cache_results: CacheResults, *, may_refuse: bool) -> None:
         """Charges the tenant for what was cached. Raises RedbatchError: its quota is exhausted, and `may_refuse`."""
-        if self._charges is not None:
+        if self._charge_tenant is not None:
             tokens = sum(each.tokens for each in cache_results if each is not None)
-            await self._charges.charge(request, tokens, may_refuse=may_refuse)
+            await self._charge_tenant(request, tokens, may_refuse=may_refuse)
 
     def _revision(self) -> str | None:
         """Returns the model revision of all ready workers; None if there is not exactly one."""
-        revisions = {each.revision for each in self._dispatcher.monitor.workers() if each.state == READY}
+        revisions = {each.revision for each in self._workers() if each.state == READY}
         [revision] = revisions if len(revisions) == 1 else [""]
         return revision or None
 
@@ -226,7 +251,7 @@ class CachingDispatcher:
         """
         if options.normalize is not None:
             return options
-        reported = {each.normalizes for each in self._dispatcher.monitor.workers() if each.state == READY}
+        reported = {each.normalizes for each in self._workers() if each.state == READY}
         return options._replace(normalize=reported.pop()) if len(reported) == 1 else options
 
     def _store_vectors(self, result: InferenceResult, revision: str, cache_keys: Sequence[bytes]) -> None:
@@ -238,20 +263,6 @@ class CachingDispatcher:
                     vector = part.data[i * size : (i + 1) * size]
                     vectors[cache_keys[part.position + i]] = tokens, vector, i in part.truncated
         self._vector_cache.store(vectors)
-
-
-def create_caching_dispatcher(settings: CacheSettings, dispatcher: Dispatcher) -> CachingDispatcher | None:
-    """Returns a dispatcher with a cache in front of it; None if the settings turn the cache off."""
-    if not settings.max_bytes:
-        return None
-    bound = CacheBound(settings.max_bytes, int(settings.ttl_s * 1000))
-    queue = dispatcher.queue
-    return CachingDispatcher(
-        dispatcher,
-        VectorCache(queue.connection("cache"), queue.keys, bound),
-        dispatcher.charges if settings.hits_count else None,
-        per_tenant=settings.per_tenant,
-    )
 
 
 def _select_inputs(request: InferenceRequest, misses: Sequence[int]) -> InferenceRequest:

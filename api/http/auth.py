@@ -15,11 +15,12 @@ import hmac
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, NoReturn
 
 import structlog
 
+from api.any_shard import first_answer
 from api.settings import GatewaySettings
 from shared import api_keys
 from shared.api_keys import ApiKey, Scope
@@ -85,11 +86,11 @@ class ApiKeyAuthenticator:
     """Checks API keys, with a cache of those that Redis has returned.
 
     Args:
-        connection: to Redis, used by nothing else.
+        connections: to the Redis of each shard, used by nothing else.
     """
 
-    def __init__(self, connection: RedisConnection) -> None:
-        self._connection = connection
+    def __init__(self, connections: Sequence[RedisConnection]) -> None:
+        self._connections = connections
         self._cache: OrderedDict[str, _CachedKey] = OrderedDict()
         self._lookups: dict[str, asyncio.Task[None]] = {}
         self._failures = FailureLimiter()
@@ -156,7 +157,8 @@ class ApiKeyAuthenticator:
         """Queries Redis and updates the cache. Raises the errors of Redis."""
         now = time.monotonic()
         cached = self._cache.get(key_id)
-        key, any_keys = await api_keys.find(self._connection, key_id)
+        calls = [self._find(each, key_id) for each in self._connections]
+        key, any_keys = await first_answer(calls, lambda found: found[1])  # not that of one that has lost its keys
         if key is None and not any_keys and cached is not None and cached.key is not None:
             limited_log.write(
                 logging.WARNING, "all API keys are gone from Redis: cached keys stay valid for some minutes"
@@ -171,8 +173,18 @@ class ApiKeyAuthenticator:
         if len(self._cache) > MAX_CACHED_KEYS:
             self._cache.popitem(last=False)
 
+    async def _find(self, connection: RedisConnection, key_id: str) -> tuple[ApiKey | None, bool]:
+        """Does as `api_keys.find`. No look-up waits for those before it at a Redis that hangs."""
+        try:
+            async with asyncio.timeout(LOOKUP_TIMEOUT_S):
+                return await api_keys.find(connection, key_id)
+        except TimeoutError:
+            raise RedisUnreachableError("Redis does not answer: try again.") from None
 
-async def create_authenticator(settings: GatewaySettings, connection: RedisConnection) -> ApiKeyAuthenticator | None:
+
+async def create_authenticator(
+    settings: GatewaySettings, connections: Sequence[RedisConnection]
+) -> ApiKeyAuthenticator | None:
     """Returns the authenticator of a gateway; None if it requires no API keys.
 
     Raises:
@@ -182,11 +194,11 @@ async def create_authenticator(settings: GatewaySettings, connection: RedisConne
     if not requires_keys(settings):
         return None
     try:
-        keys = await api_keys.read_all(connection)
+        keys = await first_answer((api_keys.read_all(each) for each in connections), _has_live_key)
     except KeyMovedError as error:
         if not error.is_elsewhere:  # on its way: it can be read soon
             log.warning("cannot read API keys", reason=error.log_message)
-            return ApiKeyAuthenticator(connection)
+            return ApiKeyAuthenticator(connections)
         raise NoKeysError(
             "This gateway requires API keys, but they are on another server of the Redis Cluster "
             f"(rb:keys: {error.reply}): use a Redis without cluster mode, or admit all clients with --no-auth "
@@ -195,9 +207,13 @@ async def create_authenticator(settings: GatewaySettings, connection: RedisConne
     except RedisUnreachableError as error:
         log.warning("cannot read API keys", reason=error.log_message)
     else:
-        if not any(key.is_live(time.time() * 1000) for key in keys):
+        if not _has_live_key(keys):
             _handle_missing_api_keys(settings)
-    return ApiKeyAuthenticator(connection)
+    return ApiKeyAuthenticator(connections)
+
+
+def _has_live_key(keys: Sequence[ApiKey]) -> bool:
+    return any(key.is_live(time.time() * 1000) for key in keys)
 
 
 def _handle_missing_api_keys(settings: GatewaySettings) -> None:

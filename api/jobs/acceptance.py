@@ -11,29 +11,30 @@ from fastapi import Response
 
 from api.dialects.headers import JSON
 from api.dispatch.size_limits import check_input_sizes, check_output_size
-from api.jobs.creation import CHUNK_INPUTS, find_queue, new_upload, parse_idempotency_key, upload_and_create
+from api.jobs.creation import CHUNK_INPUTS, find_shard, new_upload, parse_idempotency_key, upload_and_create
 from api.jobs.inputs import JobInput, check_input
-from api.jobs.representation import format_public_id, job_links, status_url
+from api.jobs.representation import job_links, status_url
 from api.jobs.upload import JobRequest
 from shared.errors import RedisUnreachableError, UnavailableError
+from shared.job_ids import format_public_id
 
 if TYPE_CHECKING:
     from fastapi import Request
 
     from api.dialects.job_options import JobOptions
     from api.dialects.request import InferenceRequest
-    from api.queues import ServedQueue
+    from api.served_queue import Shard
     from api.state import State
 
 PREFERENCE_APPLIED = {"preference-applied": "respond-async"}
 
 
-async def accepted_response(queue: ServedQueue, job_id: str, request_id: str) -> Response:
+async def accepted_response(shard: Shard, job_id: str, request_id: str) -> Response:
     """Returns the answer for a job that was created. Raises UnavailableError: Redis has lost the job since."""
-    public_id = format_public_id(queue.name, job_id)
+    public_id = format_public_id(shard.queue, job_id, shard.number)
     status = "queued"
     with suppress(RedisUnreachableError):  # the job is accepted, even if its status cannot be read
-        job = await queue.job_store.find(job_id)
+        job = await shard.job_store.find(job_id)
         if job is None:
             raise UnavailableError("Redis has lost the job right after its creation: send it again.")
         status = job.status
@@ -57,18 +58,18 @@ async def respond_async(
         RedbatchError: the job cannot be accepted now.
     """
     idempotency_key = parse_idempotency_key(headers)
-    queue = await find_queue(request, state, inference.model)
+    queue, shard = await find_shard(request, state, inference.model, inference.tenant, idempotency_key)
     state.queues.check_op(queue, inference.op, is_job=True)
     inference = check_input_sizes(inference, queue.workers())
     check_output_size(inference, queue.workers())
     timeout_s = None if options.timeout_ms is None else options.timeout_ms / 1000
-    limits = queue.dispatcher.monitor.limits(inference.tenant, timeout_s or state.jobs.timeout_s)
+    limits = shard.monitor.limits(inference.tenant, timeout_s or state.jobs.timeout_s)
     job_request = JobRequest(
         inference.tenant.name, options.lane, idempotency_key, limits, inference.op, inference.options, timeout_s
     )
-    upload = new_upload(queue, state, job_request)
-    job_id = await upload_and_create(upload, _in_chunks(inference), queue)
-    response = await accepted_response(queue, job_id, request_id)
+    upload = new_upload(queue, shard, state, job_request)
+    job_id = await upload_and_create(upload, _in_chunks(inference), queue, shard)
+    response = await accepted_response(shard, job_id, request_id)
     response.headers.update(PREFERENCE_APPLIED)
     return response
 

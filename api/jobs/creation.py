@@ -50,7 +50,7 @@ from shared.tenants import UNBOUNDED
 if TYPE_CHECKING:
     from fastapi import Request
 
-    from api.queues import ServedQueue
+    from api.served_queue import ServedQueue, Shard
     from api.state import State
     from api.tenants import Tenant
 
@@ -73,8 +73,8 @@ CHUNK_INPUTS = 1_024
 """Inputs that are checked and split into entries at a time: in between, other tasks of the event loop run."""
 
 
-async def create_job(request: Request, state: State, tenant: Tenant) -> tuple[ServedQueue, str]:
-    """Creates the job that a request describes; returns its queue and its id.
+async def create_job(request: Request, state: State, tenant: Tenant) -> tuple[Shard, str]:
+    """Creates the job that a request describes; returns its shard and its id.
 
     Raises:
         BodyUnreadError: the request was refused before its body was read to the end.
@@ -107,22 +107,23 @@ async def _create_from_body(
     tenant: Tenant,
     idempotency_key: str,
     body: JobBody,
-) -> tuple[ServedQueue, str]:
+) -> tuple[Shard, str]:
     values = body.values()
     if len(values) > state.jobs.max_inputs:
         raise too_many_inputs_error(len(values), state.jobs.max_inputs, "max_job_inputs")
     lane = parse_lane(body.priority or headers.get(PRIORITY_HEADER), BULK)
-    queue = await find_queue(request, state, body.model or headers.get(MODEL_HEADER))
+    model = body.model or headers.get(MODEL_HEADER)
+    queue, shard = await find_shard(request, state, model, tenant, idempotency_key)
     if body.is_for_function:
         limit = input_limit(state.limits.max_input_bytes, queue.workers())
         op, check = PREDICT, partial(check_value, limit=limit)
     else:
         op, check = EMBED, partial(check_text, max_chars=state.limits.max_input_chars)
     state.queues.check_op(queue, op, is_job=True)
-    limits = queue.dispatcher.monitor.limits(tenant, state.jobs.timeout_s)
+    limits = shard.monitor.limits(tenant, state.jobs.timeout_s)
     job_request = JobRequest(tenant.name, lane, idempotency_key, limits, op, body.options)
-    upload = new_upload(queue, state, job_request)
-    return queue, await upload_and_create(upload, _in_chunks(values, check), queue)
+    upload = new_upload(queue, shard, state, job_request)
+    return shard, await upload_and_create(upload, _in_chunks(values, check), queue, shard)
 
 
 def parse_idempotency_key(headers: Mapping[str, str]) -> str:
@@ -138,19 +139,19 @@ def parse_idempotency_key(headers: Mapping[str, str]) -> str:
 
 async def _create_from_lines(
     request: Request, state: State, headers: Mapping[str, str], tenant: Tenant, idempotency_key: str
-) -> tuple[ServedQueue, str]:
+) -> tuple[Shard, str]:
     state.uploads[tenant.name] += 1
     held = HeldMemory(state.body_budget, share_holder_of(request.scope))
     try:
         lane, fields = parse_lane(headers.get(PRIORITY_HEADER), BULK), parse_query(request.query_params)
-        queue = await find_queue(request, state, headers.get(MODEL_HEADER))
-        limits = queue.dispatcher.monitor.limits(tenant, state.jobs.timeout_s)
+        queue, shard = await find_shard(request, state, headers.get(MODEL_HEADER), tenant, idempotency_key)
+        limits = shard.monitor.limits(tenant, state.jobs.timeout_s)
         _check_slots(state, tenant, is_limited=limits is not None)
         job_request = JobRequest(tenant.name, lane, idempotency_key, limits, options=fields.options)
-        upload = new_upload(queue, state, job_request)
+        upload = new_upload(queue, shard, state, job_request)
         reader = _reader_of(queue, state)
         chunks = _with_op(_read_lines(request, headers, reader, state, held), reader, upload, queue, state, fields)
-        return queue, await upload_and_create(upload, chunks, queue)
+        return shard, await upload_and_create(upload, chunks, queue, shard)
     except RedbatchError as error:
         raise BodyUnreadError(error) from None
     finally:
@@ -174,27 +175,27 @@ def _check_slots(state: State, tenant: Tenant, *, is_limited: bool) -> None:
 
 def _reader_of(queue: ServedQueue, state: State) -> NdjsonReader:
     limit = input_limit(state.limits.max_input_bytes, queue.workers())
-    return NdjsonReader(state.jobs.max_inputs, state.limits.max_input_chars, limit, queue.dispatcher.monitor.ops)
+    return NdjsonReader(state.jobs.max_inputs, state.limits.max_input_chars, limit, queue.ops)
 
 
-def new_upload(queue: ServedQueue, state: State, request: JobRequest) -> JobUpload:
-    """Returns the upload of a job; results of the queue's jobs are bounded by a part of the memory of Redis."""
-    max_result_bytes = int(queue.dispatcher.monitor.max_memory_bytes() * state.jobs.max_result_ratio)
+def new_upload(queue: ServedQueue, shard: Shard, state: State, request: JobRequest) -> JobUpload:
+    """Returns the upload of a job; results of the shard's jobs are bounded by a part of the memory of Redis."""
+    max_result_bytes = int(shard.monitor.max_memory_bytes() * state.jobs.max_result_ratio)
     bounds = state.jobs.bounds._replace(result_bytes=max_result_bytes or UNBOUNDED)
     dim = max((each.dim for each in queue.workers()), default=0) or UNKNOWN_DIM
-    return JobUpload(
-        queue.job_store, replace(state.jobs, bounds=bounds), request, dim, queue.dispatcher.monitor.max_input_tokens
-    )
+    return JobUpload(shard.job_store, replace(state.jobs, bounds=bounds), request, dim, shard.monitor.max_input_tokens)
 
 
-async def upload_and_create(upload: JobUpload, chunks: AsyncIterator[list[JobInput]], queue: ServedQueue) -> str:
+async def upload_and_create(
+    upload: JobUpload, chunks: AsyncIterator[list[JobInput]], queue: ServedQueue, shard: Shard
+) -> str:
     """Uploads the inputs and creates the job; returns its id. Raises RedbatchError, and removes the upload then."""
     queue.check_options(upload.options)
     try:
         async for chunk in chunks:
-            queue.check_memory()
+            shard.check_memory()
             await upload.add(chunk)
-        spans = queue.dispatcher.spans
+        spans = shard.dispatcher.spans
         with nullcontext("") if spans is None else spans.job(upload.lane) as traceparent:
             return await upload.create(traceparent)
     except BaseException as error:
@@ -202,8 +203,10 @@ async def upload_and_create(upload: JobUpload, chunks: AsyncIterator[list[JobInp
         raise
 
 
-async def find_queue(request: Request, state: State, model: str | None) -> ServedQueue:
-    """Returns the queue of a model. Redis must be reachable, but no worker need be alive.
+async def find_shard(
+    request: Request, state: State, model: str | None, tenant: Tenant, idempotency_key: str
+) -> tuple[ServedQueue, Shard]:
+    """Returns the queue of a model, and its shard for a job. Redis must be reachable, but no worker need be alive.
 
     Raises:
         ModelFailingError: the model could not be loaded.
@@ -212,14 +215,15 @@ async def find_queue(request: Request, state: State, model: str | None) -> Serve
     """
     queue = state.queues.of_model(model)
     request.scope["state"][QUEUE] = queue.name
-    monitor = queue.dispatcher.monitor
+    shard = queue.shard_for_job(tenant, idempotency_key)
+    monitor = shard.monitor
     if not monitor.num_ready:  # its only worker may have failed to load it since the last poll
         await monitor.poll()
     if monitor.cluster().redis_down_s > 0:
         raise RedisUnreachableError("Redis is out of reach: try again.", retry_after_s=1.0)
     if monitor.does_not_load:  # it may never run; a model that fails on batches may work again
         raise model_failing_error(monitor.cluster(), random.random())  # noqa: S311 - spreads clients
-    return queue
+    return queue, shard
 
 
 async def _parse_body(request: Request, state: State, headers: Mapping[str, str]) -> tuple[JobBody, int]:

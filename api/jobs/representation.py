@@ -15,17 +15,6 @@ MAX_ERRORS = 100
 """Maximum number of failed inputs in the status of a job; its result holds all of them."""
 
 
-def format_public_id(queue: str, job_id: str) -> str:
-    """Returns the id of a job for clients: the name of its queue, and 128 random bits."""
-    return f"{queue}.{job_id}"
-
-
-def split_public_id(public_id: str) -> tuple[str, str]:
-    """Returns the queue and the job id of a public id."""
-    queue, _, job_id = public_id.rpartition(".")
-    return queue, job_id
-
-
 def status_url(public_id: str) -> str:
     """Returns the path of a job."""
     return f"{ROOT_PATH.get()}/jobs/{public_id}"

@@ -29,7 +29,7 @@ from api.http.streamed_answer import streamed_answer
 from api.jobs import creation, results
 from api.jobs.acceptance import accepted_response
 from api.jobs.operations import NO_SUCH_JOB, OPERATIONS
-from api.jobs.representation import MAX_ERRORS, job_document, split_public_id
+from api.jobs.representation import MAX_ERRORS, job_document
 from shared import job_results, jobs
 from shared.errors import (
     InvalidRequestError,
@@ -38,6 +38,7 @@ from shared.errors import (
     JobUnfinishedError,
     RedbatchError,
 )
+from shared.job_ids import split_public_id
 from shared.messages import EMBED
 
 if TYPE_CHECKING:
@@ -91,8 +92,8 @@ async def make(request: Request) -> Response:
     except RedbatchError as error:
         raise BodyUnreadError(error) from None
     request.scope["state"][TENANT] = tenant
-    queue, job_id = await creation.create_job(request, state, tenant)
-    return await accepted_response(queue, job_id, request_id_of(request.headers))
+    shard, job_id = await creation.create_job(request, state, tenant)
+    return await accepted_response(shard, job_id, request_id_of(request.headers))
 
 
 @router.get(JOB_PATH, **OPERATIONS["show"].options)
@@ -165,14 +166,17 @@ async def _find_job(request: Request) -> tuple[JobStore, Job, str]:
     tenant = await state.authenticate(request.headers, client_address(request.scope), "jobs")
     request.scope["state"][TENANT] = tenant
     public_id = request.path_params["id"]
-    queue_name, job_id = split_public_id(public_id)
+    queue_name, number, job_id = split_public_id(public_id)
     queue = state.queues.of_name(queue_name)
     if queue is not None:
         request.scope["state"][QUEUE] = queue.name
-    job = await queue.job_store.find(job_id) if queue is not None and _JOB_ID.fullmatch(job_id) else None
-    if queue is None or job is None or job.owner != tenant.name:
+    if queue is None or number >= len(queue.shards) or not _JOB_ID.fullmatch(job_id):
         raise JobNotFoundError(NO_SUCH_JOB)
-    return queue.job_store, job, public_id
+    job_store = queue.shards[number].job_store
+    job = await job_store.find(job_id)
+    if job is None or job.owner != tenant.name:
+        raise JobNotFoundError(NO_SUCH_JOB)
+    return job_store, job, public_id
 
 
 async def _job_response(job_store: JobStore, job: Job, public_id: str) -> Response:

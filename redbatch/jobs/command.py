@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,10 +14,11 @@ import numpy as np
 from redbatch.exit_codes import report_failure, report_misuse
 from redbatch.jobs import view
 from redbatch.preconditions import check_file
-from redbatch.queue_target import QueueTarget, run_on_queue
+from redbatch.queue_target import QueueTarget, ShardConnection, run_on_shards
 from redbatch.terminal import make_console, print_line
 from shared import job_results, jobs
 from shared.connection import RedisConnection
+from shared.job_ids import name_of_shard, split_public_id
 from shared.jobs import Job
 from shared.keys import Keys
 from shared.messages import EMBED, Failure, Result, Values, Vectors
@@ -33,16 +34,21 @@ def list_jobs(target: QueueTarget, limit: int, *, show_all: bool, in_json: bool)
     Only with `show_all`, those that were deleted after their end are among them: `redbatch embed` leaves many.
     """
 
-    async def task(connection: RedisConnection, keys: Keys) -> int:
-        # The default queue, too, which its workers may have left long ago.
-        names = {keys.queue} if target.queue is not None else {keys.queue, *await list_queues(connection)}
+    async def task(shards: Sequence[ShardConnection], keys: Keys) -> int:
         latest: list[tuple[str, Job]] = []
         num_all = num_hidden = 0
-        for name in sorted(names):
-            found = await jobs.all_statuses(connection, Keys(name))
-            ids = [job_id for job_id, status in found.items() if show_all or status != "deleted"]
-            num_all, num_hidden = num_all + len(ids), num_hidden + len(found) - len(ids)
-            latest += [(name, job) for job in await jobs.find_all(connection, Keys(name), ids[:limit]) if job]
+        result_bytes: Counter[str] = Counter()
+        for number, shard in enumerate(shards):
+            connection = shard.connection
+            # The default queue, too, which its workers may have left long ago.
+            names = {keys.queue} if target.queue is not None else {keys.queue, *await list_queues(connection)}
+            for name in sorted(names):
+                found = await jobs.all_statuses(connection, Keys(name))
+                ids = [job_id for job_id, status in found.items() if show_all or status != "deleted"]
+                num_all, num_hidden = num_all + len(ids), num_hidden + len(found) - len(ids)
+                some = await jobs.find_all(connection, Keys(name), ids[:limit])
+                latest += [(name_of_shard(name, number), job) for job in some if job]
+                result_bytes += await jobs.result_bytes(connection, Keys(name))
         latest = sorted(latest, key=lambda each: each[1].created_ms, reverse=True)[:limit]
         num_left_out = (max(0, num_all - limit), num_hidden)
         if in_json:
@@ -52,12 +58,10 @@ def list_jobs(target: QueueTarget, limit: int, *, show_all: bool, in_json: bool)
                 print_line(hint, to_stderr=True)
         else:
             place = "All queues" if target.queue is None else f"Queue {target.queue}"
-            by_queue = [await jobs.result_bytes(connection, Keys(name)) for name in sorted(names)]
-            result_bytes = sum(by_queue, Counter())
             make_console().print(view.as_table(place, latest, num_left_out, time.time() * 1000, result_bytes))
         return 0
 
-    return run_on_queue(target, "jobs", task)
+    return run_on_shards(target, "jobs", task)
 
 
 def show_job(target: QueueTarget, public_id: str, *, in_json: bool) -> int:
@@ -65,10 +69,11 @@ def show_job(target: QueueTarget, public_id: str, *, in_json: bool) -> int:
 
     async def task(connection: RedisConnection, keys: Keys, job: Job) -> int:
         failures = await job_results.failures(connection, keys, job.job_id, MAX_FAILURES)
+        shard_name = name_of_shard(keys.queue, split_public_id(public_id)[1])
         if in_json:
-            print_line(json.dumps(view.as_dict(keys.queue, job, failures)))
+            print_line(json.dumps(view.as_dict(shard_name, job, failures)))
         else:
-            make_console().print(view.as_text(keys.queue, job, failures))
+            make_console().print(view.as_text(shard_name, job, failures))
         return 0
 
     return _run_on_job(target, public_id, task)
@@ -194,13 +199,13 @@ def _encode_rows(result: Result) -> list[bytes]:
 def _run_on_job(
     target: QueueTarget, public_id: str, task: Callable[[RedisConnection, Keys, Job], Awaitable[int]]
 ) -> int:
-    """Runs a task on a job. Its id may start with "QUEUE."; otherwise `target` names the queue."""
-    queue, _, job_id = public_id.rpartition(".")
+    """Runs a task on a job. Its id may start with "QUEUE." or "QUEUE@SHARD."; otherwise `target` names the queue."""
+    queue, number, job_id = split_public_id(public_id)
 
-    async def find_and_run(connection: RedisConnection, keys: Keys) -> int:
-        job = await jobs.find(connection, keys, job_id)
+    async def find_and_run(shards: Sequence[ShardConnection], keys: Keys) -> int:
+        job = await jobs.find(shards[number].connection, keys, job_id) if number < len(shards) else None
         if job is None:
             return report_failure(f"{public_id}: there is no such job in queue {keys.queue}")
-        return await task(connection, keys, job)
+        return await task(shards[number].connection, keys, job)
 
-    return run_on_queue(replace(target, queue=queue or target.queue), "jobs", find_and_run)
+    return run_on_shards(replace(target, queue=queue or target.queue), "jobs", find_and_run)

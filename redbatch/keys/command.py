@@ -12,17 +12,18 @@ from typing import Any, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 from rich.console import Group
 
-from redbatch.exit_codes import EXIT_FAILED, report_misuse
-from redbatch.queue_target import QueueTarget, run_on_queue
+from redbatch.exit_codes import EXIT_FAILED, report_failure, report_misuse
+from redbatch.queue_target import QueueTarget, ShardConnection, run_on_shards
 from redbatch.tables import plain_table
 from redbatch.terminal import make_console, print_line
 from redbatch.times import format_timestamp
 from redbatch.up.run_file import find_running_ups
 from shared import api_keys
 from shared.api_keys import SCOPES, ApiKey
-from shared.connection import RedisConnection
+from shared.errors import RedisUnreachableError
 from shared.keys import Keys
 from shared.option_words import what_it_takes
+from shared.process.log_text import printable_line
 from shared.process.settings import flag_of
 from shared.tenants import NO_QUOTA, TENANT, Quota
 
@@ -53,25 +54,28 @@ def create_api_key(target: QueueTarget, spec: ApiKeySpec, *, in_json: bool) -> i
         quota=spec.quota,
     )
 
-    async def task(connection: RedisConnection, _keys: Keys) -> int:
-        await api_keys.add(connection, api_key)
+    async def task(shards: Sequence[ShardConnection], _keys: Keys) -> int:
+        for shard in shards:  # before any has it
+            await shard.connection.ping()
+        for shard in shards:
+            await api_keys.add(shard.connection, api_key)
         if in_json:
             print_line(json.dumps({"key": key_with_secret, **_as_dict(api_key)}))
         else:
             print_line(key_with_secret)
             print_line("This is the API key. Store it now: it is not shown again.", to_stderr=True)
-        if hint := _where_it_is_required(target):
+        if hint := _where_it_is_required(target, is_sharded=len(shards) > 1):
             print_line(hint, to_stderr=True)
         return 0
 
-    return run_on_queue(target, "keys", task)
+    return run_on_shards(target, "keys", task)
 
 
 def list_api_keys(target: QueueTarget, *, in_json: bool) -> int:
     """Prints all API keys, without their secrets."""
 
-    async def task(connection: RedisConnection, _keys: Keys) -> int:
-        records = await api_keys.read_all(connection)
+    async def task(shards: Sequence[ShardConnection], _keys: Keys) -> int:
+        records = await _read_all(shards)
         if in_json:
             for api_key in records:
                 print_line(json.dumps(_as_dict(api_key)))
@@ -80,24 +84,41 @@ def list_api_keys(target: QueueTarget, *, in_json: bool) -> int:
             make_console().print(_as_table(records) if records else hint)
         return 0
 
-    return run_on_queue(target, "keys", task)
+    return run_on_shards(target, "keys", task)
 
 
 def revoke_api_keys(target: QueueTarget, ids: Sequence[str]) -> int:
     """Revokes API keys. `ids` may also hold whole keys: the part before the dot is the id."""
 
-    async def task(connection: RedisConnection, _keys: Keys) -> int:
+    async def task(shards: Sequence[ShardConnection], _keys: Keys) -> int:
         names_by_id = {text.partition(".")[0]: text for text in ids}
         exit_code = 0
         for key_id, name in names_by_id.items():
-            if await api_keys.remove(connection, key_id):
-                print_line(f"{key_id}: revoked")
-            else:
-                print_line(_explain_unknown(key_id, name, await api_keys.read_all(connection)))
+            problems, found = [], False
+            for shard in shards:
+                try:
+                    found |= await api_keys.remove(shard.connection, key_id)
+                except RedisUnreachableError as error:
+                    if len(shards) == 1:
+                        raise
+                    problems.append(f"{shard.place}: {printable_line(error.log_message)}")
+            if found:
+                print_line(f"{key_id}: revoked" + (", but not everywhere" if problems else ""))
+            elif not problems:
+                print_line(_explain_unknown(key_id, name, await _read_all(shards)))
+            for problem in problems:
+                report_failure(f"{key_id} may still be valid: revoke it again when all Redis answer: {problem}")
+            if problems or not found:
                 exit_code = EXIT_FAILED
         return exit_code
 
-    return run_on_queue(target, "keys", task)
+    return run_on_shards(target, "keys", task)
+
+
+async def _read_all(shards: Sequence[ShardConnection]) -> list[ApiKey]:
+    """Returns the keys of all shards, the oldest first. Raises RedisUnreachableError: one does not answer."""
+    by_id = {key.key_id: key for shard in shards for key in await api_keys.read_all(shard.connection)}
+    return sorted(by_id.values(), key=lambda key: (key.created_ms, key.key_id))
 
 
 def _explain_unknown(key_id: str, name: str, records: Sequence[ApiKey]) -> str:
@@ -108,9 +129,9 @@ def _explain_unknown(key_id: str, name: str, records: Sequence[ApiKey]) -> str:
     return f"{key_id}: there is no such API key: give an id from `redbatch keys list`"
 
 
-def _where_it_is_required(target: QueueTarget) -> str:
+def _where_it_is_required(target: QueueTarget, *, is_sharded: bool) -> str:
     """Returns a sentence about the gateways that ignore a new API key; empty if the running `up` requires API keys."""
-    if target.redis_url is not None:
+    if target.redis_url is not None or is_sharded:
         return "Gateways require API keys with --auth on, or where they listen beyond loopback; others ignore them."
     for each in find_running_ups():
         if target.up in {None, each.port} and not each.requires_keys:

@@ -292,15 +292,15 @@ async def test_a_public_gateway_without_keys_does_not_start(
 async def test_when_authentication_is_on(connection: RedisConnection) -> None:
     """By default a gateway that listens on another address than loopback needs keys; expired keys do not count."""
     public, always = GatewaySettings(host="10.1.2.3"), GatewaySettings(auth="on")
-    assert await create_authenticator(GatewaySettings(), connection) is None
-    assert await create_authenticator(GatewaySettings(host="10.1.2.3", auth="off"), connection) is None
+    assert await create_authenticator(GatewaySettings(), [connection]) is None
+    assert await create_authenticator(GatewaySettings(host="10.1.2.3", auth="off"), [connection]) is None
     await create_key(connection, expires_ms=1)
     with pytest.raises(NoKeysError, match=r"listens on 10\.1\.2\.3"):
-        await create_authenticator(public, connection)
-    assert isinstance(await create_authenticator(always, connection), ApiKeyAuthenticator)
+        await create_authenticator(public, [connection])
+    assert isinstance(await create_authenticator(always, [connection]), ApiKeyAuthenticator)
     await create_key(connection)
-    assert isinstance(await create_authenticator(public, connection), ApiKeyAuthenticator)
-    assert isinstance(await create_authenticator(always, connection), ApiKeyAuthenticator)
+    assert isinstance(await create_authenticator(public, [connection]), ApiKeyAuthenticator)
+    assert isinstance(await create_authenticator(always, [connection]), ApiKeyAuthenticator)
 
 
 async def test_authentication_is_on_if_redis_is_unreachable_at_the_start(
@@ -309,7 +309,9 @@ async def test_authentication_is_on_if_redis_is_unreachable_at_the_start(
     """A public gateway that starts without Redis has authentication, so it accepts no request without a key."""
     own_redis.stop()
     try:
-        assert isinstance(await create_authenticator(GatewaySettings(host="10.1.2.3"), connection), ApiKeyAuthenticator)
+        assert isinstance(
+            await create_authenticator(GatewaySettings(host="10.1.2.3"), [connection]), ApiKeyAuthenticator
+        )
     finally:
         own_redis.start()
 

@@ -57,7 +57,7 @@ def test_only_the_admin_port_has_metrics(served: GatewayProcess) -> None:
     served.embed({"texts": ["a", "b"]})
     text = plain_http.get(f"{served.admin}/metrics").text
     assert re.search(r'^redbatch_requests_total\{route="/embed",status="200"\} [1-9]', text, re.MULTILINE)
-    assert "redbatch_redis_up 1.0" in text
+    assert 'redbatch_redis_up{shard="0"} 1.0' in text
     assert re.search(r'^redbatch_workers\{queue="served-\w+",state="ready"\} 1.0$', text, re.MULTILINE)
     assert plain_http.get(f"{served.url}/metrics").status_code == 404
 

@@ -9,8 +9,8 @@ import httpx
 import pytest
 import redis.asyncio
 
-from api.jobs.representation import format_public_id
 from redbatch.up.local_redis import LocalRedis
+from shared.job_ids import format_public_id
 from tests.integration.gateway.gateway_cluster import (
     GatewayCluster,
     GatewayProcess,

@@ -75,7 +75,7 @@ StartTraced = Callable[..., Awaitable[TracedCluster]]
 async def gateway(traced: TracedCluster, listen: socket.socket, settings: GatewaySettings) -> AsyncIterator[None]:
     """Runs a gateway on a listening socket while the block runs."""
     connections = QueueConnections(settings, settings.initial_queue, "gateway:traced")
-    _, app = build_gateway(settings, connections, None, create_tracing(traced.provider("gateway")))
+    _, app = build_gateway(settings, [connections], None, create_tracing(traced.provider("gateway")))
     protocol = cast("type[asyncio.Protocol]", gateway_protocol(settings))
     server = uvicorn.Server(uvicorn.Config(app, http=protocol, ws="none", lifespan="on", log_config=None))
     serving = asyncio.create_task(server.serve(sockets=[listen]))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,10 +13,7 @@ from api.dispatch.admission import (
     QUEUE_TIME_SHARE,
     ClusterState,
     Grace,
-    LongBacklog,
     admit,
-    fleet_rate,
-    long_backlog,
     max_tokens,
     quota_error,
     retry_after_s,
@@ -31,7 +26,7 @@ from shared.errors import (
     RedbatchError,
     RedisUnreachableError,
 )
-from shared.messages import MAX_TOKENS, Heartbeat
+from shared.messages import MAX_TOKENS
 from shared.tenants import Quota, QuotaWait
 
 GRACE = Grace(redis_s=5.0, worker_s=60.0)
@@ -133,41 +128,6 @@ def test_a_lane_holds_no_more_than_is_processed_in_a_requests_time(
 ) -> None:
     """The bound follows the measured rate, with a margin; without a rate there is no bound."""
     assert max_tokens(rate, budget_s) == expected
-
-
-@pytest.mark.parametrize(
-    ("rates", "expected"),
-    [([], 0.0), ([0.0, 0.0], 0.0), ([100.0, 300.0], 400.0), ([100.0, 0.0, 300.0, 0.0], 800.0)],
-)
-def test_a_worker_of_unknown_rate_counts_with_the_mean_of_the_others(rates: list[float], expected: float) -> None:
-    """Otherwise a fleet that grows under load would still refuse requests that it could answer."""
-    assert fleet_rate(rates) == expected
-
-
-def heartbeat(long_tokens: int, max_batch_tokens: int = 512, max_batch_size: int = 64) -> Heartbeat:
-    """A ready worker that holds these tokens of long entries."""
-    beat = Heartbeat("w", "h", 1, "cpu", "m", 384, "ready", 100.0, 1, 0, 0)
-    return replace(beat, long_tokens=long_tokens, max_batch_tokens=max_batch_tokens, max_batch_size=max_batch_size)
-
-
-def test_a_short_request_need_not_wait_for_the_long_entries_of_all_workers() -> None:
-    """It is short if it is so for each worker, by its tokens and by its inputs."""
-    backlog = long_backlog([heartbeat(8_000), heartbeat(1_000, max_batch_tokens=256), heartbeat(0, max_batch_size=32)])
-    assert backlog == LongBacklog(9_000, 128, 32)
-    assert [backlog.overtaken_tokens(*each) for each in ((127, 1), (128, 1), (15, 15), (15, 16))] == [
-        9_000,
-        0,
-        9_000,
-        0,
-    ]
-    assert max_tokens(100.0, 10.0, 9_000) == max_tokens(100.0, 10.0) + 9_000
-
-
-def test_workers_that_report_no_limits_have_no_long_entries() -> None:
-    """They are older, or still load: their entries count in full."""
-    assert long_backlog([heartbeat(8_000, max_batch_tokens=0)]).overtaken_tokens(1, 1) == 0
-    assert long_backlog([]).overtaken_tokens(1, 1) == 0
-    assert max_tokens(0.0, 10.0, 9_000) == MAX_TOKENS
 
 
 @pytest.mark.parametrize(

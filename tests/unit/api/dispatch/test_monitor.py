@@ -13,10 +13,13 @@ from structlog.testing import capture_logs
 
 from api import metrics
 from api.dispatch.monitor import Monitor, MonitorCallbacks
+from api.tenants import ANONYMOUS, INTERACTIVE_SHARE, Tenant
 from shared.connection import QueueConnections
 from shared.errors import RedisUnreachableError
-from shared.keys import Keys
+from shared.keys import INTERACTIVE, Keys
 from shared.messages import DOES_NOT_LOAD, DRAINING, FAILING, LOADING, READY, STANDBY, Heartbeat
+from shared.producer import QueueStats
+from shared.tenants import ActiveTenants
 
 pytestmark = pytest.mark.asyncio
 
@@ -239,3 +242,41 @@ async def test_a_broken_host_is_no_worker() -> None:
     assert monitor.models == {"m"}
     assert monitor.cluster().worker_unseen_s == 0.0
     assert monitor.missing() == ["worker"]
+
+
+async def test_the_shards_of_a_queue_have_the_limits_of_tenants_together() -> None:
+    """A named tenant has its share of all workers on its shard; the anonymous one a part of it on each shard."""
+    monitors = [Monitor(connections(UnreachableRedis()), 60.0, MonitorCallbacks(no_loss, lambda: None)) for _ in "ab"]
+    for monitor, tenants in zip(monitors, (ActiveTenants(4.0, 3.0), ActiveTenants(1.0, 0.0)), strict=True):
+        monitor.join(monitors)
+        monitor.tokens_per_s[INTERACTIVE] = 1_000.0
+        monitor.stats = QueueStats(0, b"1", 0, 0, (0, 0), 0, (None, None), 0, (), tenants=tenants)
+    for monitor in monitors:
+        monitor._observe_shards()
+        named, anonymous = (monitor.limits(each, 1.0) for each in (Tenant("a"), ANONYMOUS))
+        assert named is not None
+        assert anonymous is not None
+        assert named.share_tokens_per_s == INTERACTIVE_SHARE * 2_000 / 4
+        assert anonymous.share_tokens_per_s == named.share_tokens_per_s / 2
+    metrics.remove_queue("q")
+
+
+async def test_a_worker_of_several_shards_counts_once() -> None:
+    """Three ready ones, of which one serves both shards: each shard has the requests of two."""
+    monitors = [Monitor(connections(UnreachableRedis()), 60.0, MonitorCallbacks(no_loss, lambda: None)) for _ in "ab"]
+    for monitor, names in zip(monitors, ("ab", "bcd"), strict=True):
+        monitor.join(monitors)
+        monitor.stats = QueueStats(0, b"1", 0, 0, (0, 0), 0, (None, None), 0, ())
+        monitor._workers = tuple(
+            Heartbeat(name, "host", 1, "cpu", "null", 8, LOADING if name == "d" else READY, 0.0, 0, 0, 0)
+            for name in names
+        )
+    for monitor in monitors:
+        monitor._observe_shards()
+    assert [each.workers_per_shard for each in monitors] == [2, 2]
+    assert metrics.WORKERS.labels("q", READY)._value.get() == 3
+    metrics.remove_queue("q")
+
+
+async def no_loss() -> None:
+    """Does nothing."""

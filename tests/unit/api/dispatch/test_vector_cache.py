@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -10,7 +11,7 @@ import pytest
 
 from api.dialects.request import InferenceRequest, InferenceResult
 from api.dialects.vectors import rows_of
-from api.dispatch.vector_cache import CachingDispatcher, VectorCache
+from api.dispatch.vector_cache import Cache, CachingDispatcher
 from api.memory_budget import HeldMemory, MemoryBudget
 from api.tenants import ShareHolder
 from shared.cache import CachedVector
@@ -24,13 +25,17 @@ class ChangingDispatcher:
     def __init__(self) -> None:
         self.requests: list[tuple[InferenceRequest, str]] = []
         self.ready = [SimpleNamespace(state="ready", revision="old", normalizes=True)]
-        self.monitor = SimpleNamespace(workers=lambda: self.ready)
 
     async def answer(self, request: InferenceRequest, request_id: str = "", _memory: object = None) -> InferenceResult:
         """Returns vectors of the new revision, each with the only number 2."""
         self.requests.append((request, request_id))
         parts = [Vectors("", at, 1, 1, struct.pack("<f", 2.0), revision="new") for at in range(len(request.inputs))]
         return InferenceResult(parts)
+
+
+def workers_of(dispatcher: ChangingDispatcher) -> Callable[[], list[Any]]:
+    """Returns the function by which a gateway reads the workers of a dispatcher."""
+    return lambda: dispatcher.ready
 
 
 class PartialCache:
@@ -48,7 +53,7 @@ class PartialCache:
 async def test_cached_vectors_are_not_mixed_with_a_new_revision() -> None:
     """All vectors are computed with a new request id, so that a late reply to the first try does not match."""
     dispatcher = ChangingDispatcher()
-    cached = CachingDispatcher(cast("Any", dispatcher), cast("VectorCache", PartialCache()))
+    cached = CachingDispatcher(cast("Any", dispatcher), workers_of(dispatcher), cast("Cache", PartialCache()))
     result = await cached.answer(InferenceRequest(("a", "b", "c"), 1_000), "the client's")
     assert [float(row[0]) for row in rows_of(result) if row is not None] == [2.0, 2.0, 2.0]
     (first, first_id), (second, second_id) = dispatcher.requests
@@ -90,7 +95,7 @@ class CutCache(PartialCache):
 async def test_cached_vectors_say_whether_their_inputs_were_cut() -> None:
     """The answer has the indices of all inputs that were cut, now or when their vector was stored."""
     dispatcher, cache = SteadyDispatcher(), CutCache()
-    cached = CachingDispatcher(cast("Any", dispatcher), cast("VectorCache", cache))
+    cached = CachingDispatcher(cast("Any", dispatcher), workers_of(dispatcher), cast("Cache", cache))
     result = await cached.answer(InferenceRequest(("a", "b", "c", "d"), 1_000))
     assert list(result.truncated) == [1, 3]
     [(request, _)] = dispatcher.requests
@@ -101,7 +106,7 @@ async def test_cached_vectors_say_whether_their_inputs_were_cut() -> None:
 async def test_cached_vectors_count_as_memory() -> None:
     """Without memory for them, the request is refused, and nothing is computed for it."""
     dispatcher, budget = SteadyDispatcher(), MemoryBudget(7)
-    cached = CachingDispatcher(cast("Any", dispatcher), cast("VectorCache", CutCache()))
+    cached = CachingDispatcher(cast("Any", dispatcher), workers_of(dispatcher), cast("Cache", CutCache()))
     with HeldMemory(budget, ShareHolder("b")) as other, HeldMemory(budget, ShareHolder("a")) as memory:
         assert other.grow(4)
         with pytest.raises(OverloadedError, match="max_in_flight_bytes"):
@@ -136,7 +141,7 @@ async def test_the_default_of_normalize_is_what_the_model_does(reported: list[bo
     """The vectors of /embed by default are those of /v1/embeddings, which sets the option, if the model normalizes."""
     dispatcher, cache = SteadyDispatcher(), RecordingCache()
     dispatcher.ready = [SimpleNamespace(state="ready", revision="old", normalizes=each) for each in reported]
-    cached = CachingDispatcher(cast("Any", dispatcher), cast("VectorCache", cache))
+    cached = CachingDispatcher(cast("Any", dispatcher), workers_of(dispatcher), cast("Cache", cache))
     for value in (None, True, False):
         await cached.answer(InferenceRequest(("a",), 1_000, options=Options(normalize=value)))
     default, yes, no = cache.keys

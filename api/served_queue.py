@@ -1,0 +1,193 @@
+"""One queue that a gateway serves: its shards, behind the cache if there is one, and its jobs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+from api import metrics
+from api.dialects.request import InferenceRequest, InferenceResult
+from api.dispatch.dispatcher import Dispatcher
+from api.dispatch.monitor import Monitor
+from api.dispatch.producer_spans import ProducerSpans
+from api.dispatch.shard_choice import shards_of
+from api.dispatch.sharded_cache import ShardedVectorCache
+from api.dispatch.shards import ShardedDispatcher
+from api.dispatch.vector_cache import CachingDispatcher, VectorCache
+from api.jobs.store import JobStore
+from api.memory_budget import HeldMemory
+from api.settings import GatewaySettings
+from api.settings_groups import CacheSettings
+from api.tenants import Tenant
+from shared.cache import CacheBound
+from shared.errors import InvalidRequestError, JobsFullError
+from shared.messages import Heartbeat, Options
+from shared.model_names import canonical_model, public_model
+from shared.process.tasks import cancel_and_wait
+
+FULL_RETRY_S = 10.0
+
+ProducerSpansFactory = Callable[[str], ProducerSpans | None]
+"""Returns the spans of a queue by its name; None if requests are not traced."""
+
+
+def no_spans(_name: str) -> None:
+    """Returns None: requests are not traced."""
+
+
+class Shard:
+    """One shard of a queue: all of it, if there is one Redis.
+
+    Attributes:
+        number: its place in the list of shards.
+        queue: name of its queue.
+        dispatcher: sends requests through it.
+        job_store: reads its jobs.
+    """
+
+    def __init__(self, settings: GatewaySettings, queue: str, number: int, spans: ProducerSpans | None) -> None:
+        self.number = number
+        self.queue = queue
+        self.dispatcher = Dispatcher(settings, queue, spans)
+        if spans is not None:
+            spans.client = self.dispatcher.gateway
+        self.job_store = JobStore(self.dispatcher.queue)
+        self._max_memory_ratio = settings.redis_memory_ratio
+
+    @property
+    def monitor(self) -> Monitor:
+        """The monitor of its Redis and workers."""
+        return self.dispatcher.monitor
+
+    async def stop(self) -> None:
+        """Stops the background work and closes the connections."""
+        await self.job_store.stop()
+        await self.dispatcher.stop()
+
+    def check_memory(self) -> None:
+        """Raises JobsFullError: Redis uses more memory than `redis_memory_ratio` allows."""
+        if self.monitor.cluster().memory_ratio > self._max_memory_ratio:
+            raise JobsFullError("Redis is low on memory: try again later.", retry_after_s=FULL_RETRY_S)
+
+
+class ServedQueue:
+    """One queue. With one Redis, its only shard answers the requests, and nothing is in between.
+
+    Attributes:
+        name: of the queue.
+        shards: of the queue, by their numbers.
+        answer: returns the result of a request, from the cache or a dispatcher; raises as a dispatcher does.
+    """
+
+    def __init__(self, settings: GatewaySettings, name: str, spans_of: ProducerSpansFactory = no_spans) -> None:
+        self.name = name
+        self.shards = [Shard(each, name, number, spans_of(name)) for number, each in enumerate(settings.shards)]
+        self._monitors = [each.monitor for each in self.shards]
+        for monitor in self._monitors if len(self._monitors) > 1 else ():
+            monitor.join(self._monitors)
+        self._worker_grace_s = settings.worker_grace_s
+        dispatchers = [each.dispatcher for each in self.shards]
+        self._sharded = ShardedDispatcher(dispatchers) if len(dispatchers) > 1 else None
+        self._cached = self._with_cache(settings.cache, dispatchers) if settings.cache.max_bytes else None
+        self.answer: Callable[[InferenceRequest, str, HeldMemory], Awaitable[InferenceResult]] = (
+            self._cached or self._sharded or dispatchers[0]
+        ).answer
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def _with_cache(self, settings: CacheSettings, dispatchers: Sequence[Dispatcher]) -> CachingDispatcher:
+        bound = CacheBound(settings.max_bytes // len(dispatchers), int(settings.ttl_s * 1000))
+        caches = [VectorCache(each.queue.connection("cache"), each.queue.keys, bound) for each in dispatchers]
+        is_sharded = len(caches) > 1
+        return CachingDispatcher(
+            self._sharded or dispatchers[0],
+            self.workers,
+            ShardedVectorCache(caches, lambda number: self._monitors[number].is_down) if is_sharded else caches[0],
+            (self._sharded or dispatchers[0].charges).charge if settings.hits_count else None,
+            per_tenant=settings.per_tenant,
+        )
+
+    async def start(self) -> None:
+        """Reads the state of the queue once, then starts the background work."""
+        if self._cached is not None:
+            self._tasks.append(asyncio.create_task(self._cached.run()))
+        await asyncio.gather(*(each.dispatcher.start() for each in self.shards))
+        if self._sharded is not None:
+            self._tasks.append(asyncio.create_task(self._sharded.run()))
+
+    async def stop(self) -> None:
+        """Stops the background work and closes the connections."""
+        await cancel_and_wait(self._tasks)
+        await asyncio.gather(*(each.stop() for each in self.shards))
+        metrics.remove_queue(self.name)
+        metrics.ERRORS.remove_by_labels({"queue": self.name})
+
+    @property
+    def in_flight(self) -> int:
+        """Number of requests that wait for an answer."""
+        return sum(each.dispatcher.in_flight for each in self.shards)
+
+    @property
+    def models(self) -> frozenset[str]:
+        """The model names of all workers seen since this gateway started."""
+        return frozenset().union(*(each.models for each in self._monitors))
+
+    @property
+    def ops(self) -> frozenset[str]:
+        """The operations that the last seen workers offer; empty if they are unknown."""
+        return frozenset().union(*(each.ops for each in self._monitors))
+
+    def missing(self) -> list[str]:
+        """Returns what prevents answers on all shards: redis, or worker; an empty list if any shard can answer."""
+        missing = [each.dispatcher.missing() for each in self.shards]
+        return missing[0] if all(missing) else []
+
+    def alive(self) -> bool:
+        """Whether the event loop still runs."""
+        return self._monitors[0].alive()
+
+    def workers(self) -> tuple[Heartbeat, ...]:
+        """Returns the live workers, as of the last poll of each shard; a worker may serve several."""
+        if len(self._monitors) == 1:
+            return self._monitors[0].workers()
+        answering: Sequence[Monitor] = [each for each in self._monitors if not each.is_down] or self._monitors
+        return tuple({worker.worker: worker for each in answering for worker in each.workers()}.values())
+
+    async def has_jobs(self) -> bool:
+        """Whether any job has not ended, or has results that are kept. Raises RedisUnreachableError."""
+        return any([await each.job_store.has_jobs() for each in self.shards])
+
+    def shard_for_job(self, tenant: Tenant, idempotency_key: str) -> Shard:
+        """Returns the shard for a new job. With an idempotency key it is always the same, even if that is away."""
+        if self._sharded is None:
+            return self.shards[0]
+        if idempotency_key:
+            return self.shards[shards_of(tenant.name or idempotency_key, len(self.shards))[0]]
+        return self.shards[self._sharded.choose(tenant)]
+
+    def check_options(self, options: Options) -> None:
+        """Raises InvalidRequestError: the model has no such prompt, or fewer dimensions.
+
+        Until all workers report theirs, any may do.
+        """
+        dims = [each.dim for each in self.workers()]
+        if dims and all(dims) and options.dimensions is not None and options.dimensions > max(dims):
+            raise InvalidRequestError(f"dimensions: the vectors of this model have {max(dims)}.")
+        name, reported = options.prompt_name, [each.prompts for each in self.workers()]
+        known = {prompt for prompts in reported for prompt in prompts or ()}
+        if not name or not reported or None in reported or name in known:
+            return
+        raise InvalidRequestError(
+            f"prompt_name: this model has no such prompt; it has {', '.join(sorted(known)) or 'none'}."
+        )
+
+    def serves(self, model: str) -> bool:
+        """Whether its workers use this name for their model; while there is no worker, whether earlier workers did."""
+        names = {each.model for each in self.workers()} or self.models
+        return canonical_model(model) in {
+            canonical_model(each) for name in names for each in (name, public_model(name))
+        }
+
+    def is_staffed(self) -> bool:
+        """Whether a worker has been alive within the grace time, so that requests are accepted."""
+        unseen = [each.worker_unseen_s() for each in self._monitors]
+        return any(each is not None and each <= self._worker_grace_s for each in unseen)

@@ -1,0 +1,94 @@
+"""Several Redis, each with a shard of one queue, and the gateways and workers around them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import redis.asyncio
+
+from shared import consumer
+from shared.connection import QueueConnections
+from shared.messages import READY, Heartbeat
+from shared.settings import QueueSettings
+from tests.integration.gateway.gateway_cluster import GatewayCluster, GatewayProcess, log_lines
+from tests.processes import Processes, Program
+from tests.servers import Server
+from tests.waiting import wait_until
+
+
+@dataclass
+class ShardedCluster:
+    """A cluster of several Redis; `clients` and `servers` are in the order of the shards."""
+
+    cluster: GatewayCluster
+    servers: Sequence[Server]
+    clients: Sequence[redis.asyncio.Redis]
+
+    @property
+    def urls(self) -> str:
+        """The setting `redis_shards`."""
+        return ",".join(each.url for each in self.servers)
+
+    async def start_gateway(self, **settings: object) -> GatewayProcess:
+        """Starts a gateway of all shards."""
+        return await self.cluster.start_gateway(redis_url=None, redis_shards=self.urls, **settings)
+
+    async def start_worker(self, model: str = "null", **settings: object) -> Program:
+        """Starts a worker of all shards."""
+        return await self.cluster.start_worker(model, redis_url=None, redis_shards=self.urls, **settings)
+
+    async def start_worker_of(self, shard: int, model: str = "null", **settings: object) -> Program:
+        """Starts a worker of one shard."""
+        return await self.cluster.start_worker(model, redis_url=self.servers[shard].url, **settings)
+
+    async def add_ghosts(self) -> None:
+        """Sends the heartbeat of a worker to each shard that never takes an entry: gateways accept requests."""
+        beat = Heartbeat("ghost", "host", 1, "cpu", "null", 384, READY, 0.0, 0, 0, 0)
+        for server in self.servers:
+            queue = QueueConnections(QueueSettings(redis_url=server.url), self.cluster.queue, "test")
+            await consumer.heartbeat(queue.connection("ghost"), queue.keys, beat, 60_000)
+            await queue.close()
+
+    async def kill(self, shard: int) -> None:
+        """Kills the Redis of a shard (SIGKILL)."""
+        os.kill(self.servers[shard].pid, signal.SIGKILL)
+
+    async def restart(self, shard: int) -> None:
+        """Starts a Redis that was killed; it is empty."""
+        await asyncio.to_thread(self.servers[shard].start)
+
+
+async def wait_until_used(gateways: Sequence[GatewayProcess], shards: Sequence[int]) -> None:
+    """Waits until gateways use these shards alone."""
+
+    def used() -> bool:
+        return all(_shards_in_use(each.program) == list(shards) for each in gateways)
+
+    await wait_until(used, f"the gateways use the shards {list(shards)}", timeout_s=20, poll_s=0.05)
+
+
+def _shards_in_use(gateway: Program) -> list[int]:
+    """Returns the numbers of the shards that take requests, as a gateway has logged them last."""
+    logged = [line["shards"] for line in log_lines(gateway) if line["msg"] == "shards that take requests"]
+    return list(logged[-1]) if logged else []
+
+
+@asynccontextmanager
+async def sharded_cluster(num_shards: int, queue: str, folder: Path) -> AsyncIterator[ShardedCluster]:
+    """Yields a cluster with this number of Redis, and no processes yet."""
+    async with AsyncExitStack() as stack:
+        servers = [Server() for _ in range(num_shards)]
+        for server in servers:
+            await asyncio.to_thread(server.start)
+            stack.callback(server.stop)
+        clients = [
+            await stack.enter_async_context(redis.asyncio.Redis.from_url(each.url, protocol=2)) for each in servers
+        ]
+        processes = await stack.enter_async_context(Processes(folder))
+        yield ShardedCluster(GatewayCluster(processes, servers[0].url, queue), servers, clients)

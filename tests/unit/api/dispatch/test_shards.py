@@ -1,0 +1,54 @@
+"""Which shard a gateway uses, and for how long."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from api.dispatch.dispatcher import Dispatcher
+from api.dispatch.shards import ShardedDispatcher
+from api.settings import GatewaySettings
+from api.tenants import ANONYMOUS, Tenant
+from shared import consumer
+from shared.connection import QueueConnections
+from shared.messages import READY, Heartbeat
+
+pytestmark = pytest.mark.redis
+
+CHOICES = 60
+
+
+@pytest_asyncio.fixture
+async def sharded(redis_url: str, queue: QueueConnections) -> AsyncIterator[ShardedDispatcher]:
+    """Dispatchers of three shards, which here are one queue, with a ready worker."""
+    beat = Heartbeat("ghost", "host", 1, "cpu", "null", 8, READY, 0.0, 0, 0, 0)
+    await consumer.heartbeat(queue.connection("ghost"), queue.keys, beat, 60_000)
+    dispatchers = [Dispatcher(GatewaySettings(redis_url=redis_url), queue.keys.queue) for _ in range(3)]
+    for each in dispatchers:
+        await each.start()
+    sharded = ShardedDispatcher(dispatchers)
+    sharded.check()
+    yield sharded
+    for each in dispatchers:
+        await each.stop()
+
+
+@pytest.mark.parametrize(("hold_s", "chosen"), [(60.0, 1), (-1.0, 3)])
+async def test_a_gateway_keeps_to_its_choice_for_a_moment(
+    sharded: ShardedDispatcher, monkeypatch: pytest.MonkeyPatch, hold_s: float, chosen: int
+) -> None:
+    """Requests that come together go to one shard; over time, to all of them."""
+    monkeypatch.setattr("api.dispatch.shards.HOLD_S", hold_s)
+    assert len({sharded.choose(ANONYMOUS) for _ in range(CHOICES)}) == chosen
+
+
+async def test_a_named_tenant_has_one_shard(sharded: ShardedDispatcher) -> None:
+    """If that is passed over, it is another one, which is always the same."""
+    tenants = [Tenant(f"{i}") for i in range(CHOICES)]
+    first = [sharded.choose(each) for each in tenants]
+    second = [sharded.choose(each, other_than=shard) for each, shard in zip(tenants, first, strict=True)]
+    assert set(first) == set(second) == {0, 1, 2}
+    assert not any(one == other for one, other in zip(first, second, strict=True))
+    assert [sharded.choose(each) for each in tenants] == first
