@@ -129,6 +129,8 @@ class ServedQueue:
     @property
     def models(self) -> frozenset[str]:
         """The model names of all workers seen since this gateway started."""
+        if len(self._monitors) == 1:  # each request that names a model needs them
+            return self._monitors[0].models
         return frozenset().union(*(each.models for each in self._monitors))
 
     @property

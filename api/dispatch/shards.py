@@ -48,7 +48,10 @@ class ShardedDispatcher:
     async def run(self) -> None:
         """Watches the shards until cancelled."""
         while True:
-            self.check()
+            try:
+                self.check()
+            except Exception:
+                log.exception("the shards cannot be checked")
             await asyncio.sleep(CHECK_INTERVAL_S)
 
     def check(self) -> None:
