@@ -169,12 +169,7 @@ async def serve(settings: GatewaySettings, listen: socket.socket, tracing: Traci
     admin.start()
     state.admin_port = admin.port
     host, port = listen.getsockname()[:2]
-    places = {
-        "host": host,
-        "port": port,
-        "admin_port": admin.port,
-        "redis": ",".join(each.redis_address for each in settings.shards),
-    }
+    places = {"host": host, "port": port, "admin_port": admin.port, "redis": settings.redis_address}
     log.info("gateway starts", **places, queue=settings.initial_queue)
     _warn_of_little_memory(settings)
     server = DrainingServer(config, state)

@@ -26,7 +26,7 @@ def main(overrides: Mapping[str, str] | None = None, ineffective_variables: Mapp
     """
     settings = read_settings(WorkerSettings, overrides)
     setproctitle("redbatch worker")
-    configure_logging("worker", settings.log_level, settings.log_format, settings.redis_addresses)
+    configure_logging("worker", settings.log_level, settings.log_format, settings.redis_address)
     log_uncaught_exceptions()
     warn_of_variables(ineffective_variables or {})
     warn_of_default_redis(settings.model_fields_set)

@@ -248,11 +248,6 @@ class WorkerSettings(ModelSettings, GpuLeaseSettings, FailureSettings):
         return RenewalSettings(self.renew_ms / 1000, self.reclaim_idle_ms)
 
     @property
-    def redis_addresses(self) -> str:
-        """The addresses of the Redis of all shards, for logs."""
-        return ", ".join(each.redis_address for each in self.shards)
-
-    @property
     def queue_name(self) -> str:
         """The queue to serve."""
         return self.queue or queue_slug(self.model)

@@ -87,7 +87,7 @@ class WorkerGroup:
         settings = self._settings.model_copy(update={"device": device, "devices": ""})
         while True:
             worker = self._workers[name] = Worker(settings, name, self._gpus, self._stop, self._tracing)
-            ports = {"admin_port": admin_port, "redis": settings.redis_addresses}
+            ports = {"admin_port": admin_port, "redis": settings.redis_address}
             log.info("worker starts", worker=name, queue=settings.queue_name, device=device, **ports)
             code = await worker.run()
             del self._workers[name]

@@ -154,8 +154,8 @@ class QueueSettings(BaseSettings):
 
     @property
     def redis_address(self) -> str:
-        """Host and port of Redis, its sentinels or servers of its cluster, or the path of its socket, for logs."""
-        return describe_address(self.redis_url)
+        """Host and port of each Redis, its sentinels or servers of its cluster, or the path of its socket, for logs."""
+        return ", ".join(describe_address(each.redis_url) for each in self.shards)
 
     @property
     def redis_tls(self) -> Tls:

@@ -14,6 +14,7 @@
 - token_rate: the rate of the engine, measured while it has more to do than one batch takes.
 - load_average: the load of the interactive lane, and the rate that it leaves for bulk.
 - bulk_limit: the limit of batches that contain bulk while interactive inputs arrive.
+- claim_order: from which shard a worker claims next.
 - credits: how much a worker may claim.
 - retries: how an entry runs again whose run did not end, and which entries a worker keeps.
 - circuit: whether a model that fails may have more work.
