@@ -83,7 +83,7 @@ async def shards(
 
 
 async def test_a_shard_is_killed_and_comes_back_empty(shards: ShardsScenario) -> None:
-    """F25: requests that wait there go to another shard at once; it is used again when a worker is ready there."""
+    """F27: requests that wait there go to another shard at once; it is used again when a worker is ready there."""
     await shards.start_shards()
     *others, last = shards.all_shards
     async with shards.paced_load() as calls:
@@ -92,13 +92,13 @@ async def test_a_shard_is_killed_and_comes_back_empty(shards: ShardsScenario) ->
         await asyncio.sleep(AWAY_S)
         await shards.sharded.restart(last)
         await wait_until_used(shards.gateways, shards.all_shards)
-    verdict = shards.judge(f"F25 one of {shards.name}: kill -9, back empty", calls)
+    verdict = shards.judge(f"F27 one of {shards.name}: kill -9, back empty", calls)
     assert all_correct(verdict)
     assert verdict.slowest_s <= MAX_KILLED_S + shards.extra_s
 
 
 async def test_a_shard_hangs(shards: ShardsScenario) -> None:
-    """F25: no connection breaks, and nothing is answered; its requests go to another shard after a second."""
+    """F27: no connection breaks, and nothing is answered; its requests go to another shard after a second."""
     await shards.start_shards()
     first, *others = shards.all_shards
     async with shards.paced_load() as calls:
@@ -106,6 +106,6 @@ async def test_a_shard_hangs(shards: ShardsScenario) -> None:
             await wait_until_used(shards.gateways, others)
             await asyncio.sleep(AWAY_S)
         await wait_until_used(shards.gateways, shards.all_shards)
-    verdict = shards.judge(f"F25 one of {shards.name}: SIGSTOP", calls)
+    verdict = shards.judge(f"F27 one of {shards.name}: SIGSTOP", calls)
     assert all_correct(verdict)
     assert verdict.slowest_s <= MAX_STOPPED_S + shards.extra_s
