@@ -21,7 +21,6 @@ from shared.errors import (
     NoWorkerError,
     RedisUnreachableError,
 )
-from shared.keys import Keys
 from shared.messages import OPS
 from shared.model_names import public_model, queue_slug
 from shared.process.tasks import cancel_and_wait
@@ -232,7 +231,7 @@ class Queues:
     async def _add(self, name: str) -> None:
         """Starts to serve a queue. Raises RedisUnreachableError."""
         try:
-            await first_answer(producer.queue_stats(each, Keys(name)) for each in self._connections)
+            await first_answer(producer.queue_stats(each, each.keys_of(name)) for each in self._connections)
         except (KeyMovedError, UnexpectedReplyError) as error:  # Redis may forbid its keys to this gateway
             log.warning("cannot serve queue", queue=name, reason=error.log_message)
             self._unusable[name] = time.monotonic()

@@ -109,7 +109,7 @@ def _find_shards(target: QueueTarget) -> tuple[Sequence[QueueSettings], str]:
     if target.redis_url is None and target.up is None and os.environ.get(variable_of("redis_shards")):
         return read_settings(QueueSettings).shards, target.queue or queue_slug(DEFAULT_MODEL)
     url, name = find_queue(target)
-    return [read_settings(QueueSettings, {"redis_url": url, "redis_shards": ""})], name
+    return read_settings(QueueSettings, {"redis_url": url, "redis_shards": ""}).shards, name
 
 
 async def _find_problem_in(shards: Sequence[ShardConnection], keys: Keys) -> str:

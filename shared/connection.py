@@ -32,6 +32,8 @@ from shared.redis_errors import (
     to_exception,
 )
 from shared.redis_opener import ConnectionSource, RedisOpener
+from shared.redis_topology import tag_of_shard
+from shared.redis_url import parse_url
 from shared.redis_wire import IDENTITY, Wire, parse_identity, read_identity
 from shared.scripts import Script
 from shared.settings import QueueSettings
@@ -134,6 +136,10 @@ class RedisConnection:
             await self.call("CLIENT", "KILL", "ID", orphan[b"id"], "ADDR", orphan[b"addr"])
             if orphan in other._orphans:  # kept until the kill has succeeded, so that it can be tried again
                 other._orphans.remove(orphan)
+
+    def keys_of(self, queue: str) -> Keys:
+        """Returns the keys of a queue, or of its shard, in this Redis."""
+        return self._queue.keys_of(queue)
 
     async def ping(self) -> None:
         """Sends PING. Raises as `call` does."""
@@ -296,14 +302,18 @@ class QueueConnections:
         client: str,
         on_unexpected: OnUnexpectedReply = lambda _connection, _reply: None,
     ) -> None:
-        self.keys = Keys(name)
         self.settings = settings
+        self.keys = self.keys_of(name)
         self._client = client
         self.on_unexpected = on_unexpected
         self.source = ConnectionSource(settings, self.keys)
         self._roaming: list[RedisConnection] = []
         self._connections: list[RedisConnection] = []
         self.home = HomeGuard(name, self._connections, self.connection("home").reopen)
+
+    def keys_of(self, queue: str) -> Keys:
+        """Returns the keys of a queue, or of its shard, in the Redis of these connections."""
+        return Keys(queue, tag_of_shard(queue, *parse_url(self.settings.redis_url).shard))
 
     def connection(self, purpose: str, *, identified: bool = False) -> RedisConnection:
         """Returns a new connection of this process, named `<client>:<purpose>`."""

@@ -33,11 +33,14 @@ class Keys:
     """The keys of one queue."""
 
     queue: str
+    tag: str = ""
+    """What is hashed for the slot in a Redis Cluster, if the queue has several shards there; else it is the queue."""
+
     prefix: str = field(init=False, compare=False, repr=False)
     """The prefix of all keys of the queue."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "prefix", f"rb:{{{self.queue}}}:")
+        object.__setattr__(self, "prefix", f"rb:{{{self.tag or self.queue}}}:")
 
     @property
     def lanes(self) -> list[str]:

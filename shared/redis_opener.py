@@ -8,14 +8,13 @@ from typing import Any, cast
 from redis.asyncio.connection import AbstractConnection, Connection, ConnectionPool, SSLConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.crc import key_slot
 from redis.exceptions import AuthenticationError
 from redis.maint_notifications import MaintNotificationsConfig
 
 from shared.keys import Keys
 from shared.redis_locator import ClusterLocator, FixedLocator, Locator, SentinelLocator
 from shared.redis_survey import Survey, set_tls_context
-from shared.redis_topology import moved_to
+from shared.redis_topology import moved_to, slot_of
 from shared.redis_url import Address, Kind, parse_url
 from shared.redis_wire import Wire, system_reason
 from shared.settings import QueueSettings
@@ -56,8 +55,7 @@ class ConnectionSource:
         if url.kind is Kind.SENTINEL:
             self.locator = SentinelLocator(url, Survey(self._connect_sentinel, self.tls))
         elif url.kind is Kind.CLUSTER:
-            slot = int(key_slot(keys.backlog.encode()))
-            self.locator = ClusterLocator(url, slot, Survey(self._connect_server, self.tls))
+            self.locator = ClusterLocator(url, slot_of(keys.tag or keys.queue), Survey(self._connect_server, self.tls))
 
     def make_connection(self) -> AbstractConnection:
         """Returns a connection that is not open yet."""

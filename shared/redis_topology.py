@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import binascii
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -10,6 +12,8 @@ from shared.redis_url import Address
 
 MASTER_QUESTION = ("SENTINEL", "MASTER")
 SLOTS_QUESTION = ("CLUSTER", "SLOTS")
+
+NUM_SLOTS = 16_384
 
 SlotRange = tuple[int, int, Address]
 """First and last slot of a range, and the master that has it."""
@@ -66,3 +70,19 @@ def moved_to(reply: str, queried: Address) -> Address | None:
         return None
     host, _, port = words[2].rpartition(":")
     return Address(host.strip("[]") or queried.host, int(port)) if port.isdecimal() else None
+
+
+def slot_of(tag: str) -> int:
+    """Returns the slot of the keys with this hash tag: its CRC16, as the Redis Cluster specification says."""
+    return binascii.crc_hqx(tag.encode(), 0) % NUM_SLOTS
+
+
+def tag_of_shard(queue: str, number: int, num_shards: int) -> str:
+    """Returns the hash tag of a shard whose slot lies in the part of all slots that its number has.
+
+    Masters usually have equal, contiguous parts of the slots: then as many shards as masters have one each.
+    """
+    if num_shards == 1:
+        return queue
+    tags = (f"{queue}.{suffix}" for suffix in itertools.count())
+    return next(tag for tag in tags if slot_of(tag) * num_shards // NUM_SLOTS == number)

@@ -38,6 +38,9 @@ OPTIONS = ("db", "username", "password")
 HOST = re.compile(r"[\w.:%-]*")
 DATABASE = re.compile(r"(/([0-9]+/?)?)?")
 MASTER = re.compile(r"/(?P<name>[\w.-]+)(?P<database>(/[0-9]*)?)/?")
+SHARD = re.compile(r"&?shard=(?P<number>[0-9]+)/(?P<of>[0-9]+)$")
+"""The last option of a URL that names one shard of a Redis Cluster: only `name_shard` writes it."""
+
 CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 SEPARATOR = re.compile(r",(?=[a-z+]+://)")
@@ -60,13 +63,15 @@ class RedisUrl(NamedTuple):
     """What a URL names.
 
     `nodes` are the addresses in it, none for a socket. `server_url` is the URL of Redis at the first of them, with the
-    same user, password and database, as redis-py reads it. `master` is the name that sentinels have for it.
+    same user, password and database, as redis-py reads it. `master` is the name that sentinels have for it. `shard` is
+    the number of a shard and how many a Redis Cluster has of each queue.
     """
 
     kind: Kind
     nodes: tuple[Address, ...]
     server_url: str
     master: str = ""
+    shard: tuple[int, int] = (0, 1)
 
     @property
     def has_tls(self) -> bool:
@@ -85,15 +90,30 @@ def parse_url(url: str) -> RedisUrl:
     nodes = tuple(_parse_node(host, default_port) for host in hosts.split(","))
     if kind is Kind.SERVER:
         return RedisUrl(kind, nodes, url)
+    shard, query = _parse_shard(parts.query)
     match = MASTER.fullmatch(parts.path)
     name, path = (match["name"], match["database"]) if kind is Kind.SENTINEL and match else ("", parts.path)
-    server = parts._replace(scheme=parts.scheme.partition("+")[0], netloc=f"{credentials}{at}{nodes[0]}", path=path)
-    return RedisUrl(kind, nodes, server.geturl(), name)
+    scheme, netloc = parts.scheme.partition("+")[0], f"{credentials}{at}{nodes[0]}"
+    server = parts._replace(scheme=scheme, netloc=netloc, path=path, query=query)
+    return RedisUrl(kind, nodes, server.geturl(), name, shard)
 
 
 def _parse_node(text: str, default_port: int) -> Address:
     parts = urlsplit(f"//{text}")
     return Address(parts.hostname or "localhost", parts.port or default_port)
+
+
+def name_shard(url: str, number: int, num_shards: int) -> str:
+    """Returns the URL of one shard of each queue in a Redis Cluster."""
+    return f"{url}{'&' if '?' in url else '?'}shard={number}/{num_shards}"
+
+
+def _parse_shard(query: str) -> tuple[tuple[int, int], str]:
+    """Returns the shard that the query of a URL names, and the query without it."""
+    match = SHARD.search(query)
+    if match is None:
+        return (0, 1), query
+    return (int(match["number"]), int(match["of"])), SHARD.sub("", query)
 
 
 def describe_address(url: str) -> str:

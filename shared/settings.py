@@ -9,7 +9,7 @@ from pydantic import Field, StringConstraints, ValidationInfo, field_validator, 
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from shared.option_words import ValueForm
-from shared.redis_url import describe_address, find_url_problem, parse_url, split_urls
+from shared.redis_url import Kind, describe_address, find_url_problem, name_shard, parse_url, split_urls
 from shared.tls import Tls
 
 QUEUE_PATTERN = r"^[a-z0-9._-]{1,64}$"
@@ -35,6 +35,15 @@ class QueueSettings(BaseSettings):
         "(redis+sentinel://HOST,HOST,HOST/MASTER/0) or of a Redis Cluster (redis+cluster://HOST,HOST); in a name or "
         "password, / ? # and % are percent-encoded. When not set, `redbatch gateway` and `redbatch worker` take that "
         "of your running `redbatch up`, if there is one.",
+    )
+    queue_shards: int = Field(
+        default=1,
+        ge=1,
+        le=64,
+        title="Shards of each queue in a Redis Cluster",
+        description="With redis+cluster://: number of shards of each queue, which are spread over the slots of the "
+        "cluster: one for each master. Requests go on while one of them is away. All gateways and workers have the "
+        "same number.",
     )
     redis_sentinel_password: str = Field(
         default="",
@@ -109,6 +118,15 @@ class QueueSettings(BaseSettings):
             raise ValueError("it takes two or more URLs: for one Redis, set redis_url")
         return value
 
+    @field_validator("queue_shards")
+    @classmethod
+    def _check_cluster(cls, value: int, info: ValidationInfo) -> int:
+        url = info.data.get("redis_url")
+        is_cluster = url is None or (parse_url(url).kind is Kind.CLUSTER and not info.data.get("redis_shards"))
+        if value > 1 and not is_cluster:
+            raise ValueError("only a Redis Cluster has shards: set redis_url to redis+cluster://, or set redis_shards")
+        return value
+
     @model_validator(mode="after")
     def _check_one_of_both(self) -> Self:
         if self.redis_shards and "redis_url" in self.model_fields_set:
@@ -150,7 +168,10 @@ class QueueSettings(BaseSettings):
     def shards(self) -> tuple[Self, ...]:
         """These settings for each shard alone, with its URL as `redis_url`; without shards, these."""
         urls = split_urls(self.redis_shards)
-        return tuple(self.model_copy(update={"redis_url": url, "redis_shards": ""}) for url in urls) or (self,)
+        if (number := self.queue_shards) > 1:
+            urls = tuple(name_shard(self.redis_url, each, number) for each in range(number))
+        alone = {"redis_shards": "", "queue_shards": 1}
+        return tuple(self.model_copy(update={"redis_url": url, **alone}) for url in urls) or (self,)
 
     @property
     def redis_address(self) -> str:

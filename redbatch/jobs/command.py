@@ -43,12 +43,12 @@ def list_jobs(target: QueueTarget, limit: int, *, show_all: bool, in_json: bool)
             # The default queue, too, which its workers may have left long ago.
             names = {keys.queue} if target.queue is not None else {keys.queue, *await list_queues(connection)}
             for name in sorted(names):
-                found = await jobs.all_statuses(connection, Keys(name))
+                found = await jobs.all_statuses(connection, connection.keys_of(name))
                 ids = [job_id for job_id, status in found.items() if show_all or status != "deleted"]
                 num_all, num_hidden = num_all + len(ids), num_hidden + len(found) - len(ids)
-                some = await jobs.find_all(connection, Keys(name), ids[:limit])
+                some = await jobs.find_all(connection, connection.keys_of(name), ids[:limit])
                 latest += [(name_of_shard(name, number), job) for job in some if job]
-                result_bytes += await jobs.result_bytes(connection, Keys(name))
+                result_bytes += await jobs.result_bytes(connection, connection.keys_of(name))
         latest = sorted(latest, key=lambda each: each[1].created_ms, reverse=True)[:limit]
         num_left_out = (max(0, num_all - limit), num_hidden)
         if in_json:

@@ -35,7 +35,7 @@ async def read_pools(connection: RedisConnection, name: str | None) -> list[Pool
     """Returns the pools that live workers of any queue use, by name; only one of them if it is named."""
     members: dict[str, list[PoolMember]] = defaultdict(list)
     for queue in await list_queues(connection):
-        for beat in (await queue_stats(connection, Keys(queue))).workers:
+        for beat in (await queue_stats(connection, connection.keys_of(queue))).workers:
             if beat.gpu_pool and name in (None, beat.gpu_pool):
                 members[beat.gpu_pool].append(PoolMember(queue, beat))
     return [

@@ -36,6 +36,10 @@ async def read_queues(connection: RedisConnection, known: list[str], *, only_kno
     announced = [] if only_known else await list_queues(connection)
     names = sorted({*known, *announced})
     return [
-        QueueView(name, await queue_stats(connection, Keys(name)), await last_heartbeats(connection, Keys(name)))
+        QueueView(
+            name,
+            await queue_stats(connection, connection.keys_of(name)),
+            await last_heartbeats(connection, connection.keys_of(name)),
+        )
         for name in names
     ]

@@ -8,13 +8,16 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 import pytest_asyncio
+import redis
 from typer.testing import CliRunner
 
 from redbatch.commands import app
 from shared.keys import API_KEYS, QUEUES, PoolKeys
+from shared.redis_topology import tag_of_shard
 from tests.integration.gateway.gateway_cluster import GatewayCluster, has_vectors, log_lines
 from tests.processes import Processes, Program
 from tests.redis_cluster import RedisCluster, slot_of
+from tests.servers import stopped
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.redis
@@ -89,3 +92,20 @@ async def test_one_server_of_the_url_is_enough(servers: RedisCluster, by_url: Ga
     await by_url.start_worker()
     await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
     assert has_vectors(await asyncio.to_thread(gateway.embed, {"texts": ["a"]}), ["a"])
+
+
+async def test_shards_of_one_cluster(servers: RedisCluster, by_url: GatewayCluster, client: httpx.AsyncClient) -> None:
+    """One shard on each master: both are used, and if one master hangs, the other answers."""
+    tags = [tag_of_shard(by_url.queue, number, 2) for number in range(2)]
+    await asyncio.to_thread(servers.move, slot_of(f"{{{tags[1]}}}"), 0, 1)
+    by_url.environment["REDBATCH_QUEUE_SHARDS"] = "2"
+    gateway = await by_url.start_gateway()
+    worker = await by_url.start_worker()
+    await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
+    for index in range(2):
+        with redis.Redis.from_url(servers.urls[index], protocol=2) as raw:
+            assert list(raw.scan_iter(match=f"rb:{{{tags[index]}}}:worker:*")) != []
+    with stopped(servers.servers[1]):
+        answers = await asyncio.gather(*(gateway.send(client, f"{number}") for number in range(40)))
+    assert {answer.status_code for answer in answers} == {200}
+    assert problems_of(gateway.program, worker) == []

@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 import pytest
+from redis.crc import key_slot
 
-from shared.redis_topology import SlotRange, moved_to, newest_master, owner_of_slot, parse_slots
+from shared.redis_topology import (
+    NUM_SLOTS,
+    SlotRange,
+    moved_to,
+    newest_master,
+    owner_of_slot,
+    parse_slots,
+    slot_of,
+    tag_of_shard,
+)
 from shared.redis_url import Address
 
 A, B = Address("a", 1), Address("b", 2)
@@ -79,3 +89,19 @@ def test_most_servers_decide_who_has_a_slot(answers: list[list[SlotRange]], owne
 def test_moved_names_a_server(reply: str, address: tuple[str, int] | None) -> None:
     """No host means the same host. ASK is for one call, of a slot that is on its way."""
     assert moved_to(reply, A) == address
+
+
+@pytest.mark.parametrize("tag", ["", "minilm", "minilm.17", "gpu:pool", "a" * 64])
+def test_the_slot_of_a_tag_is_that_of_redis(tag: str) -> None:
+    """As redis-py computes it for a whole key."""
+    assert slot_of(tag) == key_slot(tag.encode())
+
+
+@pytest.mark.parametrize("num_shards", [1, 2, 3, 5, 64])
+def test_shards_are_spread_over_the_slots(num_shards: int) -> None:
+    """Each has a part of them; the tag of the only shard is the queue, as without shards."""
+    tags = [tag_of_shard("minilm", number, num_shards) for number in range(num_shards)]
+    parts = [slot_of(tag) * num_shards // NUM_SLOTS for tag in tags]
+    assert parts == list(range(num_shards))
+    if num_shards == 1:
+        assert tags == ["minilm"]

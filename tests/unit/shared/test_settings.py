@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
+from shared.redis_url import parse_url
 from shared.settings import QueueSettings
 
 
@@ -33,6 +34,15 @@ def test_each_shard_has_settings_of_one_redis() -> None:
     assert {(each.redis_shards, each.redis_timeout_s) for each in settings.shards} == {("", 3)}
 
 
+def test_shards_of_a_redis_cluster_have_its_url() -> None:
+    """With the number of each; only the number of all is a setting."""
+    settings = QueueSettings(redis_url="rediss+cluster://:p@a,b", queue_shards=3)
+    parsed = [parse_url(each.redis_url) for each in settings.shards]
+    assert [each.shard for each in parsed] == [(0, 3), (1, 3), (2, 3)]
+    assert {each.server_url for each in parsed} == {"rediss://:p@a:6379"}
+    assert {each.queue_shards for each in settings.shards} == {1}
+
+
 def test_one_redis_is_the_only_shard() -> None:
     """Without a list of shards."""
     settings = QueueSettings(redis_url="redis://a")
@@ -47,6 +57,8 @@ def test_one_redis_is_the_only_shard() -> None:
         ({"redis_shards": "redis://a,redis://b,redis://a"}, "a URL is there twice"),
         ({"redis_shards": "redis://a"}, "it takes two or more URLs: for one Redis, set redis_url"),
         ({"redis_shards": "redis://a,redis://b", "redis_url": "redis://c"}, "redis_url and redis_shards exclude each"),
+        ({"redis_url": "redis://a", "queue_shards": "2"}, "only a Redis Cluster has shards"),
+        ({"redis_shards": "redis://a,redis://b", "queue_shards": "2"}, "only a Redis Cluster has shards"),
         ({"redis_shards": "redis://a,redis://b", "redis_tls_ca": "/ca.pem"}, "no URL of Redis begins with rediss"),
     ],
 )
