@@ -24,7 +24,7 @@ JOBS ?= $(shell echo $$(($$(nproc 2>/dev/null || echo 2) + 1)))
 PYTEST = $(BIN)/pytest -n $(JOBS) --maxprocesses 4 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run docs manifests test test-long test-images stress chaos soak bench bench-peers bench-overload bench-cache bench-jobs bench-embed bench-gpu bench-simulation bench-autoscaling bench-sweep bench-guard bench-scale recording test-redis7 test-frameworks fuzz check fmt lock audit sbom clean FORCE
+.PHONY: help setup run docs manifests test test-long test-images stress chaos soak bench bench-peers bench-overload bench-cache bench-jobs bench-embed bench-gpu bench-simulation bench-autoscaling bench-sweep bench-guard bench-scale bench-replay recording test-redis7 test-frameworks fuzz check fmt lock audit sbom clean FORCE
 
 help: ## List the targets (this page)
 	@printf 'Redbatch: a dynamic-batching cluster for embedding models, on Redis.\n\n'
@@ -101,6 +101,9 @@ bench-guard: $(READY) ## Compare the speed with the last tag v*, or ARGS="--agai
 
 bench-scale: $(READY) ## Compare the cost of a request on 1 to 8 gateways and workers, at the same rate (eight minutes)
 	@exec $(BIN)/python -m bench.scale $(ARGS)
+
+bench-replay: $(READY) ## Measure what a request costs 1, 2 and 3 Redis, without HTTP and a model (one minute)
+	@exec $(BIN)/python -m bench.replay $(ARGS)
 
 recording: $(READY) ## Record the terminal of the README: a worker and Redis killed under load (half a minute)
 	@exec $(BIN)/python -m bench.recording
