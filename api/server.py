@@ -142,16 +142,8 @@ def _connect(settings: GatewaySettings) -> list[QueueConnections]:
     return [QueueConnections(each, each.initial_queue, client, record_unexpected_reply) for each in settings.shards]
 
 
-async def serve(settings: GatewaySettings, listen: socket.socket, tracing: Tracing | None = None) -> int:
-    """Serves on a listening socket until SIGTERM or SIGINT; returns the exit code."""
-    connections = _connect(settings)
-    try:
-        authenticator = await create_authenticator(settings, [each.shared_connection("keys") for each in connections])
-    except NoKeysError as error:
-        sys.stderr.write(f"{error}\n")
-        return EXIT_CONFIGURATION
-    state, app = build_gateway(settings, connections, authenticator, tracing)
-    config = uvicorn.Config(
+def _server_config(settings: GatewaySettings, app: ASGIApp) -> uvicorn.Config:
+    return uvicorn.Config(
         RootPathApp(app, settings.root_path) if settings.root_path else app,
         http=cast("type[GatewayProtocol]", gateway_protocol(settings)),  # called only
         ws="none",
@@ -164,15 +156,30 @@ async def serve(settings: GatewaySettings, listen: socket.socket, tracing: Traci
         backlog=BACKLOG,
         timeout_graceful_shutdown=max(1, round(settings.drain_grace_s)),
     )
+
+
+def _log_start(settings: GatewaySettings, listen: socket.socket, admin_port: int) -> None:
+    host, port = listen.getsockname()[:2]
+    places = {"host": host, "port": port, "admin_port": admin_port, "redis": settings.redis_address}
+    log.info("gateway starts", **places, queue=settings.initial_queue)
+
+
+async def serve(settings: GatewaySettings, listen: socket.socket, tracing: Tracing | None = None) -> int:
+    """Serves on a listening socket until SIGTERM or SIGINT; returns the exit code."""
+    connections = _connect(settings)
+    try:
+        authenticator = await create_authenticator(settings, [each.shared_connection("keys") for each in connections])
+    except NoKeysError as error:
+        sys.stderr.write(f"{error}\n")
+        return EXIT_CONFIGURATION
+    state, app = build_gateway(settings, connections, authenticator, tracing)
     or_free = "admin_port" not in settings.model_fields_set
     admin = AdminServer(settings.admin_host, settings.admin_port, state.missing, state.alive, or_free=or_free)
     admin.start()
     state.admin_port = admin.port
-    host, port = listen.getsockname()[:2]
-    places = {"host": host, "port": port, "admin_port": admin.port, "redis": settings.redis_address}
-    log.info("gateway starts", **places, queue=settings.initial_queue)
+    _log_start(settings, listen, admin.port)
     _warn_of_little_memory(settings)
-    server = DrainingServer(config, state)
+    server = DrainingServer(_server_config(settings, app), state)
     collect_rarely()
     try:
         await server.serve(sockets=[listen])

@@ -7,7 +7,7 @@ import os
 import signal
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import redis.asyncio
@@ -47,9 +47,9 @@ class ShardedCluster:
         """Starts a worker of one shard."""
         return await self.cluster.start_worker(model, redis_url=self.servers[shard].url, **settings)
 
-    async def add_ghosts(self) -> None:
+    async def add_ghosts(self, **properties: int) -> None:
         """Sends the heartbeat of a worker to each shard that never takes an entry: gateways accept requests."""
-        beat = Heartbeat("ghost", "host", 1, "cpu", "null", 384, READY, 0.0, 0, 0, 0)
+        beat = replace(Heartbeat("ghost", "host", 1, "cpu", "null", 384, READY, 0.0, 0, 0, 0), **properties)  # type: ignore[arg-type]
         for server in self.servers:
             queue = QueueConnections(QueueSettings(redis_url=server.url), self.cluster.queue, "test")
             await consumer.heartbeat(queue.connection("ghost"), queue.keys, beat, 60_000)

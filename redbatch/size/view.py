@@ -97,7 +97,7 @@ def _limits(view: SizeView) -> PlainTable:
     if math.isfinite(speed.vectors_per_s):
         state = "" if WORKER in reached else workers
         table.add_row("worker's model", "", _rate(speed.vectors_per_s / view.needed.inputs_per_request), state)
-    add("Redis", REDIS, parts[REDIS].full_at_requests_per_s, f"{parts[REDIS].processes:,} clusters")
+    add("Redis", REDIS, parts[REDIS].full_at_requests_per_s, f"{parts[REDIS].processes:,} shards")
     return table
 
 
@@ -121,7 +121,7 @@ def _notes(view: SizeView) -> Iterator[str]:
         "may fail."
     )
     if REDIS in view.deployment.reached:
-        yield 'One Redis is not enough: see "When one Redis is full" in docs/operations.md.'
+        yield "One Redis is not enough: several shards share the load (docs/scaling.md)."
     if view.speed.cores is None:
         yield (
             "A worker has a GPU, or the cores on which you measured its vectors per second. No figure of this "

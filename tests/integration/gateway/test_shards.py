@@ -13,10 +13,11 @@ import pytest
 import pytest_asyncio
 from typer.testing import CliRunner
 
+from api.dispatch.shards import HOLD_S
 from redbatch.commands import app
 from tests import plain_http
 from tests.chaos.attack import new_tenant
-from tests.integration.gateway.gateway_cluster import GatewayProcess, error_of, has_vectors
+from tests.integration.gateway.gateway_cluster import GatewayProcess, error_of, has_vectors, null_vector, vector_bytes
 from tests.integration.gateway.job_client import JobClient
 from tests.servers import stopped
 from tests.sharded_cluster import ShardedCluster, sharded_cluster, wait_until_used
@@ -87,6 +88,26 @@ async def test_shards_divide_the_bounds_and_pass_on_what_does_not_fit(
     for each in calls:
         each.cancel()
     await asyncio.gather(*calls, return_exceptions=True)
+
+
+async def test_requests_that_share_an_entry_move_one_by_one(sharded: ShardedCluster, client: httpx.AsyncClient) -> None:
+    """Each client gets the vector of its own text, from the shard that is left."""
+    gateway = await sharded.start_gateway()
+    await sharded.add_ghosts(max_batch_size=64, max_batch_tokens=16_384)
+    await wait_until_used([gateway], [0, 1])
+    texts, calls = [f"text {number}" for number in range(80)], []
+    for start in range(0, len(texts), 20):
+        calls += [asyncio.create_task(gateway.send(client, text, x_timeout_ms="60000")) for text in texts[start:][:20]]
+        await asyncio.sleep(10 * HOLD_S)  # then a gateway chooses a shard again
+    await wait_until(lambda: gateway.metric("redbatch_requests_in_flight") == len(texts), "all wait")
+    assert gateway.metric("redbatch_coalesced_requests_total") > 0
+    assert min(await inputs_of(sharded)) > 0
+    with stopped(sharded.servers[1]):
+        await sharded.start_worker_of(0)
+        answers = await asyncio.gather(*calls)
+    vectors = [vector_bytes(each.json()["embedding"]) for each in answers]
+    assert vectors == [null_vector(each) for each in texts]
+    assert gateway.metric("redbatch_moved_requests_total") > 0
 
 
 @pytest.mark.parametrize("command", ["min-replicas-to-write", "maxmemory"])

@@ -75,10 +75,10 @@ def test_text_names_every_limit_in_80_columns(vectors_per_s: float | None) -> No
     text = text_of(view_of(Requirements(200_000, 1, 15, 384, 0.3), vectors_per_s=vectors_per_s))
     assert max(map(len, text.splitlines())) <= 80
     assert re.search(r"gateway +143 µs +6,997 requests/s +exceeded: 41 gateways", text)
-    assert re.search(r"Redis +72 µs +13,883 requests/s +exceeded: 21 clusters", text)
+    assert re.search(r"Redis +72 µs +13,883 requests/s +exceeded: 21 shards", text)
     state = "not exceeded" if vectors_per_s is None else "exceeded: sets the number of workers"
     assert re.search(rf"worker process +61 µs +16,342 requests/s +{state}", text)
-    assert "When one Redis is full" in text
+    assert "docs/scaling.md" in text
 
 
 @pytest.mark.parametrize(
