@@ -91,7 +91,7 @@ async def test_shards_divide_the_bounds_and_pass_on_what_does_not_fit(
 
 
 async def test_requests_that_share_an_entry_move_one_by_one(sharded: ShardedCluster, client: httpx.AsyncClient) -> None:
-    """Each client gets the vector of its own text, from the shard that is left."""
+    """Each client gets the vector of its text, from the shard that is left."""
     gateway = await sharded.start_gateway()
     await sharded.add_ghosts(max_batch_size=64, max_batch_tokens=16_384)
     await wait_until_used([gateway], [0, 1])
