@@ -19,8 +19,9 @@
 - job_results: reads the results of jobs.
 - job_uploads: uploads of jobs, after quota and room are reserved for them.
 - jobs: operations on jobs.
+- key_docs: what each Redis key holds.
 - key_table: the documents' tables of Redis keys.
-- keys: all keys in Redis, and what each holds.
+- keys: all keys in Redis.
 - gpu_leases: leases of GPUs.
 - lua: the scripts that run in Redis.
 - long_entries: which entries are long.

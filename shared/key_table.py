@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
-from shared.keys import KEY_DOCS, KeyDoc
+from shared.key_docs import KEY_DOCS, KeyDoc
 
 _GROUPS: dict[str, tuple[str, str, str, str]] = {
     "jobs": (

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shared.key_docs import KEY_DOCS, KeyDoc
 from shared.key_table import job_keys_table, keys_table
-from shared.keys import API_KEYS, KEY_DOCS, LANES, QUEUES, KeyDoc, Keys, PoolKeys
+from shared.keys import API_KEYS, LANES, QUEUES, Keys, PoolKeys
 
 QUEUE_NAMES = st.from_regex(r"[a-z0-9._-]{1,64}", fullmatch=True)
 IDS = st.text("0123456789abcdef", min_size=1, max_size=32)
