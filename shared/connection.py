@@ -76,6 +76,7 @@ class RedisConnection:
         self._orphans: deque[dict[bytes, bytes]] = deque(maxlen=16)
         self._lock = asyncio.Lock()
         self._opener = RedisOpener(queue.source, name, roams=roams)
+        self._exchange = self._exchange_roaming if roams else self._exchange_once
         self._timeout_s = queue.settings.redis_timeout_s
         self._has_read_only_scripts = True
         self._wire: Wire | None = None
@@ -148,7 +149,7 @@ class RedisConnection:
     async def reopen(self) -> None:
         """Closes the connection and opens a new one. Raises as `call` does."""
         async with self._lock:
-            await self._close()
+            await self.close()
             await self._exchange(IDENTITY[:1])
 
     async def check_home(self) -> None:
@@ -189,40 +190,37 @@ class RedisConnection:
         elif self._wire is not None:
             self._wire.abort()
 
-    async def close(self) -> None:
-        """Closes the connection, if there is one."""
-        await self._close()
-
-    async def _exchange(self, commands: Sequence[Sequence[Argument]], block_s: float = 0.0) -> list[Any]:
+    async def _exchange_roaming(self, commands: Sequence[Sequence[Argument]], block_s: float = 0.0) -> list[Any]:
+        """Does as `_exchange`, at the server that a Redis Cluster names."""
         for _ in range(MAX_REDIRECTIONS):
             try:
                 return await self._exchange_once(commands, block_s)
             except KeyMovedError as error:
                 error_of_key = error
-                if not self._roams or not error.is_elsewhere:
+                if not error.is_elsewhere:
                     raise
         raise error_of_key
 
-    async def _exchange_once(self, commands: Sequence[Sequence[Argument]], block_s: float) -> list[Any]:
+    async def _exchange_once(self, commands: Sequence[Sequence[Argument]], block_s: float = 0.0) -> list[Any]:
         try:
             wire = self._wire
             if wire is None or wire.is_lost:  # it broke while it was idle, so no reply is lost
                 wire = await self._open_unless_reset()
             replies = await wire.exchange_all(commands, block_s + self._timeout_s)
         except ResponseError as error:  # while connecting
-            await self._close()
+            await self.close()
             raise self._to_exception(f"{error.status_code or ''} {error}".strip()) from None
         except (RedisError, OSError, TimeoutError) as error:
             connecting = self._wire is None
             if connecting:
                 self._opener.look_again()
             self.num_timeouts += isinstance(error, TimeoutError) and not connecting
-            await self._close()
+            await self.close()
             unreachable = RedisUnreachableError(self._opener.describe_failure(error, connecting=connecting))
             unreachable.is_refused = isinstance(error, AuthenticationError)
             raise unreachable from error
         except BaseException:
-            await self._close()
+            await self.close()
             raise
         for reply in replies:
             if isinstance(reply, hiredis.ReplyError):
@@ -234,7 +232,7 @@ class RedisConnection:
         """Closes connections that do not lead to the right server any more, as an error reply says."""
         if not leads_elsewhere(reply):
             return
-        await self._close()
+        await self.close()
         if self._opener.redirect(reply) and not self._roams:
             self._queue.home.leave()
         if became_replica(reply):
@@ -258,7 +256,7 @@ class RedisConnection:
         """Connects to the home. If the address leads to another Redis, tries again: the next time it may not."""
         if self._wire is not None:
             self._identity = {}  # no command is outstanding on it, so Redis sends nothing to it: it need not be killed
-            await self._close()
+            await self.close()
         if self._roams:
             self._wire = await self._opener.open()
             return self._wire
@@ -273,10 +271,11 @@ class RedisConnection:
                 self._identity = dict(part.split(b"=", 1) for part in info.split() if b"=" in part)
                 return wire
             self._opener.look_again()
-            await self._close()
+            await self.close()
         raise RedisUnreachableError(refusal)
 
-    async def _close(self) -> None:
+    async def close(self) -> None:
+        """Closes the connection, if there is one."""
         if self._identity:
             self._orphans.append(self._identity)
             self._identity = {}
