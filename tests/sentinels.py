@@ -6,7 +6,7 @@ import asyncio
 import signal
 import subprocess
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import redis.asyncio
 from redbatch.up.local_redis import free_port
 from shared.process.parent_death import wrap_command
 from tests.servers import Server, server_binary
+from tests.users import OBSERVER, REPLICA, SENTINEL, password_of
 from tests.waiting import wait_until
 
 MASTER = "mymaster"
@@ -27,9 +28,9 @@ STOP_S = 5.0
 
 
 class Sentinel:
-    """One sentinel process."""
+    """One sentinel process. `logins` are lines of its configuration: how it logs in at Redis, and who at it."""
 
-    def __init__(self, folder: Path, master_port: int, master_password: str, password: str) -> None:
+    def __init__(self, folder: Path, master_port: int, logins: Sequence[str], password: str) -> None:
         self.port = free_port()
         self._config = folder / f"sentinel-{self.port}.conf"
         lines = [
@@ -41,11 +42,7 @@ class Sentinel:
             f"sentinel failover-timeout {MASTER} {FAILOVER_TIMEOUT_MS}",
             f"sentinel parallel-syncs {MASTER} 2",
         ]
-        if master_password:
-            lines.append(f"sentinel auth-pass {MASTER} {master_password}")
-        if password:
-            lines += [f"requirepass {password}", f"sentinel sentinel-pass {password}"]
-        self._config.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        self._config.write_text("\n".join([*lines, *logins]) + "\n", encoding="utf-8")
         self._password = password
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -80,21 +77,20 @@ class SentinelGroup:
         sentinels: all sentinels.
     """
 
-    def __init__(self, servers: list[Server], sentinels: list[Sentinel], password: str) -> None:
+    def __init__(self, servers: list[Server], sentinels: list[Sentinel], login: str) -> None:
         self.servers = servers
         self.sentinels = sentinels
-        self._password = password
+        self._login = login
 
     @property
     def url(self) -> str:
         """The URL that clients connect to."""
         hosts = ",".join(f"127.0.0.1:{each.port}" for each in self.sentinels)
-        credentials = f":{self._password}@" if self._password else ""
-        return f"redis+sentinel://{credentials}{hosts}/{MASTER}/0"
+        return f"redis+sentinel://{self._login}{hosts}/{MASTER}/0"
 
     def client(self, server: Server) -> redis.asyncio.Redis:
         """Returns a client of one of the servers."""
-        return redis.asyncio.Redis(port=server.port, password=self._password or None, protocol=2)
+        return redis.asyncio.Redis.from_url(f"redis://{self._login}127.0.0.1:{server.port}/0", protocol=2)
 
     async def master(self) -> Server:
         """Returns the master as the last sentinel says: tests kill the first ones."""
@@ -137,22 +133,37 @@ class SentinelGroup:
 
 @asynccontextmanager
 async def sentinel_group(
-    folder: Path, *, password: str = "", sentinel_password: str = ""
+    folder: Path, *, password: str = "", sentinel_password: str = "", users: bool = False
 ) -> AsyncIterator[SentinelGroup]:
-    """Starts a group, and stops it at the end; with passwords of Redis and of the sentinels."""
+    """Starts a group, and stops it at the end.
+
+    Args:
+        folder: for the sentinels.
+        password: of Redis, if it has no users.
+        sentinel_password: of the sentinels.
+        users: whether Redis has the users of docs/redis.md; the group's URL is the observer's then.
+    """
     options = ["--repl-diskless-sync-delay", "0", "--repl-diskless-sync", "yes"]
-    if password:
+    logins, login = [], ""
+    if users:
+        options += ["--masteruser", REPLICA, "--masterauth", password_of(REPLICA)]
+        logins += [f"sentinel auth-user {MASTER} {SENTINEL}", f"sentinel auth-pass {MASTER} {password_of(SENTINEL)}"]
+        login = f"{OBSERVER}:{password_of(OBSERVER)}@"
+    elif password:
         options += ["--requirepass", password, "--masterauth", password]
+        logins, login = [f"sentinel auth-pass {MASTER} {password}"], f":{password}@"
+    if sentinel_password:
+        logins += [f"requirepass {sentinel_password}", f"sentinel sentinel-pass {sentinel_password}"]
     async with AsyncExitStack() as stack:
-        servers = [Server(users=False, options=options) for _ in range(3)]
+        servers = [Server(users=users, options=options) for _ in range(3)]
         for server in servers:
             await asyncio.to_thread(server.start)
             stack.callback(server.stop)
-        group = SentinelGroup(servers, [], password)
+        group = SentinelGroup(servers, [], login)
         for server in servers[1:]:
             async with group.client(server) as raw:
                 await raw.execute_command("REPLICAOF", "127.0.0.1", str(servers[0].port))
-        group.sentinels += [Sentinel(folder, servers[0].port, password, sentinel_password) for _ in range(3)]
+        group.sentinels += [Sentinel(folder, servers[0].port, logins, sentinel_password) for _ in range(3)]
         for sentinel in group.sentinels:
             sentinel.start()
             stack.callback(sentinel.kill)
