@@ -87,6 +87,9 @@ class Survey:
 
 def _describe_silence(nodes: Sequence[Address], errors: Sequence[BaseException]) -> RedisUnreachableError:
     """Returns the error for a question that no server has answered."""
+    for each in errors:
+        if isinstance(each, RedisUnreachableError):  # the password cannot be read
+            return each
     where = ", ".join(map(str, nodes))
     refusals = [each for each in errors if isinstance(each, (ResponseError, AuthenticationError))]
     if refusals:

@@ -100,6 +100,12 @@ def describe_address(url: str) -> str:
     return f"{hosts}/{parsed.master}" if parsed.master else hosts
 
 
+def has_password(url: str) -> bool:
+    """Whether a URL has a password: before the host, or as an option."""
+    parts = urlsplit(url)
+    return parts.password is not None or any(name == "password" for name, _ in _options(parts))
+
+
 def find_url_problem(url: str) -> str:
     """Returns what is wrong with a URL, without any part of it, as each may be of a password; "" if it is right.
 

@@ -11,7 +11,8 @@ from pydantic import Field, StringConstraints, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from shared.option_words import ValueForm
-from shared.redis_url import describe_address, find_url_problem, parse_url
+from shared.redis_password import read_password
+from shared.redis_url import describe_address, find_url_problem, has_password, parse_url
 from shared.tls import Tls
 
 QUEUE_PATTERN = r"^[a-z0-9._-]{1,64}$"
@@ -67,6 +68,12 @@ class QueueSettings(BaseSettings):
         title="Password of the sentinels",
         description="For redis+sentinel://: password of the sentinels; the URL has that of Redis.",
     )
+    redis_password_file: str | None = Field(
+        default=None,
+        title="File with Redis' password",
+        description="File with the password of Redis, which is read again for each new connection: for tokens that "
+        "expire. The URL then has the user, and no password.",
+    )
     redis_tls_ca: str | None = Field(
         default=None,
         title="For rediss://: file with trusted CAs",
@@ -113,6 +120,17 @@ class QueueSettings(BaseSettings):
     def _check_url(cls, value: str) -> str:
         if problem := find_url_problem(value):
             raise ValueError(problem)
+        return value
+
+    @field_validator("redis_password_file")
+    @classmethod
+    def _check_password_file(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value is None:
+            return None
+        url = info.data.get("redis_url")
+        if url is not None and has_password(url):
+            raise ValueError("redis_url has a password too; use one of them")
+        read_password(value)
         return value
 
     @field_validator("redis_tls_ca", "redis_tls_cert", "redis_tls_key")
