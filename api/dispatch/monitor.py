@@ -17,7 +17,7 @@ import structlog
 
 from api import metrics
 from api.dispatch.admission import ClusterState, LongBacklog, fleet_rate, long_backlog, max_tokens, retry_after_s
-from api.dispatch.monitor_metrics import clear, publish, warn_of_eviction
+from api.dispatch.monitor_metrics import clear, publish, warn_of_memory
 from api.tenants import ANONYMOUS, Tenant, limits_of
 from shared import producer
 from shared.connection import QueueConnections
@@ -137,7 +137,7 @@ class Monitor:
         else:
             metrics.REDIS_ROUND_TRIP.observe(time.monotonic() - started_at)
             if before is None or before.eviction_policy != self._stats.eviction_policy:
-                warn_of_eviction(self._stats.eviction_policy)
+                warn_of_memory(self._stats)
             self._observe_workers(self._stats)
             ready = [each for each in self._workers if each.state == READY]
             self.num_ready = len(ready)

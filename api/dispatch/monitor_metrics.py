@@ -15,11 +15,18 @@ from shared.producer import QueueStats
 
 limited_log = LimitedLog()
 
+UNKNOWN_MEMORY = (
+    "Redis does not say how much memory it uses: requests and jobs are accepted until it is full. Allow INFO, or watch "
+    "its memory"
+)
 
-def warn_of_eviction(policy: str) -> None:
-    """Warns if Redis may remove keys; once for all queues, whose monitors share the Redis."""
-    if evicts(policy):
-        limited_log.write(logging.WARNING, EVICTION_WARNING, policy=policy)
+
+def warn_of_memory(stats: QueueStats) -> None:
+    """Warns if Redis may remove keys, or does not say; once for all queues, whose monitors share the Redis."""
+    if not stats.memory_bytes:
+        limited_log.write(logging.WARNING, UNKNOWN_MEMORY)
+    elif evicts(stats.eviction_policy):
+        limited_log.write(logging.WARNING, EVICTION_WARNING, policy=stats.eviction_policy)
 
 
 def publish(queue: str, stats: QueueStats, workers: Sequence[Heartbeat]) -> None:
