@@ -24,7 +24,7 @@ JOBS ?= $(shell echo $$(($$(nproc 2>/dev/null || echo 2) + 1)))
 PYTEST = $(BIN)/pytest -n $(JOBS) --maxprocesses 4 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run docs manifests test test-long test-images stress chaos soak bench bench-peers bench-overload bench-cache bench-jobs bench-embed bench-gpu bench-simulation bench-autoscaling bench-sweep bench-guard bench-scale bench-replay recording test-redis7 test-frameworks fuzz check fmt lock audit sbom clean FORCE
+.PHONY: help setup run docs manifests test test-long test-images stress chaos soak bench bench-peers bench-overload bench-cache bench-jobs bench-embed bench-gpu bench-simulation bench-autoscaling bench-sweep bench-guard bench-scale bench-replay recording test-redis7 test-valkey test-redis8 test-frameworks fuzz check fmt lock audit sbom clean FORCE
 
 help: ## List the targets (this page)
 	@printf 'Redbatch: a dynamic-batching cluster for embedding models, on Redis.\n\n'
@@ -119,6 +119,24 @@ test-redis7: $(READY) ## Run the tests that use Redis with the redis-server (7 o
 	    echo "make test-redis7 needs Redis 7 or newer; $$server is $${version:-of an unknown version}." >&2; exit 1; fi; \
 	echo "Running the tests that use Redis with $$server ($$version) ..."; \
 	REDBATCH_TEST_REDIS_SERVER="$$server" REDBATCH_TEST_USERS="$${REDBATCH_TEST_USERS-1}" exec $(PYTEST) -m redis $(ARGS)
+
+test-valkey: $(READY) ## Run the tests that use Redis with the valkey-server on the PATH (Debian: bookworm-backports)
+	@set -eu; \
+	server=$$(command -v valkey-server) || { \
+	    echo 'make test-valkey needs a valkey-server on the PATH, and found none.' >&2; exit 1; }; \
+	echo "Running the tests that use Redis with $$("$$server" --version | cut -d' ' -f1-3) ..."; \
+	REDBATCH_TEST_REDIS_SERVER="$$server" REDBATCH_TEST_USERS="$${REDBATCH_TEST_USERS-1}" exec $(PYTEST) -m redis $(ARGS)
+
+test-redis8: $(READY) ## Nightly: run the tests that use Redis with the redis-server (8 or newer) in REDBATCH_TEST_REDIS_SERVER
+	@set -eu; \
+	server="$${REDBATCH_TEST_REDIS_SERVER-}"; \
+	[ -x "$$server" ] || { \
+	    echo 'make test-redis8 needs the path of a redis-server in REDBATCH_TEST_REDIS_SERVER.' >&2; exit 1; }; \
+	version=$$("$$server" --version | sed -n 's/.* v=\([0-9][0-9.]*\).*/\1/p'); \
+	if [ "0$${version%%.*}" -lt 8 ]; then \
+	    echo "make test-redis8 needs Redis 8 or newer; $$server is $${version:-of an unknown version}." >&2; exit 1; fi; \
+	echo "Running the tests that use Redis with $$server ($$version) ..."; \
+	REDBATCH_TEST_USERS="$${REDBATCH_TEST_USERS-1}" exec $(PYTEST) -m redis $(ARGS)
 
 test-frameworks: $(READY) ## Run LangChain and LlamaIndex against a gateway, in a separate environment
 	@$(BIN)/pytest -m frameworks tests/integration/clients $(ARGS)

@@ -85,7 +85,7 @@ TUNE_PANELS = [
             setting
             for setting in WORKER
             if setting.name not in {"queue", "admin_host", "admin_port", "worker_id", "tracing"}
-            and not setting.name.startswith(("log_", "redis_url", "redis_tls_"))
+            and not setting.name.startswith(("log_", "redis_url", "redis_password_", "redis_sentinel_", "redis_tls_"))
         ],
     ),
 ]

@@ -109,7 +109,8 @@ def ineffective_variables(environment: Mapping[str, str], command: str) -> dict[
 
 def _is_unknown(name: str, value: str, known: AbstractSet[str]) -> bool:
     upper = name.upper()  # pydantic reads variables in any case
-    if not upper.startswith(PREFIX) or upper.startswith(TEST_PREFIX) or upper.removesuffix("_FILE") in known:
+    is_known = upper in known or upper.removesuffix("_FILE") in known
+    if not upper.startswith(PREFIX) or upper.startswith(TEST_PREFIX) or is_known:
         return False
     # Kubernetes sets these for a Service whose name begins with redbatch.
     is_service = _SERVICE.search(upper) or (upper.endswith("_PORT") and _SERVICE_URL.match(value))

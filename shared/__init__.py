@@ -39,8 +39,10 @@
 - redis_errors: error replies of Redis as exceptions.
 - redis_locator: finds the server to connect to.
 - redis_opener: opens a connection to Redis.
+- redis_password: reads a password that expires from its file.
 - redis_survey: asks several servers the same question at once.
 - redis_topology: what sentinels and servers of a Redis Cluster say about masters.
 - redis_url: URLs of Redis, and what is wrong with one.
 - redis_wire: commands and replies over one socket.
+- refused_commands: warns of commands that some services refuse.
 """

@@ -35,6 +35,7 @@ from shared.redis_opener import ConnectionSource, RedisOpener
 from shared.redis_topology import tag_of_shard
 from shared.redis_url import parse_url
 from shared.redis_wire import IDENTITY, Wire, parse_identity, read_identity
+from shared.refused_commands import RefusedCommands
 from shared.scripts import Script
 from shared.settings import QueueSettings
 
@@ -134,7 +135,10 @@ class RedisConnection:
         sent with the id because ids start again when Redis restarts. The current connection of `other` is never killed.
         """
         for orphan in list(other._orphans):
-            await self.call("CLIENT", "KILL", "ID", orphan[b"id"], "ADDR", orphan[b"addr"])
+            try:
+                await self.call("CLIENT", "KILL", "ID", orphan[b"id"], "ADDR", orphan[b"addr"])
+            except UnexpectedReplyError as error:  # it will not succeed later either
+                self._queue.refused.warn("CLIENT KILL", error)
             if orphan in other._orphans:  # kept until the kill has succeeded, so that it can be tried again
                 other._orphans.remove(orphan)
 
@@ -179,9 +183,12 @@ class RedisConnection:
         return -inf if self._wire is None or self._wire.is_lost else self._wire.answered_at
 
     async def unblock(self, other: RedisConnection) -> None:
-        """Makes the blocking read of `other`, if there is one, return at once with no element."""
+        """Makes the blocking read of `other`, if there is one, return at once with no element, unless Redis refuses."""
         if other._identity:
-            await self.call("CLIENT", "UNBLOCK", other._identity[b"id"])
+            try:
+                await self.call("CLIENT", "UNBLOCK", other._identity[b"id"])
+            except UnexpectedReplyError as error:
+                self._queue.refused.warn("CLIENT UNBLOCK", error)
 
     def reset(self) -> None:
         """Resets the connection, also while it is opened: a call in flight fails, and the next one opens a new one."""
@@ -264,7 +271,11 @@ class RedisConnection:
             wire = await self._opener.open()
             server, info = await read_identity(wire, self._timeout_s, with_client=self._identified)
             if isinstance(info, hiredis.ReplyError):
-                raise ResponseError(str(info))
+                error = to_exception(str(info))
+                if not isinstance(error, UnexpectedReplyError):
+                    raise ResponseError(str(info))
+                self._queue.refused.warn("CLIENT INFO", error)
+                info = b""
             refusal = self._queue.home.admit(self, server, is_new=True)
             if not refusal:
                 self._wire, self._is_server_known = wire, server is not None
@@ -306,6 +317,7 @@ class QueueConnections:
         self._client = client
         self.on_unexpected = on_unexpected
         self.source = ConnectionSource(settings, self.keys)
+        self.refused = RefusedCommands(name)
         self._roaming: list[RedisConnection] = []
         self._connections: list[RedisConnection] = []
         self.home = HomeGuard(name, self._connections, self.connection("home").reopen)

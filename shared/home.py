@@ -51,7 +51,7 @@ def parse_server(info: bytes) -> Server | None:
         replication_id,
         "" if parent_id == NO_PARENT else parent_id,
         int(offset) if offset.isdecimal() else -1,
-        fields.get("role") == "master",
+        fields.get("role", "master") == "master",
     )
 
 

@@ -55,6 +55,8 @@ _SUBCLASSES: dict[str, type[UnexpectedReplyError]] = {
     "NOGROUP": GroupMissingError,
     "UNBLOCKED the stream key": GroupMissingError,
     "unknown command": CommandUnknownError,
+    "unknown subcommand": CommandUnknownError,
+    "Command is not available": CommandUnknownError,  # of Upstash
     "STALE": ScriptRefusedError,
 }
 

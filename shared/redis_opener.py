@@ -8,17 +8,36 @@ from typing import Any, cast
 from redis.asyncio.connection import AbstractConnection, Connection, ConnectionPool, SSLConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
+from redis.credentials import CredentialProvider
 from redis.exceptions import AuthenticationError
 from redis.maint_notifications import MaintNotificationsConfig
 
+from shared.errors import RedisUnreachableError
 from shared.keys import Keys
 from shared.redis_locator import ClusterLocator, FixedLocator, Locator, SentinelLocator
+from shared.redis_password import read_password
 from shared.redis_survey import Survey, set_tls_context
 from shared.redis_topology import moved_to, slot_of
 from shared.redis_url import Address, Kind, parse_url
 from shared.redis_wire import Wire, system_reason
 from shared.settings import QueueSettings
 from shared.tls import describe_tls_error
+
+
+class PasswordFile(CredentialProvider):
+    """Reads the password of a user from a file, each time that a connection logs in."""
+
+    def __init__(self, path: str, user: str) -> None:
+        self._path = path
+        self._user = user
+
+    async def get_credentials_async(self) -> tuple[str] | tuple[str, str]:
+        """Returns the user, if there is one, and the password. Raises RedisUnreachableError."""
+        try:
+            password = await asyncio.to_thread(read_password, self._path)
+        except ValueError as error:
+            raise RedisUnreachableError(f"The file with the password of Redis: {error}.") from None
+        return (self._user, password) if self._user else (password,)
 
 
 class ConnectionSource:
@@ -51,6 +70,9 @@ class ConnectionSource:
         if url.nodes:  # redis-py refuses it for the socket of a file
             self._options["socket_keepalive"] = True
         self._pool = ConnectionPool.from_url(url.server_url, **self._options)
+        if settings.redis_password_file is not None:
+            user = self._pool.connection_kwargs.pop("username", "")
+            self._pool.connection_kwargs["credential_provider"] = PasswordFile(settings.redis_password_file, user)
         self.locator: Locator = FixedLocator()
         if url.kind is Kind.SENTINEL:
             self.locator = SentinelLocator(url, Survey(self._connect_sentinel, self.tls))

@@ -11,7 +11,7 @@ from redis.exceptions import AuthenticationError, RedisError, ResponseError
 
 from shared.errors import RedisUnreachableError
 from shared.redis_url import Address
-from shared.tls import Tls
+from shared.tls import Tls, describe_tls_error
 
 TIMEOUT_S = 0.4
 LATE_S = 0.05
@@ -53,7 +53,9 @@ class Survey:
         ended = [task for task in asking if not task.cancelled()]
         if replies := {asking[task]: task.result() for task in ended if task.exception() is None}:
             return replies
-        raise _describe_silence(nodes, [error for task in ended if (error := task.exception()) is not None])
+        errors = [error for task in ended if (error := task.exception()) is not None]
+        has_tls = any(isinstance(each, SSLConnection) for each in self._connections.values())
+        raise _describe_silence(nodes, errors, has_tls=has_tls)
 
     async def _ask(self, node: Address, question: Sequence[str]) -> Any:  # noqa: ANN401 - depends on the question
         connection = self._connections.setdefault(node, self._connect(node))
@@ -85,8 +87,15 @@ class Survey:
             await connection.disconnect(nowait=True)
 
 
-def _describe_silence(nodes: Sequence[Address], errors: Sequence[BaseException]) -> RedisUnreachableError:
+def _describe_silence(
+    nodes: Sequence[Address], errors: Sequence[BaseException], *, has_tls: bool
+) -> RedisUnreachableError:
     """Returns the error for a question that no server has answered."""
+    for each in errors:
+        if isinstance(each, RedisUnreachableError):  # the password cannot be read
+            return each
+        if has_tls and (problem := describe_tls_error(each)) is not None:
+            return RedisUnreachableError(f"There is no safe connection to {nodes[0]}: {problem}.")
     where = ", ".join(map(str, nodes))
     refusals = [each for each in errors if isinstance(each, (ResponseError, AuthenticationError))]
     if refusals:

@@ -128,6 +128,12 @@ def split_urls(urls: str) -> tuple[str, ...]:
     return tuple(SEPARATOR.split(urls)) if urls else ()
 
 
+def has_password(url: str) -> bool:
+    """Whether a URL has a password: before the host, or as an option."""
+    parts = urlsplit(url)
+    return parts.password is not None or any(name == "password" for name, _ in _options(parts))
+
+
 def find_url_problem(url: str) -> str:
     """Returns what is wrong with a URL, without any part of it, as each may be of a password; "" if it is right.
 

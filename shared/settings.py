@@ -9,7 +9,16 @@ from pydantic import Field, StringConstraints, ValidationInfo, field_validator, 
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from shared.option_words import ValueForm
-from shared.redis_url import Kind, describe_address, find_url_problem, name_shard, parse_url, split_urls
+from shared.redis_password import read_password
+from shared.redis_url import (
+    Kind,
+    describe_address,
+    find_url_problem,
+    has_password,
+    name_shard,
+    parse_url,
+    split_urls,
+)
 from shared.tls import Tls
 
 QUEUE_PATTERN = r"^[a-z0-9._-]{1,64}$"
@@ -56,6 +65,12 @@ class QueueSettings(BaseSettings):
         title="URLs of the Redis of several shards",
         description="Instead of redis_url: the URLs of two or more Redis, separated by commas, each with a shard of "
         "each queue. Requests go on while one of them is away. All gateways and workers have the same list.",
+    )
+    redis_password_file: str | None = Field(
+        default=None,
+        title="File with Redis' password",
+        description="File with the password of Redis, which is read again for each new connection: for tokens that "
+        "expire. The URL then has the user, and no password.",
     )
     redis_tls_ca: str | None = Field(
         default=None,
@@ -132,6 +147,18 @@ class QueueSettings(BaseSettings):
         if self.redis_shards and "redis_url" in self.model_fields_set:
             raise ValueError("redis_url and redis_shards exclude each other")
         return self
+
+    @field_validator("redis_password_file")
+    @classmethod
+    def _check_password_file(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value is None:
+            return None
+        name = "redis_shards" if info.data.get("redis_shards") else "redis_url"
+        urls = split_urls(info.data.get(name) or "")
+        if any(has_password(each) for each in urls):
+            raise ValueError(f"{name} has a password too; use one of them")
+        read_password(value)
+        return value
 
     @field_validator("redis_tls_ca", "redis_tls_cert", "redis_tls_key")
     @classmethod

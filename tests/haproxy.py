@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,35 +13,35 @@ from tests.servers import Server, require_tool
 
 STOP_S = 5.0
 
-CONFIGURATION = """
-global
-    stats socket {folder}/haproxy.sock
-defaults
-    mode tcp
-    timeout connect 1s
-    timeout client 60s
-    timeout server 60s
-listen redis
-    bind 127.0.0.1:{port}
-    option tcp-check
-    tcp-check send PING\\r\\n
-    tcp-check expect string +PONG
-    tcp-check send info\\ replication\\r\\n
-    tcp-check expect string role:master
-    tcp-check send QUIT\\r\\n
-    tcp-check expect string +OK
-    default-server check inter 500ms fall 1 rise 1 on-marked-down shutdown-sessions
-{servers}
-"""
+PAGE = Path(__file__).parents[1] / "docs" / "redis.md"
+
+
+def configuration(port: int, servers: Sequence[Server], password: str) -> str:
+    """Returns the configuration of docs/redis.md with these addresses; with a password, the check logs in."""
+    (text,) = re.findall(r"^```haproxy\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    text, num_servers = re.subn(r"^    server .*\n", "", str(text), flags=re.MULTILINE)
+    assert num_servers == 3
+    assert text.count("bind :6379\n") == 1
+    text = text.replace("bind :6379\n", f"bind 127.0.0.1:{port}\n")
+    if password:
+        text, num_checks = re.subn(r"^    # (?=tcp-check)", "    ", text, flags=re.MULTILINE)
+        assert num_checks == 2
+        text = text.replace("PASSWORD", password)
+    return text + "".join(f"    server redis{i} 127.0.0.1:{each.port}\n" for i, each in enumerate(servers))
 
 
 @contextmanager
-def haproxy(folder: Path, servers: Sequence[Server]) -> Iterator[str]:
-    """Runs it as docs/redis.md says, and yields the URL at which it leads to the master."""
+def haproxy(folder: Path, servers: Sequence[Server], *, password: str = "") -> Iterator[str]:
+    """Runs it as docs/redis.md says, and yields the URL at which it leads to the master.
+
+    Args:
+        folder: for its configuration.
+        servers: of which one is the master.
+        password: of the user `haproxy`; without one, the check does not log in.
+    """
     port = free_port()
-    lines = "\n".join(f"    server redis{i} 127.0.0.1:{each.port}" for i, each in enumerate(servers))
     path = folder / "haproxy.cfg"
-    path.write_text(CONFIGURATION.format(folder=folder, port=port, servers=lines), encoding="utf-8")
+    path.write_text(configuration(port, servers, password), encoding="utf-8")
     command = [require_tool("haproxy", "it leads to the master of several Redis"), "-f", str(path), "-db"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:

@@ -6,7 +6,7 @@ import asyncio
 import signal
 import subprocess
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,11 @@ import redis.asyncio
 from redbatch.up.local_redis import free_port
 from shared.process.parent_death import wrap_command
 from tests.servers import Server, server_binary
+from tests.users import OBSERVER, REPLICA, SENTINEL, password_of
 from tests.waiting import wait_until
 
 MASTER = "mymaster"
+NUM_SERVERS = 3
 QUORUM = 2
 DOWN_AFTER_MS = 1_000
 FAILOVER_TIMEOUT_MS = 3_000
@@ -27,25 +29,39 @@ STOP_S = 5.0
 
 
 class Sentinel:
-    """One sentinel process."""
+    """One sentinel process.
 
-    def __init__(self, folder: Path, master_port: int, master_password: str, password: str) -> None:
+    Args:
+        folder: for its configuration.
+        master: address of the master.
+        more_lines: of its configuration: how it logs in at Redis, and who at it.
+        password: its own.
+        has_tls: whether it listens with TLS too; then it is known by names.
+
+    Attributes:
+        port: without TLS.
+        url_port: in URLs.
+    """
+
+    def __init__(
+        self, folder: Path, master: str, more_lines: Sequence[str], password: str, *, has_tls: bool = False
+    ) -> None:
         self.port = free_port()
+        self.url_port = free_port() if has_tls else self.port
         self._config = folder / f"sentinel-{self.port}.conf"
         lines = [
             f"port {self.port}",
             "bind 127.0.0.1",
             f"dir {folder}",
-            f"sentinel monitor {MASTER} 127.0.0.1 {master_port} {QUORUM}",
+            f"sentinel monitor {MASTER} {master} {QUORUM}",
             f"sentinel down-after-milliseconds {MASTER} {DOWN_AFTER_MS}",
             f"sentinel failover-timeout {MASTER} {FAILOVER_TIMEOUT_MS}",
             f"sentinel parallel-syncs {MASTER} 2",
         ]
-        if master_password:
-            lines.append(f"sentinel auth-pass {MASTER} {master_password}")
-        if password:
-            lines += [f"requirepass {password}", f"sentinel sentinel-pass {password}"]
-        self._config.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        if has_tls:
+            names = ["sentinel resolve-hostnames yes", "sentinel announce-hostnames yes"]
+            lines += [f"tls-port {self.url_port}", *names, "sentinel announce-ip localhost"]
+        self._config.write_text("\n".join([*lines, *more_lines]) + "\n", encoding="utf-8")
         self._password = password
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -75,31 +91,38 @@ class Sentinel:
 class SentinelGroup:
     """A master with two replicas, and three sentinels of which two decide.
 
-    Attributes:
+    Args:
         servers: all Redis servers; the first one is the master at the start.
+        login: user and password in URLs, with an @.
+        tls_ports: of the servers, if they have TLS.
+
+    Attributes:
+        servers: all Redis servers.
         sentinels: all sentinels.
     """
 
-    def __init__(self, servers: list[Server], sentinels: list[Sentinel], password: str) -> None:
+    def __init__(self, servers: list[Server], login: str, tls_ports: Sequence[int] = ()) -> None:
         self.servers = servers
-        self.sentinels = sentinels
-        self._password = password
+        self.sentinels: list[Sentinel] = []
+        self._login = login
+        self._tls_ports = tls_ports
 
     @property
     def url(self) -> str:
         """The URL that clients connect to."""
-        hosts = ",".join(f"127.0.0.1:{each.port}" for each in self.sentinels)
-        credentials = f":{self._password}@" if self._password else ""
-        return f"redis+sentinel://{credentials}{hosts}/{MASTER}/0"
+        scheme, host = ("rediss+sentinel", "localhost") if self._tls_ports else ("redis+sentinel", "127.0.0.1")
+        hosts = ",".join(f"{host}:{each.url_port}" for each in self.sentinels)
+        return f"{scheme}://{self._login}{hosts}/{MASTER}/0"
 
     def client(self, server: Server) -> redis.asyncio.Redis:
         """Returns a client of one of the servers."""
-        return redis.asyncio.Redis(port=server.port, password=self._password or None, protocol=2)
+        return redis.asyncio.Redis.from_url(f"redis://{self._login}127.0.0.1:{server.port}/0", protocol=2)
 
     async def master(self) -> Server:
         """Returns the master as the last sentinel says: tests kill the first ones."""
         port = int((await self.sentinels[-1].call("GET-MASTER-ADDR-BY-NAME", MASTER))[1])
-        return next(each for each in self.servers if each.port == port)
+        ports = self._tls_ports or [each.port for each in self.servers]
+        return self.servers[ports.index(port)]
 
     async def fail_over(self) -> None:
         """Has a replica promoted, as for maintenance, and waits until the sentinels name it."""
@@ -137,28 +160,76 @@ class SentinelGroup:
 
 @asynccontextmanager
 async def sentinel_group(
-    folder: Path, *, password: str = "", sentinel_password: str = ""
+    folder: Path,
+    *,
+    password: str = "",
+    sentinel_password: str = "",
+    users: bool = False,
+    certificates: Path | None = None,
 ) -> AsyncIterator[SentinelGroup]:
-    """Starts a group, and stops it at the end; with passwords of Redis and of the sentinels."""
-    options = ["--repl-diskless-sync-delay", "0", "--repl-diskless-sync", "yes"]
-    if password:
-        options += ["--requirepass", password, "--masterauth", password]
+    """Starts a group, and stops it at the end.
+
+    Args:
+        folder: for the sentinels.
+        password: of Redis, if it has no users.
+        sentinel_password: of the sentinels.
+        users: whether Redis has the users of docs/redis.md; the group's URL is the observer's then.
+        certificates: folder with ca.pem, and with redis.pem and redis.key for localhost: all connections use TLS,
+            except those of this module. Servers and sentinels have names then, not addresses.
+    """
+    options, lines, login = _logins(password, sentinel_password, users=users)
+    tls = _tls_options(certificates) if certificates is not None else {}
+    tls_ports = [free_port() for _ in range(NUM_SERVERS)] if tls else []
+    lines += [f"{name} {value}" for name, value in tls.items()]
+    options += [word for name, value in tls.items() for word in (f"--{name}", value)]
+    named = [["--tls-port", f"{port}", "--replica-announce-ip", "localhost"] for port in tls_ports]
+    servers = [Server(users=users, options=[*options, *own]) for own in named or [[]] * NUM_SERVERS]
     async with AsyncExitStack() as stack:
-        servers = [Server(users=False, options=options) for _ in range(3)]
         for server in servers:
             await asyncio.to_thread(server.start)
             stack.callback(server.stop)
-        group = SentinelGroup(servers, [], password)
-        for server in servers[1:]:
-            async with group.client(server) as raw:
-                await raw.execute_command("REPLICAOF", "127.0.0.1", str(servers[0].port))
-        group.sentinels += [Sentinel(folder, servers[0].port, password, sentinel_password) for _ in range(3)]
-        for sentinel in group.sentinels:
-            sentinel.start()
-            stack.callback(sentinel.kill)
+        group = SentinelGroup(servers, login, tls_ports)
+        master = f"localhost {tls_ports[0]}" if tls_ports else f"127.0.0.1 {servers[0].port}"
+        await _replicate(group, master)
+        for _ in range(NUM_SERVERS):
+            group.sentinels.append(Sentinel(folder, master, lines, sentinel_password, has_tls=bool(tls_ports)))
+            group.sentinels[-1].start()
+            stack.callback(group.sentinels[-1].kill)
         await _wait_until_reachable(group)
         await group.wait_until_joined()
         yield group
+
+
+async def _replicate(group: SentinelGroup, master: str) -> None:
+    for server in group.servers[1:]:
+        async with group.client(server) as raw:
+            await raw.execute_command("REPLICAOF", *master.split())
+
+
+def _logins(password: str, sentinel_password: str, *, users: bool) -> tuple[list[str], list[str], str]:
+    """Returns options of Redis, lines for sentinels, and user and password for URLs."""
+    options = ["--repl-diskless-sync-delay", "0", "--repl-diskless-sync", "yes"]
+    lines, login = [], ""
+    if users:
+        options += ["--masteruser", REPLICA, "--masterauth", password_of(REPLICA)]
+        lines += [f"sentinel auth-user {MASTER} {SENTINEL}", f"sentinel auth-pass {MASTER} {password_of(SENTINEL)}"]
+        login = f"{OBSERVER}:{password_of(OBSERVER)}@"
+    elif password:
+        options += ["--requirepass", password, "--masterauth", password]
+        lines, login = [f"sentinel auth-pass {MASTER} {password}"], f":{password}@"
+    if sentinel_password:
+        lines += [f"requirepass {sentinel_password}", f"sentinel sentinel-pass {sentinel_password}"]
+    return options, lines, login
+
+
+def _tls_options(certificates: Path) -> dict[str, str]:
+    return {
+        "tls-ca-cert-file": f"{certificates}/ca.pem",
+        "tls-cert-file": f"{certificates}/redis.pem",
+        "tls-key-file": f"{certificates}/redis.key",
+        "tls-auth-clients": "yes",
+        "tls-replication": "yes",
+    }
 
 
 async def _wait_until_reachable(group: SentinelGroup) -> None:

@@ -97,7 +97,8 @@ def require(version: str, running: Version) -> None:
 
 def require_tool(name: str, why: str) -> str:
     """Returns the path of a command; if it is missing, skips the test, or fails it if skipping is forbidden."""
-    return shutil.which(name) or skip(f"{name} is missing: {why}")
+    path = f"{os.environ['PATH']}:/usr/sbin"  # daemons are there, where not every user looks
+    return shutil.which(name, path=path) or skip(f"{name} is missing: {why}")
 
 
 def skip(reason: str) -> NoReturn:

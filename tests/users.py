@@ -18,7 +18,10 @@ from redbatch.redis_users.acl import acl_file
 from redbatch.redis_users.rules import USERS
 
 USERS_VARIABLE = "REDBATCH_TEST_USERS"
-OBSERVER, RESULTS, REPLICA = "observer", "results", "replica"
+OBSERVER, RESULTS, REPLICA, SENTINEL, HAPROXY = "observer", "results", "replica", "sentinel", "haproxy"
+DOCUMENTED = (RESULTS, REPLICA, SENTINEL, HAPROXY)
+"""Users of which docs/redis.md has the line."""
+
 PAGE = Path(__file__).parents[1] / "docs" / "redis.md"
 ROLES = {"api": "gateway", "gpuworker": "worker"}
 """The users of the programs of the cluster, by module."""
@@ -36,16 +39,17 @@ def password_of(user: str) -> str:
 
 def suite_acl() -> str:
     """Returns the ACL file: Redbatch's users, the users that docs/redis.md says to add, and the observer."""
-    names = [*(user.name for user in USERS), RESULTS, REPLICA, OBSERVER]
+    names = [*(user.name for user in USERS), *DOCUMENTED, OBSERVER]
     digests = {name: sha256(password_of(name).encode()).hexdigest() for name in names}
-    others = [_documented_user(name).replace("<sha256>", digests[name]) for name in (RESULTS, REPLICA)]
+    others = [documented_user(name) for name in DOCUMENTED]
     others.append(f"user {OBSERVER} on #{digests[OBSERVER]} ~* &* +@all")
     return acl_file({name: [digest] for name, digest in digests.items()}, others)
 
 
-def _documented_user(name: str) -> str:
+def documented_user(name: str) -> str:
+    """Returns the line of a user that docs/redis.md says to add, with the digest of its password."""
     (line,) = re.findall(rf"`(user {name} on #<sha256> .*)`", PAGE.read_text(encoding="utf-8"))
-    return str(line)
+    return str(line).replace("<sha256>", sha256(password_of(name).encode()).hexdigest())
 
 
 def as_user(url: str, user: str) -> str:
@@ -53,7 +57,8 @@ def as_user(url: str, user: str) -> str:
     parts = urlsplit(url)
     if parts.username is None:
         return url
-    return parts._replace(netloc=f"{user}:{password_of(user)}@{parts.hostname}:{parts.port}").geturl()
+    hosts = parts.netloc.rpartition("@")[2]
+    return parts._replace(netloc=f"{user}:{password_of(user)}@{hosts}").geturl()
 
 
 def with_role_user(module: str, env: Mapping[str, str]) -> dict[str, str]:

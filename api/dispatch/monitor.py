@@ -18,7 +18,7 @@ import structlog
 from api import metrics
 from api.dispatch.admission import ClusterState, max_tokens, retry_after_s
 from api.dispatch.fleet import LongBacklog, find_failure, fleet_rate, long_backlog, sum_tenants
-from api.dispatch.monitor_metrics import clear_redis, publish, publish_redis, warn_of_eviction
+from api.dispatch.monitor_metrics import clear_redis, publish, publish_redis, warn_of_memory
 from api.tenants import ANONYMOUS, Tenant, limits_of
 from shared import producer
 from shared.connection import QueueConnections
@@ -157,7 +157,7 @@ class Monitor:
         else:
             metrics.REDIS_ROUND_TRIP.observe(time.monotonic() - started_at)
             if before is None or before.eviction_policy != self.stats.eviction_policy:
-                warn_of_eviction(self.stats.eviction_policy)
+                warn_of_memory(self.stats)
             self._observe_workers(self.stats)
             ready = [each for each in self._workers if each.state == READY]
             self.num_ready = len(ready)

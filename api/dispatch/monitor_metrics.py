@@ -27,11 +27,18 @@ QUEUE_FIELDS = (
 )
 """The gauges that show the sum of a field of QueueStats over the shards."""
 
+UNKNOWN_MEMORY = (
+    "Redis does not say how much memory it uses: requests and jobs are accepted until it is full. Allow INFO, or watch "
+    "its memory"
+)
 
-def warn_of_eviction(policy: str) -> None:
-    """Warns if Redis may remove keys; once for all queues, whose monitors share the Redis."""
-    if evicts(policy):
-        limited_log.write(logging.WARNING, EVICTION_WARNING, policy=policy)
+
+def warn_of_memory(stats: QueueStats) -> None:
+    """Warns if Redis may remove keys, or does not say; once for all queues, whose monitors share the Redis."""
+    if not stats.memory_bytes:
+        limited_log.write(logging.WARNING, UNKNOWN_MEMORY)
+    elif evicts(stats.eviction_policy):
+        limited_log.write(logging.WARNING, EVICTION_WARNING, policy=stats.eviction_policy)
 
 
 def publish(queue: str, shards: Sequence[QueueStats], workers: Sequence[Heartbeat], tokens_per_s: float) -> None:

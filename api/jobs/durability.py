@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from shared.errors import NotDurableError
 from shared.process.tasks import cancel_and_wait
-from shared.redis_errors import CommandUnknownError, NotPermittedError
+from shared.redis_errors import CommandUnknownError, NotPermittedError, UnexpectedReplyError
 
 if TYPE_CHECKING:
     from shared.connection import RedisConnection
@@ -75,30 +75,39 @@ class Durability:
 
     async def _num_connected(self) -> int:
         """Returns how many replicas are connected and synchronized; 0 if Redis does not tell."""
+        return (await self._read_info("replication")).count(b"state=online")
+
+    async def _read_info(self, section: str) -> bytes:
+        """Returns a section of INFO; empty if Redis refuses it."""
         try:
-            info: bytes = await self._connection.call("INFO", "replication")
-        except NotPermittedError:
-            return 0
-        return info.count(b"state=online")
+            info: bytes = await self._connection.call("INFO", section)
+        except UnexpectedReplyError:
+            return b""
+        return info
 
     async def _wait_for_replicas(self, required: int, timeout_s: float) -> None:
-        num = await self._call_after_write("WAIT", required, int(timeout_s * 1000), block_s=timeout_s)
+        try:
+            num = await self._call_after_write("WAIT", required, int(timeout_s * 1000), block_s=timeout_s)
+        except (CommandUnknownError, NotPermittedError):
+            raise NotDurableError(
+                "This Redis refuses WAIT, so it cannot confirm that its replicas have a job: lower job_durability."
+            ) from None
         if num < required:
             raise NotDurableError(
                 f"{num} of Redis' replicas have acknowledged the job in time, of {required} that must: try again."
             )
 
     async def _wait_for_file(self, timeout_s: float) -> None:
-        if b"aof_enabled:1" not in await self._connection.call("INFO", "persistence"):
+        if b"aof_enabled:0" in await self._read_info("persistence"):
             raise NotDurableError(
                 "Redis has no append-only file, so it cannot make jobs durable: enable it, or lower job_durability."
             )
         try:
             local, _ = await self._call_after_write("WAITAOF", 1, 0, int(timeout_s * 1000), block_s=timeout_s)
-        except CommandUnknownError:  # before 7.2; with `appendfsync always`, Redis answers after the write to disk
+        except UnexpectedReplyError:  # before 7.2; with `appendfsync always`, Redis answers after the write to disk
             try:
                 _, fsync = await self._connection.call("CONFIG", "GET", "appendfsync")
-            except NotPermittedError:  # the Redis user of gateways lacks the right: CONFIG also returns passwords
+            except UnexpectedReplyError:  # the Redis user of gateways lacks the right: CONFIG also returns passwords
                 fsync = b""
             if fsync != b"always":
                 raise NotDurableError(

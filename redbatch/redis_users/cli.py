@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from redbatch.exit_codes import report_misuse
 from redbatch.options import command_group
 
 k8s_app = command_group(
@@ -42,11 +43,17 @@ def swarm() -> None:
 
 
 @k8s_app.command("secrets")
-def k8s_secrets(
+def k8s_secrets(  # noqa: PLR0913, PLR0917 - the options of the command
     namespace: Annotated[str, typer.Option(help="The namespace; its manifest is printed, too.")] = "redbatch",
     host: Host = "redis",
     port: Port = 6379,
     tls: Tls = False,
+    sentinel: Annotated[
+        bool,
+        typer.Option(
+            "--sentinel", help="For k8s/components/redis-sentinel: users of replicas and sentinels, and URLs."
+        ),
+    ] = False,
     keep: Keep = None,
     drop_old: Annotated[
         Path | None,
@@ -64,9 +71,12 @@ def k8s_secrets(
     see docs/redis.md.
     """
     from redbatch.redis_users.command import print_k8s_secrets
-    from redbatch.redis_users.passwords import RedisAddress
+    from redbatch.redis_users.passwords import RedisAddress, pods_with_sentinels
 
-    raise typer.Exit(print_k8s_secrets(namespace, RedisAddress(host, port, tls), keep, drop_old))
+    if sentinel and (tls or (host, port) != ("redis", 6379)):
+        raise typer.Exit(report_misuse("--sentinel excludes --host, --port and --tls"))
+    redis = pods_with_sentinels(namespace) if sentinel else RedisAddress(host, port, tls)
+    raise typer.Exit(print_k8s_secrets(namespace, redis, keep, drop_old))
 
 
 @swarm_app.command("secrets")

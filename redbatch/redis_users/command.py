@@ -28,13 +28,13 @@ def print_k8s_secrets(namespace: str, redis: RedisAddress, keep: Path | None, dr
         return report_misuse("--keep and --drop-old exclude each other")
     if not _NAMESPACE.fullmatch(namespace):
         return report_misuse(f"--namespace {namespace}: use at most 63 lower-case letters, digits and dashes")
-    if not _HOST.fullmatch(redis.host):
+    if not redis.master and not _HOST.fullmatch(redis.host):
         return report_misuse(f"--host {redis.host}: use the name or the IP address of a host")
     try:
         if drop_old is not None:
-            text = k8s.users_secret(namespace, drop_old_passwords(_read(drop_old)))
+            text = k8s.users_secret(namespace, drop_old_passwords(_read(drop_old), redis.users))
         else:
-            text = k8s.manifests(namespace, new_credentials(_read(keep) if keep else None), redis)
+            text = k8s.manifests(namespace, new_credentials(_read(keep) if keep else None, redis.users), redis)
     except NoUsersError as error:
         return report_misuse(f"--drop-old {drop_old}: {error}" if drop_old else f"--keep {keep}: {error}")
     return _print(text, "pipe them: | kubectl apply --server-side -f -", revokes_old=keep is None and drop_old is None)

@@ -14,6 +14,9 @@ def manifests(namespace: str, credentials: Credentials, redis: RedisAddress) -> 
     urls = {name: redis.url(name, password) for name, password in passwords.items()}
     documents = [_namespace(namespace), users_secret(namespace, credentials.users)]
     documents += [_secret(namespace, f"{name}-redis", {"url": urls[name]}) for name in ("gateway", "worker")]
+    if redis.master:
+        peers = {name: passwords[name] for name in ("replica", "sentinel")}
+        documents.append(_secret(namespace, "redis-peers", peers))
     keda = {"username": "keda", "password": passwords["keda"]} | ({"tls": "enable"} if redis.tls else {})
     documents.append(_secret(namespace, "keda-redis", keda))
     for name in ("ops", "admin"):

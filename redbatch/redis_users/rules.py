@@ -3,7 +3,7 @@
 They need Redis 7, which distinguishes read from write access to keys. A script runs with the rights of its caller, so
 the commands inside the scripts of a process are among those of its user. EVAL and EVALSHA need read and write access to
 each of the KEYS; their _RO forms need only read access. Every user may call AUTH, HELLO, QUIT and RESET. No user has
-SELECT, so all data is in database 0, and no user has a channel.
+SELECT, so all data is in database 0, and only sentinels have a channel.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from dataclasses import dataclass
 class User:
     """A user: key patterns it may write and read (`writes`), patterns it may only read (`reads`), and its commands.
 
-    `commands` are ACL rules, in the order in which Redis must read them. If `password` is false, any password is valid.
+    `commands` are ACL rules, in the order in which Redis must read them, and `channels` those that it may use. If
+    `password` is false, any password is valid.
     """
 
     name: str
@@ -23,6 +24,7 @@ class User:
     reads: tuple[str, ...]
     commands: tuple[str, ...]
     password: bool = True
+    channels: tuple[str, ...] = ()
 
 
 def _commands(*lines: str) -> tuple[str, ...]:
@@ -173,4 +175,18 @@ ADMIN = User(
 PROBE = User("probe", writes=(), reads=(), commands=("+ping",), password=False)
 """Checks that Redis is alive. It has no password, because a health check cannot keep a secret."""
 
+REPLICA = User("replica", writes=(), reads=(), commands=("+psync", "+replconf", "+ping"))
+SENTINEL = User(
+    "sentinel",
+    writes=(),
+    reads=(),
+    commands=_commands(
+        "+ping +info +role +publish +subscribe",
+        "+multi +exec +slaveof +replicaof +config|rewrite +client|setname +client|kill +script|kill",  # a failover
+    ),
+    channels=("__sentinel__:hello",),
+)
+
 USERS = (GATEWAY, WORKER, KEDA, OPS, ADMIN, PROBE)
+PEERS = (REPLICA, SENTINEL)
+"""Further users where Redis has replicas and sentinels."""

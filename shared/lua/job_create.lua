@@ -63,9 +63,12 @@ end
 
 local inputs, failed = tonumber(num_inputs), tonumber(num_failed)
 local owed = tonumber(redis.call('HGET', KEYS[3], 'inputs') or 0) + inputs - failed
-local memory = redis.call('INFO', 'memory')
-local used, max = string.match(memory, 'used_memory:(%d+)'), tonumber(string.match(memory, 'maxmemory:(%d+)'))
-local no_memory = max > 0 and used + owed * result_bytes > max * memory_ratio
+local memory = redis.pcall('INFO', 'memory')
+if memory.err then  -- some services refuse it
+  memory = ''
+end
+local used, max = string.match(memory, 'used_memory:(%d+)'), tonumber(string.match(memory, 'maxmemory:(%d+)') or 0)
+local no_memory = used and max > 0 and used + owed * result_bytes > max * memory_ratio
 if no_memory then
   return {'full'}
 end

@@ -11,6 +11,7 @@
 --
 -- A replica answers READONLY, as it does to every write: a gateway that reads from a replica would see a queue that no
 -- worker serves.
+-- What INFO does not say, as some services refuse it, is 0 or "".
 -- Writes nothing. Returns {now_ms, epoch or "", inputs, tokens, {entries of lane 0, entries of lane 1, ...}, pending,
 --          {id of the oldest entry of lane 0 or "", ...}, time of the last heartbeat of any worker in ms or 0,
 --          {heartbeat of a live worker, ...}, bytes that Redis uses, bytes that it may use or 0, sum of the weights of
@@ -18,7 +19,12 @@
 --          are owed, 1 if Redis failed when it last wrote its append-only file or snapshot, bytes, bytes of results of
 --          jobs, maxmemory-policy or ""}.
 local group, worker_prefix, active_ms = unpack(ARGV, 1, 3)
-if not string.find(redis.call('INFO', 'replication'), 'role:master', 1, true) then
+local function read_info(section)
+  local text = redis.pcall('INFO', section)
+  return text.err and '' or text
+end
+local role = string.match(read_info('replication'), 'role:(%a+)')
+if role and role ~= 'master' then
   return redis.error_reply('READONLY this Redis is a replica')
 end
 local time = redis.call('TIME')
@@ -52,7 +58,7 @@ for i = 1, #tenants, 2 do
     named = named + (tenants[i] == '' and 0 or weight)
   end
 end
-local memory = redis.call('INFO', 'memory')
+local memory = read_info('memory')
 local load = redis.call('HMGET', KEYS[3], 'inputs', 'tokens', 'bytes')
 local owed = redis.call('HMGET', KEYS[7], 'inputs', 'result_bytes', 'kept_bytes')
 return {now, epoch, tonumber(load[1] or 0), tonumber(load[2] or 0), entries, pending, oldest,
@@ -60,5 +66,5 @@ return {now, epoch, tonumber(load[1] or 0), tonumber(load[2] or 0), entries, pen
         tonumber(string.match(memory, 'used_memory:(%d+)') or 0), tonumber(string.match(memory, 'maxmemory:(%d+)') or 0),
         string.format('%.3f', weights), string.format('%.3f', named),
         redis.call('XLEN', KEYS[5]), redis.call('ZCARD', KEYS[6]), tonumber(owed[1] or 0),
-        string.find(redis.call('INFO', 'persistence'), '_status:err', 1, true) and 1 or 0, tonumber(load[3] or 0),
+        string.find(read_info('persistence'), '_status:err', 1, true) and 1 or 0, tonumber(load[3] or 0),
         (owed[2] or 0) + (owed[3] or 0), string.match(memory, 'maxmemory_policy:(%S+)') or ''}

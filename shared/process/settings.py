@@ -23,6 +23,9 @@ EXIT_CONFIGURATION = 2  # also the exit code of a worker that cannot load its mo
 PREFIX = "REDBATCH_"
 """The prefix of the variables of all settings."""
 
+FILE_SETTINGS = (f"{PREFIX}REDIS_PASSWORD_FILE",)
+"""Variables of settings that are files by themselves: they end in _FILE, but set no other variable."""
+
 MAX_SHOWN_CHARS = 200
 """An error shows at most this much of an invalid value."""
 
@@ -93,6 +96,8 @@ def read_file_variables(environment: MutableMapping[str, str]) -> None:
     Exits the process with code 2 and a line on stderr if a file cannot be read, or both variables are set.
     """
     for name in [each for each in environment if each.startswith(PREFIX) and each.endswith("_FILE")]:
+        if name in FILE_SETTINGS:
+            continue
         plain = name.removesuffix("_FILE")
         if plain in environment:
             print_error(f"{name}: {plain} is set too; use one of them")

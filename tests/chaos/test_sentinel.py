@@ -86,7 +86,7 @@ async def test_the_master_dies(watched: Watched) -> None:
 
 
 async def test_the_first_sentinel_and_the_master_die(watched: Watched) -> None:
-    """F25: the other sentinels are enough, and the dead one delays no connection."""
+    """F25: the other sentinels are enough, and the dead one delays no process."""
     await watched.start()
     async with watched.scenario.paced_load() as calls:
         watched.group.sentinels[0].kill()

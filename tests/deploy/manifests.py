@@ -14,6 +14,9 @@ from tests.deploy.dockerfile import ROOT
 from tests.servers import require_tool
 
 Manifest = dict[str, Any]
+SENTINEL = "sentinel"
+"""The name of the container beside each Redis of the component redis-sentinel."""
+
 K8S = ROOT / "k8s"
 RENDERED = K8S / "redbatch.yaml"
 OVERLAYS = sorted(path.parent.name for path in (K8S / "overlays").glob("*/kustomization.yaml"))
@@ -110,6 +113,12 @@ def containers(pod: Manifest) -> Iterator[Manifest]:
     """Yields its containers, including the initContainers."""
     yield from pod.get("initContainers", [])
     yield from pod["containers"]
+
+
+def has_sentinels(manifests: Iterable[Manifest]) -> bool:
+    """Whether there are three Redis with sentinels, not one."""
+    pods = [pod_of(each) for each in of_kind(manifests, "StatefulSet")]
+    return any(container["name"] == SENTINEL for pod in pods for container in containers(pod))
 
 
 def selects(selector: Manifest, labels: dict[str, str]) -> bool:

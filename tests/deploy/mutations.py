@@ -84,9 +84,12 @@ def _parse(text: str) -> dict[str, list[Mutation]]:
 
 
 MUTATIONS = _parse(Path(__file__).with_name("mutations.txt").read_text(encoding="utf-8"))
-COMPONENTS, SHARED_GPUS = "components", "shared GPUs"
+COMPONENTS, SHARED_GPUS, SENTINELS = "components", "shared GPUs", "sentinels"
 """Sections of other manifests than those that are committed; all other sections are named after a check."""
 
 OF_BASE = [
-    (check, each) for check, section in MUTATIONS.items() if check not in (COMPONENTS, SHARED_GPUS) for each in section
+    (check, each)
+    for check, section in MUTATIONS.items()
+    if check not in (COMPONENTS, SHARED_GPUS, SENTINELS)
+    for each in section
 ]

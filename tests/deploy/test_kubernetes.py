@@ -32,11 +32,15 @@ from tests.deploy.manifests import (
 )
 from tests.deploy.mutations import COMPONENTS as COMPONENTS_SECTION
 from tests.deploy.mutations import MUTATIONS, OF_BASE, SHARED_GPUS, Mutation
+from tests.deploy.mutations import SENTINELS as SENTINELS_SECTION
 
 OPTIONAL = [each for each in COMPONENTS if each != "gpu"]
 """Components that no overlay includes."""
 
-TOGETHER = [each for each in OPTIONAL if each != "keda-cpu"]  # keda-cpu is `keda` with other numbers
+TOGETHER = [each for each in OPTIONAL if each not in ("keda-cpu", "redis-sentinel")]
+"""keda-cpu is `keda` with other numbers, and redis-sentinel has no TLS."""
+
+SENTINELS = [[each, "redis-sentinel"] for each in ("keda", "keda-cpu")]
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +67,7 @@ def test_the_committed_manifests_have_no_faults(rendered: list[Manifest]) -> Non
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
-@pytest.mark.parametrize("components", [[], *([each] for each in OPTIONAL), TOGETHER], ids=" ".join)
+@pytest.mark.parametrize("components", [[], *([each] for each in OPTIONAL), *SENTINELS, TOGETHER], ids=" ".join)
 def test_no_overlay_with_components_has_faults(overlay: str, components: list[str], tmp_path: Path) -> None:
     """Each overlay passes all checks without components, with each one, and with all of them."""
     assert find_faults(objects(compose(overlay, components, tmp_path))) == []
@@ -127,6 +131,19 @@ def test_each_deliberate_fault_in_a_component_is_found(everything: list[Manifest
 
 
 @pytest.fixture(scope="module")
+def with_sentinels(tmp_path_factory: pytest.TempPathFactory) -> list[Manifest]:
+    """Returns an overlay with three Redis and their sentinels."""
+    return objects(compose("gpu", SENTINELS[0], tmp_path_factory.mktemp("sentinels")))
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS[SENTINELS_SECTION], ids=str)
+def test_each_deliberate_fault_beside_sentinels_is_found(with_sentinels: list[Manifest], mutation: Mutation) -> None:
+    """The checks find mutations of what the component changes."""
+    lines = find_faults(mutation.apply(with_sentinels))
+    assert mutation.is_found(lines), lines
+
+
+@pytest.fixture(scope="module")
 def shared() -> list[Manifest]:
     """Returns the overlay in which workers share a GPU."""
     return objects(render(K8S / "overlays" / "gpu-shared"))
@@ -181,7 +198,7 @@ def test_the_documented_overlay_of_a_function_has_no_faults(tmp_path: Path) -> N
     assert configs["worker"]["REDBATCH_MAX_BATCH_SIZE"] == "1000"
 
 
-@pytest.mark.parametrize("components", [[], ["keda"], ["keda", "monitoring", "tls"]], ids=" ".join)
+@pytest.mark.parametrize("components", [[], ["keda"], SENTINELS[0], ["keda", "monitoring", "tls"]], ids=" ".join)
 def test_the_documented_second_model_has_no_faults(components: list[str], tmp_path: Path) -> None:
     """The second model's workers, disruption budget and scaler are separate from those of the first."""
     kustomization("A second model", tmp_path / "mpnet")

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import NamedTuple
 
 from api.settings import GatewaySettings
 from gpuworker.settings import WorkerSettings
-from tests.deploy.manifests import Manifest, component_of, of_kind, pod_labels, selects, workloads
+from tests.deploy.manifests import Manifest, component_of, has_sentinels, of_kind, pod_labels, selects, workloads
 
 ADMIN = (GatewaySettings().admin_port, WorkerSettings().admin_port)
 HTTP = GatewaySettings().port
 DNS = (53, 5353)
-REDIS = 6379
-PORTS = (*DNS, 80, 443, REDIS, HTTP, *ADMIN)
+REDIS, SENTINEL = 6379, 26379
+PORTS = (*DNS, 80, 443, REDIS, SENTINEL, HTTP, *ADMIN)
 PROTOCOLS = ("TCP", "UDP")
 NAMESPACES = ("default", "kube-system", "keda", "monitoring", "ingress")
 """Other namespaces; each has one pod without labels."""
@@ -44,36 +44,38 @@ class Connection(NamedTuple):
 def check(manifests: list[Manifest]) -> Iterator[str]:
     """Yields connections that are needed and closed, and those that are open and not needed, for each end by itself."""
     kinds, endpoints = {each["kind"] for each in manifests}, list(_endpoints(manifests))
+    redis_ports = (REDIS, SENTINEL) if has_sentinels(manifests) else (REDIS,)
     own = [each for each in endpoints if each.name not in NAMESPACES]
     for pod, direction in product(own, ("Ingress", "Egress")):
         rules = _rules(manifests, pod, direction)
         for peer, port, protocol in product(endpoints, PORTS, PROTOCOLS):
             ends = (peer, pod) if direction == "Ingress" else (pod, peer)
             connection = Connection(*ends, port, protocol)
-            needed = _ingress_needed(connection, kinds) if direction == "Ingress" else _egress_needed(connection)
+            needed = (
+                _ingress_needed(connection, kinds, redis_ports)
+                if direction == "Ingress"
+                else (connection.port in DNS or _is_to_redis(connection, redis_ports))
+            )
             if needed != (rules is None or any(_allows(rule, peer, port, protocol, pod) for rule in rules)):
                 yield f"{direction} {'closed, and' if needed else 'open, and not'} needed: {connection}"
 
 
-def _egress_needed(connection: Connection) -> bool:
-    """DNS servers may be anywhere, on a node for example."""
-    return connection.port in DNS or _is_to_redis(connection)
-
-
-def _ingress_needed(connection: Connection, kinds: set[str]) -> bool:
+def _ingress_needed(connection: Connection, kinds: set[str], redis_ports: Sequence[int]) -> bool:
     """Clients of gateways are anywhere: API keys protect these."""
     source, target, port = connection.source.name, connection.target.component, connection.port
     return connection.protocol == "TCP" and (
-        _is_to_redis(connection)
+        _is_to_redis(connection, redis_ports)
         or (target == "gateway" and port == HTTP)
-        or ("ScaledObject" in kinds and (source, target, port) == ("keda", "redis", REDIS))
+        or ("ScaledObject" in kinds and (source, target) == ("keda", "redis") and port in redis_ports)
         or ("PodMonitor" in kinds and source == "monitoring" and target in ("gateway", "worker") and port in ADMIN)
     )
 
 
-def _is_to_redis(connection: Connection) -> bool:
-    clients = connection.source.component in ("gateway", "worker")
-    return clients and (connection.target.component, *connection[2:]) == ("redis", REDIS, "TCP")
+def _is_to_redis(connection: Connection, ports: Sequence[int]) -> bool:
+    """Of a gateway or worker or, where there are several, of another Redis or its sentinel."""
+    clients = ("gateway", "worker", "redis") if SENTINEL in ports else ("gateway", "worker")
+    is_redis = connection.target.component == "redis" and connection.port in ports
+    return connection.source.component in clients and is_redis and connection.protocol == "TCP"
 
 
 def _endpoints(manifests: list[Manifest]) -> Iterator[Endpoint]:

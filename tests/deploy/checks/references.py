@@ -122,7 +122,7 @@ def _selectors(manifests: list[Manifest], manifest: Manifest) -> Iterator[tuple[
         expected = [label(each) for each in workloads(manifests) if component_of(each) == name.split("-")[0]]
         yield {"matchLabels": spec["selector"]} if kind == "Service" else spec["selector"], expected
     if kind == "PodDisruptionBudget":
-        yield spec["selector"], [f"Deployment {name}"]
+        yield spec["selector"], [f"StatefulSet {name}" if name == "redis" else f"Deployment {name}"]
     if kind in ("Deployment", "StatefulSet"):
         yield spec["selector"], [label(manifest)]
         for each in pod_of(manifest).get("topologySpreadConstraints", []):

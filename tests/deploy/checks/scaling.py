@@ -5,17 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from redbatch.redis_users.passwords import pods_with_sentinels
 from shared.keys import LANES
-from tests.deploy.manifests import Manifest, component_of, label, of_kind
+from tests.deploy.manifests import Manifest, component_of, has_sentinels, label, of_kind
 
 STREAM = re.compile(rf"rb:\{{([\w.-]+)\}}:q:({'|'.join(LANES)})")
 STRATEGIES = {"gateway": {"maxSurge": 1, "maxUnavailable": 0}, "worker": {"maxSurge": 0, "maxUnavailable": 1}}
 """Gateways are replaced without a gap; a new worker needs the GPU of the old one."""
 
 MIN_SCALE_DOWN_S = 300
-TRIGGER_KEYS = {"address", "stream", "streamLength"}
-"""What KEDA's redis-streams needs: https://keda.sh/docs/latest/scalers/redis-streams/. Without `consumerGroup` it reads
-the length of the stream: the lag of a group is unknown after a cancel."""
+STREAM_KEYS = ("stream", "streamLength")
+"""What KEDA's redis-streams needs beside an address: https://keda.sh/docs/latest/scalers/redis-streams/. Without
+`consumerGroup` it reads the length of the stream: the lag of a group is unknown after a cancel."""
 
 
 def check(manifests: list[Manifest]) -> Iterator[str]:
@@ -26,8 +27,8 @@ def check(manifests: list[Manifest]) -> Iterator[str]:
         if "replicas" in each["spec"]:
             yield f"{label(each)}: replicas: applying it again would undo what an autoscaler has set"
     for each in of_kind(manifests, "StatefulSet"):
-        if each["spec"].get("replicas", 1) != 1:
-            yield f"{label(each)}: replicas: there is one Redis"
+        if each["spec"].get("replicas", 1) != (3 if has_sentinels(manifests) else 1):
+            yield f"{label(each)}: replicas: there is one Redis, or three with sentinels"
     for each in of_kind(manifests, "HorizontalPodAutoscaler"):
         spec = each["spec"]
         bounds = spec.get("minReplicas", 1), spec["maxReplicas"]
@@ -39,7 +40,8 @@ def check(manifests: list[Manifest]) -> Iterator[str]:
         if queue is None or queue in queues or (name == "worker") != (queue in default):
             yield f"{label(each)}: its streams are those of {queue}, which is not its queue"
         queues.add(queue)
-        yield from (f"{label(each)}: {fault}" for fault in _keda_faults(each["spec"], each["metadata"]))
+        triggers = _triggers(each["metadata"]["namespace"], with_sentinels=has_sentinels(manifests))
+        yield from (f"{label(each)}: {fault}" for fault in _keda_faults(each["spec"], each["metadata"], triggers))
 
 
 def _faults(bounds: tuple[int, int], spec: Manifest, behavior: Manifest, name: str) -> Iterator[str]:
@@ -52,16 +54,28 @@ def _faults(bounds: tuple[int, int], spec: Manifest, behavior: Manifest, name: s
         yield f"stabilizationWindowSeconds: it scales down within {MIN_SCALE_DOWN_S} s"
 
 
-def _keda_faults(spec: Manifest, metadata: Manifest) -> Iterator[str]:
+def _triggers(namespace: str, *, with_sentinels: bool) -> Manifest:
+    """Returns type and metadata of a trigger, without those of the stream."""
+    if not with_sentinels:
+        return {"type": "redis-streams", "address": f"redis.{namespace}.svc:6379"}
+    address = pods_with_sentinels(namespace)
+    return {
+        "type": "redis-sentinel-streams",
+        "addresses": f"{address.host}:{address.port}",
+        "sentinelMaster": address.master,
+    }
+
+
+def _keda_faults(spec: Manifest, metadata: Manifest, expected: Manifest) -> Iterator[str]:
     behavior = spec.get("advanced", {}).get("horizontalPodAutoscalerConfig", {}).get("behavior", {})
     bounds = spec.get("minReplicaCount", 0), spec.get("maxReplicaCount", 100)
     yield from _faults(bounds, spec, behavior, metadata["name"])
     if spec.get("fallback", {}).get("behavior") != "currentReplicasIfHigher":
         yield "fallback: workers would be removed while Redis does not answer"
     for trigger in spec["triggers"]:
-        keys, address = trigger["metadata"].keys(), trigger["metadata"].get("address")
-        if keys != TRIGGER_KEYS or address != f"redis.{metadata['namespace']}.svc:6379":
-            yield f"a trigger has {sorted(keys)} at {address}, not {sorted(TRIGGER_KEYS)} of the Service redis"
+        found = {"type": trigger["type"], **trigger["metadata"]}
+        if found != expected | {key: found.get(key) for key in STREAM_KEYS} or not all(map(found.get, STREAM_KEYS)):
+            yield f"a trigger has {found}, not {sorted(STREAM_KEYS)} at {expected}"
         if "authenticationRef" not in trigger:
             yield "a trigger has no authenticationRef"
 

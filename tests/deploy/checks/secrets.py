@@ -7,12 +7,15 @@ from collections.abc import Iterator, Mapping
 from urllib.parse import urlsplit
 
 from redbatch.redis_users import k8s
-from redbatch.redis_users.passwords import Credentials, RedisAddress, new_credentials
+from redbatch.redis_users.passwords import Credentials, RedisAddress, new_credentials, pods_with_sentinels
+from shared.redis_url import parse_url
 from tests.deploy.manifests import (
+    SENTINEL,
     Manifest,
     component_of,
     config_of,
     containers,
+    has_sentinels,
     label,
     objects,
     of_kind,
@@ -29,22 +32,29 @@ SERVER_NAMES = {"redis", "redis.redbatch.svc", "localhost"}
 USAGES = {"redis-ca": set[str](), "redis": {"server auth", "client auth"}}
 """Extended usages; Redis is a client too in its own probes. All other certificates are of clients."""
 
+SERVICE = RedisAddress("redis", 6379, tls=True)
+"""As with `redbatch k8s secrets --tls`."""
+
 VOLUMES = {"gateway": "gateway-redis", "worker": "worker-redis", "redis": "redis-users"}
 """The Secret under /run/secrets/redis by component: each process has its own Redis user."""
 
 
-def generated_secrets(access: Credentials) -> dict[str, dict[str, str]]:
-    """Returns the content of the Secrets that `redbatch k8s secrets --tls` makes, by their names."""
-    found = objects(k8s.manifests("redbatch", access, RedisAddress("redis", 6379, tls=True)))
+def generated_secrets(access: Credentials, redis: RedisAddress = SERVICE) -> dict[str, dict[str, str]]:
+    """Returns the content of the Secrets that `redbatch k8s secrets` makes, by their names."""
+    found = objects(k8s.manifests("redbatch", access, redis))
     return {each["metadata"]["name"]: each["stringData"] for each in of_kind(found, "Secret")}
 
 
 GENERATED: Mapping[str, Mapping[str, str]] = generated_secrets(new_credentials())
+WITH_SENTINELS: Mapping[str, Mapping[str, str]] = generated_secrets(
+    new_credentials(None, pods_with_sentinels("redbatch").users), pods_with_sentinels("redbatch")
+)
 
 
 def secret_keys(manifests: list[Manifest]) -> dict[str, set[str]]:
     """Returns the keys of all Secrets by name: of those that are generated beforehand, and of certificates."""
-    keys = {name: set(values) for name, values in GENERATED.items()}
+    generated = WITH_SENTINELS if has_sentinels(manifests) else GENERATED
+    keys = {name: set(values) for name, values in generated.items()}
     return keys | {each["spec"]["secretName"]: set(TLS_FILES.values()) for each in of_kind(manifests, "Certificate")}
 
 
@@ -62,10 +72,26 @@ def check(manifests: list[Manifest]) -> Iterator[str]:
         for target in each["spec"]["secretTargetRef"]:
             if target["key"] not in keys.get(target["name"], ()):
                 yield f"{label(each)}: the Secret {target['name']} has no key {target['key']}"
-    url = urlsplit(GENERATED["gateway-redis"]["url"])
     services = {each["metadata"]["name"]: each["spec"]["ports"] for each in of_kind(manifests, "Service")}
+    if has_sentinels(manifests):
+        yield from _sentinel_faults(manifests, services)
+        return
+    url = urlsplit(GENERATED["gateway-redis"]["url"])
     if url.port not in [port["port"] for port in services.get(str(url.hostname), [])]:
         yield f"Service {url.hostname}: it has no port {url.port}, which the URLs of Redis name"
+
+
+def _sentinel_faults(manifests: list[Manifest], services: Mapping[str, object]) -> Iterator[str]:
+    """Clients ask the sentinels at the names of the pods: the Service of a single Redis would lead to replicas too."""
+    if "redis" in services:
+        yield "Service redis: it leads to replicas"
+    (workload,) = of_kind(manifests, "StatefulSet")
+    domain = f"{workload['spec']['serviceName']}.{workload['metadata']['namespace']}.svc"
+    pods = [f"{workload['metadata']['name']}-{i}.{domain}" for i in range(workload["spec"].get("replicas", 1))]
+    (port,) = (each["ports"][0]["containerPort"] for each in pod_of(workload)["containers"] if each["name"] == SENTINEL)
+    nodes = [f"{node.host}:{node.port}" for node in parse_url(WITH_SENTINELS["gateway-redis"]["url"]).nodes]
+    if nodes != [f"{pod}:{port}" for pod in pods]:
+        yield f"{label(workload)}: replicas: its sentinels are not those of the URL: {nodes}"
 
 
 def _faults(manifests: list[Manifest], workload: Manifest, keys: Mapping[str, set[str]]) -> Iterator[str]:
@@ -80,7 +106,7 @@ def _faults(manifests: list[Manifest], workload: Manifest, keys: Mapping[str, se
             yield "a secret is in its environment, not in a file"
         mounts = {mount["mountPath"]: mount["name"] for mount in container.get("volumeMounts", [])}
         volume = secrets.get(mounts.get(f"{MOUNTED}redis", ""), {})
-        if volume.get("secretName") != VOLUMES.get(component_of(workload)):
+        if container["name"] != SENTINEL and volume.get("secretName") != VOLUMES.get(component_of(workload)):
             yield f"secretName: {MOUNTED}redis is not the Secret of its Redis user"
         files = {
             f"{path}/{key}"

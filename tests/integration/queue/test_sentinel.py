@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -132,6 +133,15 @@ async def test_what_the_sentinels_refuse_is_said(
         assert SENTINEL_PASSWORD not in str(refused.value)
     finally:
         await queue.close()
+
+
+async def test_the_password_of_redis_may_be_in_a_file(group: SentinelGroup, queue_name: str, tmp_path: Path) -> None:
+    """It is not sent to the sentinels, which have another one."""
+    (tmp_path / "password").write_text("s3cret\n", encoding="utf-8")
+    settings = {"redis_url": group.url.replace(":s3cret@", ""), "redis_password_file": str(tmp_path / "password")}
+    queue = QueueConnections(QueueSettings.model_validate({**settings, **SETTINGS}), queue_name, "test")
+    await queue.connection("any").ping()
+    await queue.close()
 
 
 async def test_a_wrong_password_of_redis_is_said(group: SentinelGroup, queue_name: str) -> None:

@@ -53,6 +53,7 @@ BAD_TEXTS = {
     "--plot": "run.gif",
     "--preferred-batch-sizes": "8;16",
     "--queue": "No Queue",
+    "--redis-password-file": "nowhere.txt",
     "--redis-tls-ca": "nowhere.pem",
     "--redis-tls-cert": "nowhere.pem",
     "--redis-tls-key": "nowhere.pem",

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 from redbatch.commands import app
 from redbatch.redis_users.acl import newest_digests
+from shared.redis_url import find_url_problem, parse_url
 
 PASSWORD = r"[0-9a-f]{64}"
 
@@ -172,3 +173,37 @@ def _read(terminal: int) -> bytes:
         return os.read(terminal, 65_536)
     except OSError:
         return b""
+
+
+def test_k8s_secrets_for_sentinels_have_their_users_and_urls(tmp_path: Path) -> None:
+    """URLs name the sentinels of all pods; replicas and sentinels have passwords, which change as all others do."""
+    text = output_of("k8s", "secrets", "--sentinel", "--namespace", "mine")
+    secrets = parse_secrets(text)
+    assert sorted(secrets["redis-peers"]) == ["replica", "sentinel"]
+    for name in ("gateway", "worker", "ops", "admin"):
+        url = secrets[f"{name}-redis"]["url"]
+        assert find_url_problem(url) == ""
+        nodes = [f"redis-{number}.redis-pods.mine.svc:26379" for number in range(3)]
+        assert [str(node) for node in parse_url(url).nodes] == nodes
+        assert re.fullmatch(rf"redis\+sentinel://{name}:{PASSWORD}@\S+/redbatch/0", url)
+    users = secrets["redis-users"]["users.acl"]
+    for name, password in secrets["redis-peers"].items():
+        assert f"user {name} reset on #{sha256(password.encode()).hexdigest()} resetchannels" in users
+    (tmp_path / "users.acl").write_text(users, encoding="utf-8")
+    kept = parse_secrets(output_of("k8s", "secrets", "--sentinel", "--keep", f"{tmp_path}/users.acl"))
+    (tmp_path / "users.acl").write_text(kept["redis-users"]["users.acl"], encoding="utf-8")
+    assert len(re.findall(r"^user replica reset on #\S+ #\S+ ", kept["redis-users"]["users.acl"], re.MULTILINE)) == 1
+    dropped = yaml.safe_load(output_of("k8s", "secrets", "--sentinel", "--drop-old", f"{tmp_path}/users.acl"))
+    assert dropped["stringData"]["users.acl"].count("#") == 7
+
+
+def test_sentinels_can_be_added_to_the_users_of_one_redis(tmp_path: Path) -> None:
+    """A file without replicas has no passwords of theirs to keep."""
+    (tmp_path / "users.acl").write_text(parse_secrets(output_of("k8s", "secrets"))["redis-users"]["users.acl"])
+    assert "redis-peers" in parse_secrets(output_of("k8s", "secrets", "--sentinel", "--keep", f"{tmp_path}/users.acl"))
+
+
+@pytest.mark.parametrize("option", [("--tls",), ("--host", "other"), ("--port", "6380")])
+def test_sentinels_have_a_fixed_address(option: tuple[str, ...]) -> None:
+    """That of the component's pods, which have no TLS."""
+    assert "--sentinel excludes --host, --port and --tls" in error_line("k8s", "secrets", "--sentinel", *option)

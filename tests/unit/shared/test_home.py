@@ -99,6 +99,7 @@ INFO = (
         (INFO % (b"x1", b"y0") + b"second_repl_offset:17\r\n", Server("abc", "x1", "y0", 17)),
         (INFO % (b"x1", b"y") + b"second_repl_offset:?\r\n", Server("abc", "x1", "y")),
         (INFO.replace(b"role:master", b"role:slave") % (b"x1", b"y"), Server("abc", "x1", "y", is_master=False)),
+        (INFO.replace(b"role", b"?") % (b"x1", b"y"), Server("abc", "x1", "y")),
         (INFO.replace(b"run_id", b"?") % (b"x1", b"y"), None),
         (INFO % (b"", b""), None),
         (b"", None),

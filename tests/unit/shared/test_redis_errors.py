@@ -31,6 +31,8 @@ CLASSES: dict[str, type[RedisUnreachableError]] = {
     "NOPERM this user has no permissions to run the 'evalsha' command": NotPermittedError,
     "NOGROUP No such key 'a' or consumer group 'workers'": GroupMissingError,
     "UNBLOCKED the stream key no longer exists": GroupMissingError,
+    "ERR unknown subcommand 'KILL'. Try CLIENT HELP.": CommandUnknownError,
+    "ERR Command is not available: 'client kill'. See the documentation": CommandUnknownError,
     "ERR unknown command 'WAITAOF', with args beginning with: '1'": CommandUnknownError,
     "STALE this submit was overtaken by a later one": ScriptRefusedError,
     "CLUSTERDOWN Hash slot not served": RedisUnreachableError,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 from pydantic import ValidationError
 
@@ -66,3 +69,31 @@ def test_a_list_of_shards_is_checked(settings: dict[str, str], problem: str) -> 
     """Each URL as that of one Redis; the error names no part of a URL, which may be of a password."""
     with pytest.raises(ValidationError, match=problem):
         QueueSettings.model_validate(settings)
+
+
+@pytest.mark.parametrize("url", ["redis://user@redis/0", "redis+sentinel://user@s1,s2/mymaster", "redis://redis/0"])
+def test_a_password_file_goes_with_a_url_without_a_password(tmp_path: Path, url: str) -> None:
+    """The URL may have a user."""
+    (tmp_path / "password").write_text("secret", encoding="utf-8")
+    path = str(tmp_path / "password")
+    assert QueueSettings(redis_url=url, redis_password_file=path).redis_password_file == path
+
+
+@pytest.mark.parametrize(
+    ("url", "content", "problem"),
+    [
+        ("redis://user:p@redis/0", b"secret", "redis_url has a password too; use one of them"),
+        ("redis://redis/0?password=p", b"secret", "redis_url has a password too; use one of them"),
+        ("redis://user@redis/0", b" \n", "it is empty"),
+        ("redis://user@redis/0", b"\xff", "it is not UTF-8"),
+        ("redis://user@redis/0", None, "it cannot be read (No such file or directory)"),
+    ],
+)
+def test_a_password_file_that_cannot_be_used_is_refused(
+    tmp_path: Path, url: str, content: bytes | None, problem: str
+) -> None:
+    """A process ends at its start, as with an unreadable certificate."""
+    if content is not None:
+        (tmp_path / "password").write_bytes(content)
+    with pytest.raises(ValidationError, match=re.escape(problem)):
+        QueueSettings(redis_url=url, redis_password_file=str(tmp_path / "password"))

@@ -7,11 +7,12 @@ from hashlib import sha256
 
 import pytest
 
-from redbatch.redis_users.acl import NoUsersError, acl_file, newest_digests, other_users
+from redbatch.redis_users.acl import NoUsersError, acl_file, acl_line, newest_digests, other_users
 from redbatch.redis_users.passwords import drop_old_passwords, new_credentials
-from redbatch.redis_users.rules import ADMIN, GATEWAY, KEDA, OPS, PROBE, USERS, WORKER, User
+from redbatch.redis_users.rules import ADMIN, GATEWAY, KEDA, OPS, PEERS, PROBE, USERS, WORKER, User
 from shared import scripts
 from shared.scripts import Script
+from tests.users import documented_user
 
 CALL = re.compile(rb"redis\.p?call\(\s*'([A-Z_]+)'(?:, '([A-Z]+)')?")
 CONTAINERS = {"xgroup", "xinfo", "client", "memory"}
@@ -165,3 +166,11 @@ def test_a_file_without_our_users_is_refused(text: str) -> None:
     """The error names the missing user."""
     with pytest.raises(NoUsersError, match="no user gateway with a password"):
         new_credentials(text)
+
+
+@pytest.mark.parametrize("user", PEERS, ids=lambda each: each.name)
+def test_the_documented_lines_of_peers_have_the_same_rights(user: User) -> None:
+    """docs/redis.md has them for a Redis elsewhere, where they are added by hand."""
+    documented = documented_user(user.name).split()
+    made = acl_line(user, [word[1:] for word in documented if word.startswith("#")]).split()
+    assert {*documented} == {*made} - {"reset"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,15 @@ def test_a_variable_may_come_from_a_file(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.delenv("REDBATCH_REDIS_URL")
     assert read_settings(WorkerSettings).redis_url == "redis://:secret@redis:6379/0"
     assert read_settings(WorkerSettings).redis_url == "redis://:secret@redis:6379/0"
+
+
+def test_a_setting_that_is_a_file_sets_no_other_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The password in it is read for each connection, so the setting is the path, not the content."""
+    (tmp_path / "password").write_text("secret\n", encoding="utf-8")
+    monkeypatch.setenv("REDBATCH_REDIS_PASSWORD_FILE", str(tmp_path / "password"))
+    for settings_type in (GatewaySettings, WorkerSettings):
+        assert read_settings(settings_type).redis_password_file == str(tmp_path / "password")
+    assert "REDBATCH_REDIS_PASSWORD" not in os.environ
 
 
 @pytest.mark.parametrize(

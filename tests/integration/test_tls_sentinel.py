@@ -1,0 +1,84 @@
+"""Sentinels that require TLS, and name their master as its certificate does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+import trustme
+
+from redbatch.up.local_redis import LocalRedisError
+from shared.connection import QueueConnections
+from shared.errors import RedisUnreachableError
+from shared.settings import QueueSettings
+from tests.integration.test_tls import write_certificates
+from tests.sentinels import SentinelGroup, sentinel_group
+from tests.servers import skip
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.redis, pytest.mark.tls]
+
+SENTINEL_PASSWORD = "of-the-sentinels"
+
+
+@pytest_asyncio.fixture
+async def group(tmp_path: Path) -> AsyncIterator[SentinelGroup]:
+    """Yields a group of which each connection uses TLS with client certificates."""
+    write_certificates(trustme.CA(), tmp_path)
+    try:
+        async with sentinel_group(
+            tmp_path, password="s3cret", sentinel_password=SENTINEL_PASSWORD, certificates=tmp_path
+        ) as group:
+            yield group
+    except LocalRedisError as error:
+        if "Bad directive" not in str(error):
+            raise
+        skip("this redis-server was built without TLS")
+
+
+def settings_of(group: SentinelGroup, folder: Path, **more: object) -> QueueSettings:
+    """Returns the settings of a process with a client certificate."""
+    names = {"ca": "ca.pem", "cert": "client.pem", "key": "client.key"}
+    files: dict[str, Any] = {f"redis_tls_{name}": str(folder / file) for name, file in names.items()}
+    return QueueSettings.model_validate(
+        {"redis_url": group.url, "redis_sentinel_password": SENTINEL_PASSWORD, **files, **more}
+    )
+
+
+async def test_connections_follow_the_master_with_tls(group: SentinelGroup, queue_name: str, tmp_path: Path) -> None:
+    """Sentinels and Redis are verified by name, also after a failover."""
+    queue = QueueConnections(settings_of(group, tmp_path), queue_name, "test")
+    connection = queue.connection("any")
+    await connection.ping()
+    before = connection.server
+    assert before.startswith("localhost:")
+    await group.fail_over()
+
+    async def has_moved() -> bool:
+        try:
+            await connection.check_home()
+            await connection.ping()
+        except RedisUnreachableError:
+            await asyncio.sleep(0.05)
+        return connection.server != before
+
+    await wait_until(has_moved, "the connection leads to the new master", timeout_s=20)
+    await connection.ping()
+    assert connection.server.startswith("localhost:")
+    await queue.close()
+
+
+async def test_sentinels_that_are_not_trusted_are_refused(
+    group: SentinelGroup, queue_name: str, tmp_path: Path
+) -> None:
+    """With another authority there is no connection, neither to them nor to Redis."""
+    trustme.CA().cert_pem.write_to_path(tmp_path / "other.pem")
+    settings = settings_of(group, tmp_path, redis_tls_ca=str(tmp_path / "other.pem"))
+    queue = QueueConnections(settings, queue_name, "test")
+    with pytest.raises(RedisUnreachableError, match=r"There is no safe connection to localhost:.* not trusted"):
+        await queue.connection("any").ping()
+    await queue.close()
