@@ -89,6 +89,28 @@ async def test_shards_divide_the_bounds_and_pass_on_what_does_not_fit(
     await asyncio.gather(*calls, return_exceptions=True)
 
 
+async def test_requests_leave_a_shard_with_its_last_worker(sharded: ShardedCluster, client: httpx.AsyncClient) -> None:
+    """Nobody would run those that wait there: they go to a shard that has workers."""
+    gateway = await sharded.start_gateway(max_queue_inputs=8)
+    await sharded.add_ghosts()
+    await wait_until_used([gateway], [0, 1])
+    calls = [asyncio.create_task(gateway.send(client, f"{i}", x_timeout_ms="30000")) for i in range(8)]
+
+    async def are(expected: list[int]) -> bool:
+        return await inputs_of(sharded) == expected
+
+    await wait_until(lambda: are([4, 4]), "each shard has half of them")
+    await sharded.remove_ghost(1)
+    await wait_until(lambda: are([8, 0]), "all are where a worker is")
+    assert gateway.metric("redbatch_moved_requests_total") == 4
+    await sharded.remove_ghost(0)
+    await wait_until_used([gateway], [])
+    assert await inputs_of(sharded) == [8, 0], "no other shard has a worker"
+    for each in calls:
+        each.cancel()
+    await asyncio.gather(*calls, return_exceptions=True)
+
+
 @pytest.mark.parametrize("command", ["min-replicas-to-write", "maxmemory"])
 async def test_a_redis_that_refuses_writes_is_not_used(
     sharded: ShardedCluster, client: httpx.AsyncClient, command: str
