@@ -138,6 +138,16 @@ async def test_a_tenant_lives_on_one_shard(sharded: ShardedCluster) -> None:
     assert set(statuses) == {200, 429}, "some lived on the first shard, and others on the second"
 
 
+async def test_a_full_shard_passes_no_named_tenant_on(sharded: ShardedCluster, client: httpx.AsyncClient) -> None:
+    """On another shard it would have its share of the fleet once more. It may fill its shard."""
+    gateway = await sharded.start_gateway(max_queue_inputs=8)
+    await sharded.add_ghosts()
+    await wait_until_used([gateway], [0, 1])
+    named = (gateway.send(client, f"{i}", x_tenant="a", x_timeout_ms="2000") for i in range(8))
+    statuses = Counter(each.status_code for each in await asyncio.gather(*named))
+    assert statuses == {504: 4, 429: 4}
+
+
 async def test_keys_are_read_from_any_shard(sharded: ShardedCluster) -> None:
     """Also while one Redis is away, and after it has come back empty; an unknown key is refused."""
     gateway = await sharded.start_gateway(auth="on")
