@@ -35,7 +35,7 @@ CANCELLED_ENTRIES = Counter("redbatch_cancelled_entries", "Entries cancelled bec
 RECONCILIATIONS = Counter("redbatch_settles", "Reconciliations of outstanding requests, by cause", ["cause"])
 RESUBMITTED_ENTRIES = Counter("redbatch_resubmitted_entries", "Entries that were lost in Redis and added again")
 MOVED_REQUESTS = Counter(
-    "redbatch_moved_requests", "Requests sent again to another shard, as the Redis of theirs did not answer"
+    "redbatch_moved_requests", "Requests sent again to another shard, as theirs had no Redis or no worker any more"
 )
 MIXED_ENTRIES = Counter(
     "redbatch_mixed_entries", "Entries run again because workers of several revisions ran parts of one request"

@@ -42,6 +42,7 @@ class Server(LocalRedis):
 
     def __init__(self, *, port: int = 0, options: Sequence[str] = (), users: bool | None = None) -> None:
         super().__init__(server_binary(), port=port, options=options)
+        self.options = options
         self._users = users_are_on() if users is None else users
 
     @property

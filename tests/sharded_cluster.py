@@ -35,13 +35,18 @@ class ShardedCluster:
         """The setting `redis_shards`."""
         return ",".join(each.url for each in self.servers)
 
-    async def start_gateway(self, **settings: object) -> GatewayProcess:
-        """Starts a gateway of all shards."""
-        return await self.cluster.start_gateway(redis_url=None, redis_shards=self.urls, **settings)
+    def settings(self, num_shards: int | None = None) -> dict[str, object]:
+        """Returns the settings of a process of the first shards, or of all."""
+        urls = [each.url for each in self.servers[:num_shards]]
+        return {"redis_url": urls[0]} if len(urls) == 1 else {"redis_url": None, "redis_shards": ",".join(urls)}
 
-    async def start_worker(self, model: str = "null", **settings: object) -> Program:
-        """Starts a worker of all shards."""
-        return await self.cluster.start_worker(model, redis_url=None, redis_shards=self.urls, **settings)
+    async def start_gateway(self, num_shards: int | None = None, **settings: object) -> GatewayProcess:
+        """Starts a gateway of the first shards, or of all."""
+        return await self.cluster.start_gateway(**self.settings(num_shards) | settings)
+
+    async def start_worker(self, model: str = "null", num_shards: int | None = None, **settings: object) -> Program:
+        """Starts a worker of the first shards, or of all."""
+        return await self.cluster.start_worker(model, **self.settings(num_shards) | settings)
 
     async def start_worker_of(self, shard: int, model: str = "null", **settings: object) -> Program:
         """Starts a worker of one shard."""
@@ -54,6 +59,12 @@ class ShardedCluster:
             queue = QueueConnections(QueueSettings(redis_url=server.url), self.cluster.queue, "test")
             await consumer.heartbeat(queue.connection("ghost"), queue.keys, beat, 60_000)
             await queue.close()
+
+    async def remove_ghost(self, shard: int) -> None:
+        """Removes the worker that `add_ghosts` has added to a shard."""
+        queue = QueueConnections(QueueSettings(redis_url=self.servers[shard].url), self.cluster.queue, "test")
+        await consumer.leave(queue.connection("ghost"), queue.keys, "ghost")
+        await queue.close()
 
     async def kill(self, shard: int) -> None:
         """Kills the Redis of a shard (SIGKILL)."""

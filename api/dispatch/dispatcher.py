@@ -52,7 +52,7 @@ LOST_AFTER_S = 1.0
 
 
 class ShardLostError(RedisUnreachableError):
-    """The Redis of a shard does not answer: the request may be sent to another one, with a new id."""
+    """A shard is lost: the request may be sent to another one, with a new id."""
 
 
 class Dispatcher:
@@ -264,10 +264,14 @@ class Dispatcher:
 
     @property
     def is_lost(self) -> bool:
-        """Whether the requests that wait should go to another shard, if there is one that is usable."""
+        """Whether the requests that wait should go to another shard, if there is one that is usable.
+
+        That is also so when the last worker has left. One whose engine restarts has not: an input that has killed
+        the engine would kill the next one elsewhere.
+        """
         since = self._submitter.retrying_since
         is_refused = since is not None and asyncio.get_running_loop().time() - since > LOST_AFTER_S
-        return is_refused or self.monitor.is_down
+        return is_refused or self.monitor.is_down or bool(self.monitor.worker_unseen_s())
 
     def silent_s(self) -> float:
         """Returns for how long Redis has answered nothing over any open connection, s."""
@@ -278,9 +282,9 @@ class Dispatcher:
         self._submitter.bound = bound_of_shard(self._limits, num_shards)
 
     def abandon(self) -> None:
-        """Ends all requests with ShardLostError. Their entries are cancelled when Redis answers again."""
+        """Ends all requests with ShardLostError. Their entries are cancelled as soon as Redis answers."""
         for request in list(self._requests.values()):
-            request.fail(ShardLostError("The Redis of a shard does not answer: try again."))
+            request.fail(ShardLostError("A shard of the queue is lost: try again."))
 
     def missing(self) -> list[str]:
         """Returns the parts whose absence keeps this gateway from answering: redis, worker."""

@@ -76,7 +76,8 @@ class ShardedDispatcher:
     ) -> InferenceResult:
         """Returns the result of a request, from the first shard that does not die; raises as a dispatcher does.
 
-        A shard that is full passes the request on once, unless its tenant has a quota, which only that shard counts.
+        A shard that is full passes the request on once, unless its tenant has a name: that shard alone counts its quota
+        and its share of the fleet, and it would have both again on another one.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + request.timeout_ms / 1000
@@ -90,7 +91,7 @@ class ShardedDispatcher:
                 metrics.MOVED_REQUESTS.inc()
                 other = self.choose(request.tenant)
             except (QueueFullError, OverloadedError):
-                if not is_first or _has_quota(request.tenant) or not set(self._usable) - {number}:
+                if not is_first or request.tenant is not ANONYMOUS or not set(self._usable) - {number}:
                     raise
                 other, is_first = self.choose(request.tenant, other_than=number), False
             finally:
@@ -132,7 +133,3 @@ class ShardedDispatcher:
             return unseen_s is None, clusters[number].redis_down_s, unseen_s or 0.0
 
         return min(range(len(clusters)), key=badness)
-
-
-def _has_quota(tenant: Tenant) -> bool:
-    return bool(tenant.quota.tokens_per_s or tenant.quota.daily_tokens)

@@ -170,8 +170,10 @@ async def _find_job(request: Request) -> tuple[JobStore, Job, str]:
     queue = state.queues.of_name(queue_name)
     if queue is not None:
         request.scope["state"][QUEUE] = queue.name
-    if queue is None or number >= len(queue.shards) or not _JOB_ID.fullmatch(job_id):
+    if queue is None or not _JOB_ID.fullmatch(job_id):
         raise JobNotFoundError(NO_SUCH_JOB)
+    if number >= len(queue.shards):
+        raise JobNotFoundError(f"This job is on shard {number} of the queue, which this gateway does not have.")
     job_store = queue.shards[number].job_store
     job = await job_store.find(job_id)
     if job is None or job.owner != tenant.name:

@@ -203,7 +203,9 @@ def _run_on_job(
     queue, number, job_id = split_public_id(public_id)
 
     async def find_and_run(shards: Sequence[ShardConnection], keys: Keys) -> int:
-        job = await jobs.find(shards[number].connection, keys, job_id) if number < len(shards) else None
+        if number >= len(shards):
+            return report_failure(f"{public_id}: on shard {number}: give all URLs in REDBATCH_REDIS_SHARDS")
+        job = await jobs.find(shards[number].connection, keys, job_id)
         if job is None:
             return report_failure(f"{public_id}: there is no such job in queue {keys.queue}")
         return await task(shards[number].connection, keys, job)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 
 import pytest
 import pytest_asyncio
@@ -40,14 +41,36 @@ def rows(request: pytest.FixtureRequest) -> Iterator[list[Figures]]:
     request.node.user_properties.extend((FAULT, row) for row in plain)
 
 
+@pytest.fixture
+def num_shards(request: pytest.FixtureRequest) -> int:
+    """Returns the number of shards of the queue in `scenario` and `own_scenario`: see `on_shards`."""
+    return int(getattr(request, "param", 1))
+
+
+def start_servers(number: int, options: Sequence[str] = ()) -> Iterator[list[Server]]:
+    """Yields the Redis of further shards."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(Server(options=options)) for _ in range(number)]
+
+
+@pytest.fixture
+def further_redis(num_shards: int) -> Iterator[list[Server]]:
+    """Yields the Redis of all shards in `scenario` but the first, which is on the session's."""
+    yield from start_servers(num_shards - 1)
+
+
 @pytest_asyncio.fixture
 async def cluster(
-    redis_url: str, queue_name: str, proxy: FaultProxy, tmp_path_factory: pytest.TempPathFactory
+    redis_url: str,
+    queue_name: str,
+    proxy: FaultProxy,
+    further_redis: list[Server],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> AsyncIterator[GatewayCluster]:
     """Yields processes for this test only, on its queue; they end before the proxy that some of them use."""
     assert proxy.url
     async with Processes(tmp_path_factory.mktemp("cluster")) as processes:
-        yield GatewayCluster(processes, redis_url, queue_name)
+        yield GatewayCluster(processes, redis_url, queue_name, [each.url for each in further_redis])
 
 
 @pytest_asyncio.fixture
@@ -70,6 +93,14 @@ async def api_key(new_key: NewKey) -> str:
     return await new_key()
 
 
+@asynccontextmanager
+async def clients_of(urls: Sequence[str]) -> AsyncIterator[list[redis.asyncio.Redis]]:
+    """Yields a client of each Redis."""
+    async with AsyncExitStack() as stack:
+        clients = [redis.asyncio.Redis.from_url(each, protocol=2) for each in urls]
+        yield [await stack.enter_async_context(each) for each in clients]
+
+
 def may_leave_keys(request: pytest.FixtureRequest) -> bool:
     """Returns whether the test may leave keys and processes behind."""
     return request.node.get_closest_marker("leaves_anything") is not None
@@ -84,13 +115,14 @@ async def scenario(
     request: pytest.FixtureRequest,
 ) -> AsyncIterator[Scenario]:
     """Yields a cluster on the session's Redis."""
-    scenario = Scenario(cluster, raw, thorough, rows)
-    yield scenario
-    if not may_leave_keys(request):
-        assert not scenario.crash_logs()
-        await (
-            scenario.wait_until_drained()
-        )  # of what was submitted twice, one may still be there when all have been answered
+    async with clients_of(cluster.further_urls) as further_shards:
+        scenario = Scenario(cluster, raw, thorough, rows, further_shards=further_shards)
+        yield scenario
+        if not may_leave_keys(request):
+            assert not scenario.crash_logs()
+            await (
+                scenario.wait_until_drained()
+            )  # of what was submitted twice, one may still be there when all have been answered
 
 
 @pytest_asyncio.fixture
@@ -108,21 +140,28 @@ def own_redis(request: pytest.FixtureRequest) -> Iterator[Server]:
         yield server
 
 
+@pytest.fixture
+def own_servers(own_redis: Server, num_shards: int) -> Iterator[list[Server]]:
+    """Yields `own_redis`, and the Redis of further shards with the same options."""
+    for further in start_servers(num_shards - 1, own_redis.options):
+        yield [own_redis, *further]
+
+
 @pytest_asyncio.fixture
 async def own_scenario(
-    own_redis: Server,
+    own_servers: list[Server],
     queue_name: str,
     thorough: bool,
     rows: list[Figures],
     request: pytest.FixtureRequest,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> AsyncIterator[Scenario]:
-    """Yields a cluster on `own_redis`, which must be empty at the end."""
-    url = own_redis.url
-    async with redis.asyncio.Redis.from_url(url, protocol=2) as raw:
+    """Yields a cluster on `own_servers`, which must be empty at the end."""
+    url, *further_urls = [each.url for each in own_servers]
+    async with clients_of([url, *further_urls]) as (raw, *further_shards):
         async with Processes(tmp_path_factory.mktemp("own")) as processes:
-            cluster = GatewayCluster(processes, url, queue_name)
-            scenario = Scenario(cluster, raw, thorough, rows)
+            cluster = GatewayCluster(processes, url, queue_name, further_urls)
+            scenario = Scenario(cluster, raw, thorough, rows, further_shards=further_shards)
             yield scenario
             if not may_leave_keys(request):
                 assert not scenario.crash_logs()

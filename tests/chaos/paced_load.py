@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import json
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from redbatch.bench.answers import Answer
@@ -72,24 +72,32 @@ class _Client:
 
 @asynccontextmanager
 async def paced_load(urls: Sequence[str], calls_per_s: float, timeout_s: float) -> AsyncIterator[list[Call]]:
-    """Calls the gateways in turn until the end of the block; yields the calls, which have all ended after the block."""
+    """Calls the gateways in turn until the end of the block; yields the calls, which have all ended after the block.
+
+    `urls` may change meanwhile, like the list of endpoints of a load balancer.
+    """
     calls: list[Call] = []
-    clients = [_Client(url, timeout_s, calls) for url in urls]
-    sending = asyncio.create_task(_send(clients, calls_per_s))
+    clients: dict[str, _Client] = {}
+    sending = asyncio.create_task(_send(urls, lambda url: _Client(url, timeout_s, calls), clients, calls_per_s))
     try:
         yield calls
     finally:
         sending.cancel()
         await asyncio.wait([sending])
         until = time.monotonic() + timeout_s + ANSWER_MARGIN_S
-        while any(each.num_open for each in clients) and time.monotonic() < until:  # noqa: ASYNC110 - there is no event
+        while any(each.num_open for each in clients.values()) and time.monotonic() < until:  # noqa: ASYNC110 - there is no event
             await asyncio.sleep(0.01)
-        for each in clients:
+        for each in clients.values():
             each.close()
 
 
-async def _send(clients: Sequence[_Client], calls_per_s: float) -> None:
+async def _send(
+    urls: Sequence[str], new_client: Callable[[str], _Client], clients: dict[str, _Client], calls_per_s: float
+) -> None:
     began = time.monotonic()
     for number in itertools.count():
         await asyncio.sleep(began + number / calls_per_s - time.monotonic())
-        await clients[number % len(clients)].call(f"text {number}")
+        url = urls[number % len(urls)]
+        if url not in clients:
+            clients[url] = new_client(url)
+        await clients[url].call(f"text {number}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 import signal
 import sys
@@ -13,6 +14,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 import redis.asyncio
 
 from shared.keys import GROUP
@@ -53,6 +55,13 @@ PACED_TIMEOUT_S = 10.0
 
 Figures = dict[str, object]
 
+on_shards = pytest.mark.parametrize(
+    "num_shards",
+    [pytest.param(1, id=pytest.HIDDEN_PARAM), pytest.param(2, id="2 shards", marks=pytest.mark.long)],
+    indirect=True,
+)
+"""Runs a scene with one Redis, and with a queue of two shards."""
+
 
 def worker_name(worker: Program) -> str:
     """Returns the name of a worker in the consumer group."""
@@ -72,6 +81,7 @@ class Scenario:
     Attributes:
         thorough: whether the scenario may take minutes.
         rows: figures of the test's scenarios, for the table at the end.
+        further_shards: clients of the other Redis, if the queue has several shards.
     """
 
     cluster: GatewayCluster
@@ -81,6 +91,12 @@ class Scenario:
     gateways: list[GatewayProcess] = field(default_factory=list)
     workers: list[Program] = field(default_factory=list)
     rng: random.Random = field(default_factory=lambda: random.Random(22))
+    further_shards: Sequence[redis.asyncio.Redis] = ()
+
+    @property
+    def shards(self) -> list[redis.asyncio.Redis]:
+        """The clients of all Redis."""
+        return [self.raw, *self.further_shards]
 
     def repeats(self, few: int, many: int) -> int:
         """Returns how often to inject a fault: `few` in the short form, `many` in `make chaos`."""
@@ -149,10 +165,15 @@ class Scenario:
     async def pending_by_worker(self) -> Counter[str]:
         """Returns the number of entries that each worker has claimed and not committed."""
         held: Counter[str] = Counter()
-        for lane in self.cluster.keys.lanes:
-            summary: Any = await self.raw.xpending(lane, GROUP)
+        for raw, lane in itertools.product(self.shards, self.cluster.keys.lanes):
+            summary: Any = await raw.xpending(lane, GROUP)
             held.update({row["name"].decode(): row["pending"] for row in summary["consumers"]})
         return held
+
+    async def num_entries(self) -> int:
+        """Returns the number of entries that wait or run."""
+        places = itertools.product(self.shards, self.cluster.keys.lanes)
+        return sum([int(await raw.xlen(lane)) for raw, lane in places])
 
     async def wait_until_busy(self, worker: str, timeout_s: float = 5.0) -> None:
         """Waits until a worker holds an entry."""
@@ -213,7 +234,7 @@ class Scenario:
         """Waits until no entry waits or runs."""
 
         async def empty() -> bool:
-            return sum([int(await self.raw.xlen(lane)) for lane in self.cluster.keys.lanes]) == 0
+            return await self.num_entries() == 0
 
         await wait_until(empty, "the queue is empty", timeout_s=timeout_s)
 
@@ -232,6 +253,8 @@ class Scenario:
 
     def note(self, fault: str, **figures: object) -> None:
         """Records figures for the table; a column without a figure shows that the scenario does not judge it."""
+        if self.further_shards:
+            fault += f", {len(self.shards)} shards"
         self.rows.append({"fault": fault} | figures)
         sys.stdout.write(f"{fault}: {figures}\n")
 

@@ -13,10 +13,11 @@ import pytest
 from shared import consumer
 from shared.connection import QueueConnections
 from shared.messages import Heartbeat
+from shared.settings import QueueSettings
 from tests import plain_http
 from tests.chaos.history import OK, Call
 from tests.chaos.load import load
-from tests.chaos.scenario import FAST_WORKER, Scenario, all_correct, metric, seconds_until
+from tests.chaos.scenario import FAST_WORKER, Scenario, all_correct, metric, on_shards, seconds_until
 from tests.integration.cluster.connections import ClientConnection, connect, raise_open_files
 from tests.integration.gateway.gateway_cluster import GatewayProcess
 from tests.waiting import wait_until
@@ -85,6 +86,7 @@ async def disconnect_half(callers: list[ClientConnection], scenario: Scenario) -
 
 
 @pytest.mark.long
+@on_shards
 async def test_clients_leave(scenario: Scenario) -> None:
     """F6: when 10,000 clients disconnect at random times, the others get their vectors and few abandoned inputs run."""
     raise_open_files(2 * WAVE + 500)
@@ -119,7 +121,8 @@ async def test_clients_leave(scenario: Scenario) -> None:
 
 @pytest.mark.long
 @pytest.mark.exclusive
-async def test_unread_entries_go_with_their_clients(scenario: Scenario, queue: QueueConnections) -> None:
+@on_shards
+async def test_unread_entries_go_with_their_clients(scenario: Scenario) -> None:
     """F6: the unread entry of a client that disconnects is deleted within MAX_REMOVAL_MS (p99).
 
     An entry that requests share is deleted with the last of their clients: here none is shared.
@@ -127,7 +130,10 @@ async def test_unread_entries_go_with_their_clients(scenario: Scenario, queue: Q
     raise_open_files(2 * WAVE + 500)
     scenario.cluster.environment["REDBATCH_REQUESTS_PER_ENTRY"] = "1"
     beat = Heartbeat("ghost", "host", 1, "cpu", "null", 384, "ready", 0.0, 0, 0, 0)
-    await consumer.heartbeat(queue.connection("ghost"), queue.keys, beat, 600_000)
+    for url in scenario.cluster.redis_urls:
+        queue = QueueConnections(QueueSettings(redis_url=url), scenario.cluster.queue, "test")
+        await consumer.heartbeat(queue.connection("ghost"), queue.keys, beat, 600_000)
+        await queue.close()
     await scenario.start(workers=0)
     await scenario.wait_until_worker_seen()
     waves, lags = scenario.repeats(1, 10), []
@@ -136,7 +142,7 @@ async def test_unread_entries_go_with_their_clients(scenario: Scenario, queue: Q
         calling = [asyncio.create_task(caller.call()) for caller in callers]
 
         async def all_there() -> bool:
-            return int(await scenario.raw.xlen(queue.keys.lanes[0])) == WAVE
+            return await scenario.num_entries() == WAVE
 
         await wait_until(all_there, "all requests are in the queue", timeout_s=20)
         lags += await measure_removal(scenario, callers, calling)
@@ -165,7 +171,7 @@ async def measure_removal(
             calling[len(left)].cancel()
             callers[len(left)].writer.transport.abort()
             left.append(time.monotonic())
-        there = int(await scenario.raw.xlen(scenario.cluster.keys.lanes[0]))
+        there = await scenario.num_entries()
         gone += [time.monotonic()] * (len(callers) - there - len(gone))
         assert now < DISCONNECT_S + 20, "the entries were not deleted"
         await asyncio.sleep(0.001)
@@ -174,10 +180,13 @@ async def measure_removal(
 
 async def duplicate_connections(scenario: Scenario) -> list[str]:
     """Returns names of gateway connections to Redis that exist more than once: each connection has one purpose."""
-    rows: Any = await scenario.raw.client_list()
-    names = Counter(row["name"] for row in rows if row["name"].startswith("gateway:"))
-    assert names, "no gateway is connected"
-    return [name for name, number in names.items() if number > 1]
+    duplicate: list[str] = []
+    for raw in scenario.shards:
+        rows: Any = await raw.client_list()
+        names = Counter(row["name"] for row in rows if row["name"].startswith("gateway:"))
+        assert names, "no gateway is connected"
+        duplicate += [name for name, number in names.items() if number > 1]
+    return duplicate
 
 
 @pytest.mark.long

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from tests.chaos.scenario import FAST_WORKER, MODEL, Scenario, all_correct, metric
+from tests.chaos.scenario import FAST_WORKER, MODEL, Scenario, all_correct, metric, on_shards
 from tests.integration.gateway.gateway_cluster import gateway_of, is_listening
 from tests.proxy import FaultProxy, ReplyAction
 from tests.waiting import wait_until
@@ -127,6 +127,7 @@ async def test_a_cut_around_a_commit(scenario: Scenario, proxy: FaultProxy, befo
     assert (verdict.slowest_s <= MAX_LATENCY_S, runs <= MAX_RUNS) == (True, True)
 
 
+@on_shards
 @pytest.mark.parametrize(("min_s", "max_s"), [KILL_INTERVAL_S, pytest.param(0.1, 0.1, marks=pytest.mark.long)])
 async def test_all_connections_are_killed_again_and_again(scenario: Scenario, min_s: float, max_s: float) -> None:
     """F13: no call fails and hardly any runs twice when all connections to Redis are killed several times a second.
@@ -139,7 +140,8 @@ async def test_all_connections_are_killed_again_and_again(scenario: Scenario, mi
     async with scenario.load() as calls:
         for _ in range(rounds):
             await scenario.sleep_randomly(min_s, max_s)
-            killed += int(await scenario.raw.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"))
+            for raw in scenario.shards:
+                killed += int(await raw.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"))
     runs = await scenario.worker_metric("redbatch_inputs_total") / len(calls)
     name = "F13 all connections killed" + (", at a constant interval" if min_s == max_s else "")
     resubmitted = sum([await metric(each.program, "redbatch_resubmitted_entries_total") for each in scenario.gateways])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.chaos.load import open_loop
-from tests.chaos.scenario import Scenario, metric
+from tests.chaos.scenario import Scenario, metric, on_shards
 from tests.stall_detector import StallDetector
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.exclusive]
@@ -43,6 +43,7 @@ TRIES, MAX_STILL_S = 3, 0.1
 
 
 @pytest.mark.long
+@on_shards
 @pytest.mark.parametrize("times", [2, 10])
 async def test_overload_is_refused_and_the_rest_served(scenario: Scenario, times: int, tmp_path: Path) -> None:
     """F17: accepted requests are answered in time when an open loop offers 2 or 10 times the fleet's capacity."""

@@ -18,8 +18,9 @@ from redbatch.up.local_redis import LocalRedis
 from shared.keys import GROUP
 from tests import plain_http
 from tests.chaos.history import OK, Call
-from tests.chaos.scenario import Scenario, all_correct
+from tests.chaos.scenario import Scenario, all_correct, on_shards
 from tests.integration.gateway.gateway_cluster import GatewayProcess, error_of, log_lines
+from tests.servers import Server
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow]
@@ -59,23 +60,28 @@ async def recovery_s(calls: list[Call], since: float) -> float:
     [pytest.param(FSYNC[how], id=how, marks=() if how == "everysec" else pytest.mark.long) for how in FSYNC],
     indirect=True,
 )
-async def test_redis_is_killed_and_started_again(
-    own_scenario: Scenario, own_redis: LocalRedis, request: pytest.FixtureRequest
-) -> None:
-    """F10: each open call is answered by its deadline, whether Redis restarts with all of its data or none."""
+@on_shards
+async def test_redis_is_killed_and_started_again(own_scenario: Scenario, own_servers: list[Server]) -> None:
+    """F10: each open call is answered by its deadline, whether Redis restarts with all of its data or none.
+
+    Of two Redis, one is killed, then both at once, and so on.
+    """
     scenario = own_scenario
     await scenario.start()
     kills, waiting, recoveries_s = scenario.repeats(2, 10), 0, []
     async with scenario.load() as calls:
-        for _ in range(kills):
+        for number in range(kills):
             await scenario.sleep_randomly(0.5, 1.0)
-            waiting += sum([int(await scenario.raw.xlen(lane)) for lane in scenario.cluster.keys.lanes])
-            os.kill(own_redis.pid, signal.SIGKILL)
+            waiting += await scenario.num_entries()
+            killed = own_servers[: 1 + number % len(own_servers)]
+            for each in killed:
+                os.kill(each.pid, signal.SIGKILL)
             await asyncio.sleep(DOWN_S)
-            await asyncio.to_thread(own_redis.start)
+            await asyncio.gather(*(asyncio.to_thread(each.start) for each in killed))
             recoveries_s.append(await recovery_s(calls, time.monotonic()))
     found = {"kills": kills, "entries_at_kill": waiting, "recovered_s": round(max(recoveries_s), 2)}
-    verdict = scenario.judge(f"F10 Redis killed, {request.node.callspec.id}", calls, **found)
+    how = next(each for each in FSYNC if FSYNC[each] == own_servers[0].options)
+    verdict = scenario.judge(f"F10 Redis killed, {how}", calls, **found)
     assert waiting > 0
     assert all_correct(verdict)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.chaos.load import open_loop
-from tests.chaos.scenario import Scenario
+from tests.chaos.scenario import Scenario, on_shards
 from tests.stall_detector import StallDetector
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.long, pytest.mark.exclusive]
@@ -41,10 +41,12 @@ TRIES, MAX_STILL_S = 3, 0.1
 SECONDS, BRIEF_SECONDS = 40, 10
 
 
+@on_shards
 async def test_a_greedy_tenant_delays_no_other(scenario: Scenario, tmp_path: Path) -> None:
     """F18: when one of two tenants requests ten times its share, the other's p99 and its answers stay as they were.
 
-    The greedy one gets all the capacity that the other leaves. Without names, both wait in one queue.
+    The greedy one gets all the capacity that the other leaves. Without names, both wait in one queue. Of two shards,
+    each tenant is on another one.
     """
     await scenario.start(gateways=2, workers=1, model=MODEL, max_batch_size=BATCH)
     for _ in range(TRIES):

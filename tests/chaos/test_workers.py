@@ -14,7 +14,16 @@ import pytest
 
 from shared.keys import GROUP
 from tests.chaos.history import Call
-from tests.chaos.scenario import FAST_WORKER, MODEL, RECLAIM_BOUND_S, Scenario, all_correct, seconds_until, worker_name
+from tests.chaos.scenario import (
+    FAST_WORKER,
+    MODEL,
+    RECLAIM_BOUND_S,
+    Scenario,
+    all_correct,
+    on_shards,
+    seconds_until,
+    worker_name,
+)
 from tests.processes import Program
 from tests.proxy import FaultProxy
 from tests.waiting import wait_until
@@ -27,6 +36,7 @@ HANG_S, BRIEF_HANG_S = 1.0, 2.0
 
 
 @pytest.mark.starts_first
+@on_shards
 async def test_calls_survive_the_death_of_their_worker(scenario: Scenario) -> None:
     """F1: no call fails when busy workers are killed with SIGKILL repeatedly and others replace them."""
     await scenario.start(workers=3)
@@ -41,7 +51,8 @@ async def test_calls_survive_the_death_of_their_worker(scenario: Scenario) -> No
     living = {worker_name(each) for each in scenario.workers}
 
     async def only_living_workers() -> bool:
-        rows: Any = await scenario.raw.xinfo_consumers(scenario.cluster.keys.lanes[0], GROUP)
+        lane = scenario.cluster.keys.lanes[0]
+        rows: list[Any] = [row for raw in scenario.shards for row in await raw.xinfo_consumers(lane, GROUP)]
         return {row["name"].decode() for row in rows} <= living
 
     await wait_until(only_living_workers, "killed workers have left the consumer group", timeout_s=10)

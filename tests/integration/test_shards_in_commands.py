@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import redis
@@ -65,6 +66,16 @@ def test_a_key_is_not_revoked_until_no_shard_has_it(run: Run, servers: list[Serv
     assert key_ids(servers[0]) == []
     assert run("keys", "create").exit_code == 1
     assert key_ids(servers[0]) == [], "no Redis has a new key"
+
+
+def test_keys_are_copied_to_a_new_redis(run: Run, servers: list[Server]) -> None:
+    """By the command in docs/redis.md."""
+    key_id = json.loads(run("keys", "create", "--json").stdout)["id"]
+    with Server() as new, redis.Redis.from_url(servers[0].url, protocol=2) as client:
+        password = urlsplit(new.url).password
+        login = ["AUTH2", urlsplit(new.url).username, password] if password else []
+        client.execute_command("MIGRATE", "127.0.0.1", str(new.port), API_KEYS, "0", "5000", "COPY", *login)
+        assert key_ids(new) == key_ids(servers[0]) == [key_id]
 
 
 def test_a_command_that_reads_one_redis_says_so(run: Run) -> None:

@@ -113,25 +113,36 @@ class GatewayCluster:
         processes: starts the programs.
         redis_url: URL of the Redis server.
         queue: name of the queue.
+        further_urls: of the Redis of further shards.
 
     Attributes:
         environment: additional environment variables of every process.
     """
 
-    def __init__(self, processes: Processes, redis_url: str, queue: str) -> None:
+    def __init__(self, processes: Processes, redis_url: str, queue: str, further_urls: Sequence[str] = ()) -> None:
         self.processes = processes
         self.redis_url = redis_url
+        self.further_urls = further_urls
         self.queue = queue
         self.keys = Keys(queue)
         self.environment: dict[str, str] = {}
+
+    @property
+    def redis_urls(self) -> list[str]:
+        """The URLs of all Redis."""
+        return [self.redis_url, *self.further_urls]
 
     def env(self, **settings: object) -> dict[str, str]:
         """Returns the environment of a process with these settings, named as their fields: `drain_delay_s=3`.
 
         None leaves a setting unset.
         """
-        common = {"redis_url": self.redis_url, "queue": self.queue, "port": 0, "admin_port": 0, "drain_delay_s": 0}
+        common: dict[str, object] = {"queue": self.queue, "port": 0, "admin_port": 0, "drain_delay_s": 0}
         common["all_queues"] = False  # the queues of other tests are in the same Redis
+        if self.further_urls and "redis_url" not in settings:
+            common["redis_shards"] = ",".join(self.redis_urls)
+        else:
+            common["redis_url"] = self.redis_url
         given = {name: value for name, value in (common | settings).items() if value is not None}
         named = {f"REDBATCH_{name.upper()}": str(value) for name, value in given.items()}
         return self.environment | named
@@ -150,9 +161,11 @@ class GatewayCluster:
 
         `uploads` may stay if they were cut off.
         """
-        with redis.Redis.from_url(self.redis_url, protocol=2) as client:
-            leaks = find_leaks(client, self.keys, uploads=uploads)
-            remove(client, self.keys)
+        leaks = []
+        for url in self.redis_urls:
+            with redis.Redis.from_url(url, protocol=2) as client:
+                leaks += find_leaks(client, self.keys, uploads=uploads)
+                remove(client, self.keys)
         assert not leaks, f"left behind: {leaks}"
 
 

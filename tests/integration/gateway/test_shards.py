@@ -110,6 +110,28 @@ async def test_requests_that_share_an_entry_move_one_by_one(sharded: ShardedClus
     assert gateway.metric("redbatch_moved_requests_total") > 0
 
 
+async def test_requests_leave_a_shard_with_its_last_worker(sharded: ShardedCluster, client: httpx.AsyncClient) -> None:
+    """Nobody would run those that wait there: they go to a shard that has workers."""
+    gateway = await sharded.start_gateway(max_queue_inputs=8)
+    await sharded.add_ghosts()
+    await wait_until_used([gateway], [0, 1])
+    calls = [asyncio.create_task(gateway.send(client, f"{i}", x_timeout_ms="30000")) for i in range(8)]
+
+    async def are(expected: list[int]) -> bool:
+        return await inputs_of(sharded) == expected
+
+    await wait_until(lambda: are([4, 4]), "each shard has half of them")
+    await sharded.remove_ghost(1)
+    await wait_until(lambda: are([8, 0]), "all are where a worker is")
+    assert gateway.metric("redbatch_moved_requests_total") == 4
+    await sharded.remove_ghost(0)
+    await wait_until_used([gateway], [])
+    assert await inputs_of(sharded) == [8, 0], "no other shard has a worker"
+    for each in calls:
+        each.cancel()
+    await asyncio.gather(*calls, return_exceptions=True)
+
+
 @pytest.mark.parametrize("command", ["min-replicas-to-write", "maxmemory"])
 async def test_a_redis_that_refuses_writes_is_not_used(
     sharded: ShardedCluster, client: httpx.AsyncClient, command: str
@@ -135,6 +157,16 @@ async def test_a_tenant_lives_on_one_shard(sharded: ShardedCluster) -> None:
     await wait_until_used([gateway], [1])
     statuses = [(await embed(gateway, TEXT, x_tenant=tenant)).status_code for tenant in tenants]
     assert set(statuses) == {200, 429}, "some lived on the first shard, and others on the second"
+
+
+async def test_a_full_shard_passes_no_named_tenant_on(sharded: ShardedCluster, client: httpx.AsyncClient) -> None:
+    """On another shard it would have its share of the fleet once more. It may fill its shard."""
+    gateway = await sharded.start_gateway(max_queue_inputs=8)
+    await sharded.add_ghosts()
+    await wait_until_used([gateway], [0, 1])
+    named = (gateway.send(client, f"{i}", x_tenant="a", x_timeout_ms="2000") for i in range(8))
+    statuses = Counter(each.status_code for each in await asyncio.gather(*named))
+    assert statuses == {504: 4, 429: 4}
 
 
 async def test_keys_are_read_from_any_shard(sharded: ShardedCluster) -> None:
