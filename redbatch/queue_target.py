@@ -23,13 +23,17 @@ from shared.redis_errors import KeyMovedError
 from shared.settings import QueueSettings
 
 
-def find_queue(target: QueueTarget) -> tuple[str, str]:
-    """Returns the URL of a Redis and the name of a queue in it. Raises NoUpError: see `find_up`."""
-    redis_url, name = target.redis_url, target.queue
-    if redis_url is None:
+def find_queue(target: QueueTarget) -> tuple[tuple[str, ...], str]:
+    """Returns the URL of each Redis, and the name of a queue there. Raises NoUpError: see `find_up`."""
+    read_file_variables(os.environ)
+    if not target.names_redis:
         running = find_up(target.up)
-        redis_url, name = running.redis_url, name or running.queue
-    return redis_url, name or queue_slug(DEFAULT_MODEL)
+        return running.redis_urls, target.queue or running.queue
+    name = target.queue or queue_slug(DEFAULT_MODEL)
+    # Both variables are an error as for all processes; an option overrides them.
+    if target.redis_url in {None, os.environ.get(variable_of("redis_url"))}:
+        return tuple(each.redis_url for each in read_settings(QueueSettings).shards), name
+    return (target.redis_url,), name
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,11 @@ class QueueTarget:
     redis_url: str | None
     queue: str | None = None
     up: int | None = None
+
+    @property
+    def names_redis(self) -> bool:
+        """Whether a URL or the variable names the Redis, and no running `up` is looked for."""
+        return self.redis_url is not None or (self.up is None and bool(os.environ.get(variable_of("redis_shards"))))
 
 
 class ShardConnection(NamedTuple):
@@ -75,10 +84,11 @@ def run_on_shards(target: QueueTarget, purpose: str, task: ShardsTask, on_interr
     connections. `on_interrupt` is the exit code after Ctrl-C.
     """
     try:
-        settings, name = _find_shards(target)
+        urls, name = find_queue(target)
     except NoUpError as error:
         return report_failure(str(error))
-    places = ", ".join(mask_password(each.redis_url) for each in settings)
+    settings = [read_settings(QueueSettings, {"redis_url": url, "redis_shards": ""}) for url in urls]
+    places = ", ".join(map(mask_password, urls))
 
     async def run() -> int:
         queues = [QueueConnections(each, name, f"redbatch-cli-{os.getpid()}") for each in settings]
@@ -101,15 +111,6 @@ def run_on_shards(target: QueueTarget, purpose: str, task: ShardsTask, on_interr
         return report_failure(f"{places}: {printable_line(error.log_message)}")
     except ValueError as error:
         return report_failure(f"{places}: {error}")
-
-
-def _find_shards(target: QueueTarget) -> tuple[Sequence[QueueSettings], str]:
-    """Returns the settings for each Redis, and the name of a queue there. Raises NoUpError: see `find_up`."""
-    read_file_variables(os.environ)
-    if target.redis_url is None and target.up is None and os.environ.get(variable_of("redis_shards")):
-        return read_settings(QueueSettings).shards, target.queue or queue_slug(DEFAULT_MODEL)
-    url, name = find_queue(target)
-    return [read_settings(QueueSettings, {"redis_url": url, "redis_shards": ""})], name
 
 
 async def _find_problem_in(shards: Sequence[ShardConnection], keys: Keys) -> str:

@@ -22,7 +22,7 @@ def show_queues(target: QueueTarget, *, in_json: bool, watch: bool) -> int:
 
     async def show(connection: RedisConnection, keys: Keys) -> int:
         # An `up` has a queue from the start; otherwise `keys` are only those of the default.
-        known = [keys.queue] if target.queue is not None or target.redis_url is None else []
+        known = [keys.queue] if target.queue is not None or not target.names_redis else []
         read = partial(read_queues, connection, known, only_known=target.queue is not None)
         with state_printer(make_console(), view.as_text, view.as_json, in_json=in_json) as show_views:
             await print_states(read, show_views, watch=watch)
