@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import difflib
 import os
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from redbatch.exit_codes import EXIT_FAILED, report_failure
 from redbatch.up.run_file import NoUpError, find_up
@@ -21,6 +21,8 @@ from shared.process.settings import read_file_variables, read_settings, variable
 from shared.producer import QueueStats, list_queues, queue_stats
 from shared.redis_errors import KeyMovedError
 from shared.settings import QueueSettings
+
+AnswerT = TypeVar("AnswerT")
 
 
 def find_queue(target: QueueTarget) -> tuple[tuple[str, ...], str]:
@@ -56,10 +58,36 @@ class QueueTarget:
 
 
 class ShardConnection(NamedTuple):
-    """A connection to one shard, or to the only Redis; `place` names it in messages."""
+    """A connection to one shard, or to the only Redis; `place` is its URL without the password."""
 
+    number: int
     place: str
     connection: RedisConnection
+
+
+class ShardAnswers(NamedTuple, Generic[AnswerT]):
+    """The answers of shards, and why the others gave none, by the number of the shard."""
+
+    answers: dict[int, AnswerT]
+    problems: dict[int, str]
+
+
+async def ask_shards(
+    shards: Sequence[ShardConnection], ask: Callable[[RedisConnection], Awaitable[AnswerT]]
+) -> ShardAnswers[AnswerT]:
+    """Asks all shards at once. Raises RedisUnreachableError: none answers."""
+    results = await asyncio.gather(*(ask(each.connection) for each in shards), return_exceptions=True)
+    found = ShardAnswers[AnswerT]({}, {})
+    for shard, result in zip(shards, results, strict=True):
+        if isinstance(result, RedisUnreachableError):
+            found.problems[shard.number] = printable_line(result.log_message)
+            if len(found.problems) == len(shards):
+                raise result
+        elif isinstance(result, BaseException):
+            raise result
+        else:
+            found.answers[shard.number] = result
+    return found
 
 
 QueueTask = Callable[[RedisConnection, Keys], Coroutine[object, object, int]]
@@ -93,7 +121,8 @@ def run_on_shards(target: QueueTarget, purpose: str, task: ShardsTask, on_interr
     async def run() -> int:
         queues = [QueueConnections(each, name, f"redbatch-cli-{os.getpid()}") for each in settings]
         shards = [
-            ShardConnection(mask_password(each.settings.redis_url), each.shared_connection(purpose)) for each in queues
+            ShardConnection(number, mask_password(each.settings.redis_url), each.shared_connection(purpose))
+            for number, each in enumerate(queues)
         ]
         try:
             if target.queue is not None and (problem := await _find_problem_in(shards, queues[0].keys)):
