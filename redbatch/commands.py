@@ -85,7 +85,9 @@ TUNE_PANELS = [
             setting
             for setting in WORKER
             if setting.name not in {"queue", "admin_host", "admin_port", "worker_id", "tracing"}
-            and not setting.name.startswith(("log_", "redis_url", "redis_password_", "redis_sentinel_", "redis_tls_"))
+            and not setting.name.startswith(
+                ("log_", "redis_url", "redis_shards", "redis_password_", "redis_sentinel_", "redis_tls_")
+            )
         ],
     ),
 ]
@@ -115,7 +117,7 @@ def root(
 
 def _up_panels() -> list[Panel]:
     """Returns the flags of `up`: the settings of both processes, each once, with the defaults of `up`."""
-    main_names = ("port", "model", "redis_url")
+    main_names = ("port", "model", "redis_url", "redis_shards")
     defaults = {
         "admin_port": (
             "0",
@@ -125,6 +127,10 @@ def _up_panels() -> list[Panel]:
         "drain_grace_s": ("30.0", "Maximum time for requests in flight, then for running batches, to finish."),
         "queue": (None, "Name of the queue. Default: the slug of the model's name."),
         "redis_url": (None, "URL of Redis. Default: `up` starts a private Redis."),
+        "redis_shards": (
+            None,
+            "Number of private Redis to start, each with a shard of the queue; or URLs of Redis, separated by commas.",
+        ),
         "worker_id": (None, "Name of the worker; several workers get the suffixes -1, -2, …"),
     }
     gateway = {setting.name: setting for setting in GATEWAY}
@@ -159,7 +165,8 @@ def up(
         int | None,
         typer.Option(
             min=16_777_216,
-            help="Maximum memory of the private Redis, which evicts nothing. Default: a quarter of this machine's.",
+            help="Maximum memory of the private Redis, all together, which evict nothing. Default: a quarter of this "
+            "machine's.",
         ),
     ] = None,
     no_auth: NoAuth = False,
@@ -173,6 +180,8 @@ def up(
     redbatch up
 
     redbatch up --model intfloat/e5-small-v2 --workers 2 --port 8000
+
+    redbatch up --redis-shards 2
 
     redbatch up --model null --gateways 2 --redis-url redis://localhost:6379/0
     """

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import difflib
 import os
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from redbatch.exit_codes import EXIT_FAILED, report_failure
 from redbatch.up.run_file import NoUpError, find_up
@@ -22,14 +22,21 @@ from shared.producer import QueueStats, list_queues, queue_stats
 from shared.redis_errors import KeyMovedError
 from shared.settings import QueueSettings
 
+AnswerT = TypeVar("AnswerT")
 
-def find_queue(target: QueueTarget) -> tuple[str, str]:
-    """Returns the URL of a Redis and the name of a queue in it. Raises NoUpError: see `find_up`."""
-    redis_url, name = target.redis_url, target.queue
-    if redis_url is None:
+
+def find_queue(target: QueueTarget) -> tuple[tuple[str, ...], str]:
+    """Returns the URL of each Redis, and the name of a queue there. Raises NoUpError: see `find_up`."""
+    read_file_variables(os.environ)
+    if not target.names_redis:
         running = find_up(target.up)
-        redis_url, name = running.redis_url, name or running.queue
-    return redis_url, name or queue_slug(DEFAULT_MODEL)
+        return running.redis_urls, target.queue or running.queue
+    name = target.queue or queue_slug(DEFAULT_MODEL)
+    # Both variables are an error as for all processes; an option overrides them.
+    if target.redis_url in {None, os.environ.get(variable_of("redis_url"))}:
+        return tuple(each.redis_url for each in read_settings(QueueSettings).shards), name
+    given = read_settings(QueueSettings, {"redis_url": target.redis_url, "redis_shards": ""})
+    return tuple(each.redis_url for each in given.shards), name
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +52,43 @@ class QueueTarget:
     queue: str | None = None
     up: int | None = None
 
+    @property
+    def names_redis(self) -> bool:
+        """Whether a URL or the variable names the Redis, and no running `up` is looked for."""
+        return self.redis_url is not None or (self.up is None and bool(os.environ.get(variable_of("redis_shards"))))
+
 
 class ShardConnection(NamedTuple):
-    """A connection to one shard, or to the only Redis; `place` names it in messages."""
+    """A connection to one shard, or to the only Redis; `place` is its URL without the password."""
 
+    number: int
     place: str
     connection: RedisConnection
+
+
+class ShardAnswers(NamedTuple, Generic[AnswerT]):
+    """The answers of shards, and why the others gave none, by the number of the shard."""
+
+    answers: dict[int, AnswerT]
+    problems: dict[int, str]
+
+
+async def ask_shards(
+    shards: Sequence[ShardConnection], ask: Callable[[RedisConnection], Awaitable[AnswerT]]
+) -> ShardAnswers[AnswerT]:
+    """Asks all shards at once. Raises RedisUnreachableError: none answers."""
+    results = await asyncio.gather(*(ask(each.connection) for each in shards), return_exceptions=True)
+    found = ShardAnswers[AnswerT]({}, {})
+    for shard, result in zip(shards, results, strict=True):
+        if isinstance(result, RedisUnreachableError):
+            found.problems[shard.number] = printable_line(result.log_message)
+            if len(found.problems) == len(shards):
+                raise result
+        elif isinstance(result, BaseException):
+            raise result
+        else:
+            found.answers[shard.number] = result
+    return found
 
 
 QueueTask = Callable[[RedisConnection, Keys], Coroutine[object, object, int]]
@@ -75,15 +113,18 @@ def run_on_shards(target: QueueTarget, purpose: str, task: ShardsTask, on_interr
     connections. `on_interrupt` is the exit code after Ctrl-C.
     """
     try:
-        settings, name = _find_shards(target)
+        urls, name = find_queue(target)
     except NoUpError as error:
         return report_failure(str(error))
-    places = ", ".join(mask_password(each.redis_url) for each in settings)
+    alone = {"redis_shards": "", "queue_shards": "1"}
+    settings = [read_settings(QueueSettings, {"redis_url": url, **alone}) for url in urls]
+    places = ", ".join(map(mask_password, urls))
 
     async def run() -> int:
         queues = [QueueConnections(each, name, f"redbatch-cli-{os.getpid()}") for each in settings]
         shards = [
-            ShardConnection(mask_password(each.settings.redis_url), each.shared_connection(purpose)) for each in queues
+            ShardConnection(number, mask_password(each.settings.redis_url), each.shared_connection(purpose))
+            for number, each in enumerate(queues)
         ]
         try:
             if target.queue is not None and (problem := await _find_problem_in(shards, queues[0].keys)):
@@ -101,15 +142,6 @@ def run_on_shards(target: QueueTarget, purpose: str, task: ShardsTask, on_interr
         return report_failure(f"{places}: {printable_line(error.log_message)}")
     except ValueError as error:
         return report_failure(f"{places}: {error}")
-
-
-def _find_shards(target: QueueTarget) -> tuple[Sequence[QueueSettings], str]:
-    """Returns the settings for each Redis, and the name of a queue there. Raises NoUpError: see `find_up`."""
-    read_file_variables(os.environ)
-    if target.redis_url is None and target.up is None and os.environ.get(variable_of("redis_shards")):
-        return read_settings(QueueSettings).shards, target.queue or queue_slug(DEFAULT_MODEL)
-    url, name = find_queue(target)
-    return read_settings(QueueSettings, {"redis_url": url, "redis_shards": ""}).shards, name
 
 
 async def _find_problem_in(shards: Sequence[ShardConnection], keys: Keys) -> str:

@@ -66,7 +66,7 @@ def _with_redis_of_up(overrides: Mapping[str, str], up: int | None) -> Mapping[s
         Thread(target=_end_with, args=[running], name="end with up", daemon=True).start()
         ends = " and ends with it"
     print_error(f"joins your running `redbatch up` at {running.url}{ends}; --redis-url names another Redis")
-    return {**overrides, "redis_url": running.redis_url}
+    return {**overrides, **running.redis_settings}
 
 
 def _end_with(up: RunFile) -> None:

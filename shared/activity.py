@@ -75,6 +75,18 @@ def summarize(activities: Sequence[Activity]) -> ActivitySummary:
     )
 
 
+def add_up(parts: Sequence[Activity]) -> Activity:
+    """Returns what one worker did, of which each part is for another shard."""
+    return Activity(
+        max(each.window_s for each in parts),
+        sum(each.requests for each in parts),
+        sum(each.errors for each in parts),
+        sum(each.batches for each in parts),
+        sum(each.inputs for each in parts),
+        tuple(sorted(_merge(each.latencies for each in parts).items())),
+    )
+
+
 def _merge(parts: Iterable[tuple[tuple[int, int], ...]]) -> dict[int, int]:
     total: Counter[int] = Counter()
     for part in parts:

@@ -39,7 +39,7 @@ HOST = re.compile(r"[\w.:%-]*")
 DATABASE = re.compile(r"(/([0-9]+/?)?)?")
 MASTER = re.compile(r"/(?P<name>[\w.-]+)(?P<database>(/[0-9]*)?)/?")
 SHARD = re.compile(r"&?shard=(?P<number>[0-9]+)/(?P<of>[0-9]+)$")
-"""The last option of a URL that names one shard of a Redis Cluster: only `name_shard` writes it."""
+"""The last option of a URL that names one shard of each queue in a Redis Cluster, as `name_shard` writes it."""
 
 CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
@@ -206,6 +206,8 @@ def _find_option_problem(parts: SplitResult) -> str:
     options = _options(parts)
     if any(name.startswith("ssl_") for name, _ in options):
         return "ssl_ options are not supported: use redis_tls_ca, redis_tls_cert and redis_tls_key"
+    if SCHEMES[parts.scheme] is Kind.CLUSTER and SHARD.search(parts.query):
+        options = options[:-1]
     if any(name not in OPTIONS for name, _ in options):
         return f"its only options are {', '.join(OPTIONS)}"
     return (

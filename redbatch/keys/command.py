@@ -64,7 +64,7 @@ def create_api_key(target: QueueTarget, spec: ApiKeySpec, *, in_json: bool) -> i
         else:
             print_line(key_with_secret)
             print_line("This is the API key. Store it now: it is not shown again.", to_stderr=True)
-        if hint := _where_it_is_required(target, is_sharded=len(shards) > 1):
+        if hint := _where_it_is_required(target):
             print_line(hint, to_stderr=True)
         return 0
 
@@ -129,9 +129,9 @@ def _explain_unknown(key_id: str, name: str, records: Sequence[ApiKey]) -> str:
     return f"{key_id}: there is no such API key: give an id from `redbatch keys list`"
 
 
-def _where_it_is_required(target: QueueTarget, *, is_sharded: bool) -> str:
+def _where_it_is_required(target: QueueTarget) -> str:
     """Returns a sentence about the gateways that ignore a new API key; empty if the running `up` requires API keys."""
-    if target.redis_url is not None or is_sharded:
+    if target.names_redis:
         return "Gateways require API keys with --auth on, or where they listen beyond loopback; others ignore them."
     for each in find_running_ups():
         if target.up in {None, each.port} and not each.requires_keys:

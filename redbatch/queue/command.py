@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 from redbatch.queue import view
-from redbatch.queue.view import QueueView
-from redbatch.queue_target import QueueTarget, run_on_queue
+from redbatch.queue.state import QueueView, ShardView, merge_shards
+from redbatch.queue_target import QueueTarget, ShardConnection, ask_shards, run_on_shards
 from redbatch.state_printer import print_states, state_printer
 from redbatch.terminal import make_console
 from shared.connection import RedisConnection
@@ -20,21 +21,46 @@ def show_queues(target: QueueTarget, *, in_json: bool, watch: bool) -> int:
     Returns the exit code: 1 if they cannot be read, or if there is no such queue.
     """
 
-    async def show(connection: RedisConnection, keys: Keys) -> int:
+    async def show(shards: Sequence[ShardConnection], keys: Keys) -> int:
         # An `up` has a queue from the start; otherwise `keys` are only those of the default.
-        known = [keys.queue] if target.queue is not None or target.redis_url is None else []
-        read = partial(read_queues, connection, known, only_known=target.queue is not None)
+        known = [keys.queue] if target.queue is not None or not target.names_redis else []
+        read = partial(read_queues, shards, known, only_known=target.queue is not None)
         with state_printer(make_console(), view.as_text, view.as_json, in_json=in_json) as show_views:
             await print_states(read, show_views, watch=watch)
         return 0
 
-    return run_on_queue(target, "queue", show, on_interrupt=0)
+    return run_on_shards(target, "queue", show, on_interrupt=0)
 
 
-async def read_queues(connection: RedisConnection, known: list[str], *, only_known: bool) -> list[QueueView]:
-    """Returns the queues that are known and, unless `only_known`, those that workers announced, by name."""
-    announced = [] if only_known else await list_queues(connection)
-    names = sorted({*known, *announced})
+async def read_queues(shards: Sequence[ShardConnection], known: list[str], *, only_known: bool) -> list[QueueView]:
+    """Returns the queues that are known and, unless `only_known`, those that workers announced, by name.
+
+    Raises RedisUnreachableError: no shard answers.
+    """
+    announced, problems = ({}, {}) if only_known else await ask_shards(shards, list_queues)
+    names = sorted({*known, *(name for each in announced.values() for name in each)})
+    answering = [each for each in shards if each.number not in problems]
+    views, more_problems = await ask_shards(answering, partial(_read_views, names))
+    if len(shards) == 1:
+        return views[0]
+    problems |= more_problems
+    return [
+        merge_shards(
+            name,
+            [
+                ShardView(
+                    each.place,
+                    views[each.number][index] if each.number in views else None,
+                    problems.get(each.number, ""),
+                )
+                for each in shards
+            ],
+        )
+        for index, name in enumerate(names)
+    ]
+
+
+async def _read_views(names: Sequence[str], connection: RedisConnection) -> list[QueueView]:
     return [
         QueueView(
             name,

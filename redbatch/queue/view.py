@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from redbatch.queue.state import QueueView, ShardView
 from redbatch.tables import PlainTable, labelled_line, plain_table
-from shared.activity import ActivitySummary, summarize
+from shared.activity import ActivitySummary
 from shared.eviction import EVICTION_WARNING, evicts
 from shared.heartbeats import MIXED_MODELS, mixed_models
 from shared.keys import LANES
@@ -29,37 +29,13 @@ SILENT_S = 3.0
 """A worker that sent no heartbeat for this time, three times the usual interval, may be gone: it is shown as silent."""
 
 
-class QueueView(NamedTuple):
-    """A queue and its state, with the time of the last heartbeat of each worker (Redis' clock, ms)."""
-
-    name: str
-    stats: QueueStats
-    heartbeats_ms: Mapping[str, int] = MappingProxyType({})
-
-    @property
-    def activity(self) -> ActivitySummary:
-        """What its live workers did in the last seconds."""
-        return summarize([beat.activity for beat in self.stats.workers])
-
-    def silent_s(self, beat: Heartbeat) -> float:
-        """For how long a worker has sent no heartbeat."""
-        return max(0, self.stats.now_ms - self.heartbeats_ms.get(beat.worker, self.stats.now_ms)) / 1000
-
-
 def as_dict(queue: QueueView) -> dict[str, Any]:
     """Returns the state for JSON. Entries are stream messages; inputs, tokens and bytes are sums over all entries."""
     stats = queue.stats
+    shards = [_shard_as_dict(number, each) for number, each in enumerate(queue.shards)]
     return {
         "queue": queue.name,
-        "waiting_entries": stats.waiting,
-        "in_flight_entries": stats.pending,
-        "entries_by_lane": dict(zip(LANES, stats.by_lane, strict=True)),
-        "inputs": stats.inputs,
-        "tokens": stats.tokens,
-        "bytes": stats.bytes,
-        "oldest_age_ms": stats.oldest_age_ms,
-        "redis_eviction_policy": stats.eviction_policy or None,
-        **{name: round(value, 3) if value else value for name, value in asdict(queue.activity).items()},
+        **_numbers(queue),
         "workers": [
             {
                 "worker": beat.worker,
@@ -78,6 +54,27 @@ def as_dict(queue: QueueView) -> dict[str, Any]:
             }
             for beat in sorted(stats.workers, key=lambda beat: beat.worker)
         ],
+        **({"shards": shards} if shards else {}),
+    }
+
+
+def _shard_as_dict(number: int, shard: ShardView) -> dict[str, Any]:
+    numbers = {} if shard.queue is None else _numbers(shard.queue) | {"workers": len(shard.queue.stats.workers)}
+    return {"shard": number, "redis": shard.place, "error": shard.problem or None, **numbers}
+
+
+def _numbers(queue: QueueView) -> dict[str, Any]:
+    stats = queue.stats
+    return {
+        "waiting_entries": stats.waiting,
+        "in_flight_entries": stats.pending,
+        "entries_by_lane": dict(zip(LANES, stats.by_lane, strict=True)),
+        "inputs": stats.inputs,
+        "tokens": stats.tokens,
+        "bytes": stats.bytes,
+        "oldest_age_ms": stats.oldest_age_ms,
+        "redis_eviction_policy": stats.eviction_policy or None,
+        **{name: round(value, 3) if value else value for name, value in asdict(queue.activity).items()},
     }
 
 
@@ -92,20 +89,37 @@ def as_text(queues: Sequence[QueueView]) -> RenderableType:
         return Text("no worker has announced a queue: start one with `redbatch worker`", style="yellow")
     if len(queues) == 1:
         return _details(queues[0])
-    table = plain_table("queue")
-    numbers = ("waiting", "oldest", "requests/s", "batch", "p50", "p99", "failed", "workers")
-    table.add_columns(*numbers, justify="right", no_wrap=True)
-    for queue in queues:
-        stats, activity = queue.stats, queue.activity
-        workers = Text(str(len(stats.workers)), style="" if stats.workers else "yellow")
-        table.add_row(queue.name, f"{stats.waiting:,}", _format_oldest(stats), *_format_activity(activity), workers)
+    table = _activity_table("queue", [(queue.name, queue) for queue in queues])
     window_s = max(queue.activity.window_s for queue in queues)
     explanation = (
         f"The last {window_s:.0f} s, as workers saw them; `failed` counts entries. All errors of clients, "
         "504s included, are in /metrics of the gateways."
     )
+    silent = [_shard_line(number, each) for number, each in enumerate(queues[0].shards) if each.problem]
     warnings = [*map(_mixed_models, queues), _eviction(queues)]
-    return Group(table, Text(explanation, "dim"), *filter(None, warnings))
+    return Group(table, Text(explanation, "dim"), *silent, *filter(None, warnings))
+
+
+def _activity_table(heading: str, rows: Sequence[tuple[str, QueueView | None]]) -> PlainTable:
+    """Returns a table with a row for each queue, or for each shard of one; None: its Redis does not answer."""
+    table = plain_table(heading)
+    numbers = ("waiting", "oldest", "requests/s", "batch", "p50", "p99", "failed", "workers")
+    table.add_columns(*numbers, justify="right", no_wrap=True)
+    for name, queue in rows:
+        if queue is None:
+            table.add_row(name, *(NONE for _ in numbers), style="yellow")
+            continue
+        stats = queue.stats
+        workers = Text(str(len(stats.workers)), style="" if stats.workers else "yellow")
+        table.add_row(name, f"{stats.waiting:,}", _format_oldest(stats), *_format_activity(queue.activity), workers)
+    return table
+
+
+def _shard_line(number: int, shard: ShardView) -> Text:
+    problem = f" does not answer: {shard.problem}" if shard.problem else ""
+    line = labelled_line(f"shard {number}", f"{shard.place}{problem}", LABEL_WIDTH)
+    line.stylize("yellow" if problem else "")
+    return line
 
 
 def _mixed_models(queue: QueueView) -> Text | None:
@@ -152,15 +166,24 @@ def _details(queue: QueueView) -> Group:
         ("oldest", _format_oldest(stats) if stats.entries else "no entries"),
         *(_activity_facts(queue.activity) if stats.workers else ()),
     ]
-    head = Text(f"Queue {printable_line(queue.name)}", style="bold")
+    head = Text(f"Queue {printable_line(queue.name)}{_describe_shards(queue.shards)}", style="bold")
     lines = [labelled_line(label, value, LABEL_WIDTH) for label, value in numbers]
+    shards: list[RenderableType] = [_shard_line(number, each) for number, each in enumerate(queue.shards)]
+    if shards:
+        shards.append(_activity_table("shard", [(str(number), each.queue) for number, each in enumerate(queue.shards)]))
     errors = [
         Text(f"{printable_line(beat.worker)}: {DOES_NOT_LOAD}: {printable_line(beat.load_error)}", style="yellow")
         for beat in stats.workers
         if beat.load_error
     ]
     warnings = [_mixed_models(queue), _eviction([queue])]
-    return Group(head, *lines, _workers(queue), *errors, *filter(None, warnings))
+    return Group(head, *lines, *shards, _workers(queue), *errors, *filter(None, warnings))
+
+
+def _describe_shards(shards: Sequence[ShardView]) -> str:
+    """Returns of which shards the numbers are the sum; "" without shards."""
+    num_silent = sum(each.queue is None for each in shards)
+    return f": {len(shards) - num_silent} of {len(shards)} shards" if shards else ""
 
 
 def _is_function(stats: QueueStats) -> bool:

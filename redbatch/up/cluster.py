@@ -21,21 +21,20 @@ from gpuworker.settings import WorkerSettings
 from redbatch.exit_codes import EXIT_INTERRUPTED, report_failure
 from redbatch.import_path import child_environment
 from redbatch.readiness import fetch_missing_parts
+from redbatch.up.api_key import create_api_key
 from redbatch.up.child_spec import SettingValues, assign_gpus, gateway_specs, worker_specs
 from redbatch.up.console import ClusterConsole, curl_line, format_log_line
 from redbatch.up.data_dir import DataDir
 from redbatch.up.local_redis import find_bundled
 from redbatch.up.redis_check import check_redis
 from redbatch.up.run_file import Announcement, RunFile, find_running_ups
-from redbatch.up.supervised_redis import SupervisedRedis
+from redbatch.up.supervised_redis import SupervisedShards
 from redbatch.up.supervisor import Supervisor
 from redbatch.urls import http_url, mask_password, redis_cli_line
-from shared.api_keys import add, find, new_key
-from shared.connection import QueueConnections
 from shared.keys import Keys
 from shared.process.log_text import MODEL_FAILS, MODEL_LOADS
 from shared.process.tasks import cancel_and_wait
-from shared.settings import QueueSettings
+from shared.redis_url import split_urls
 
 PROBE_EVERY_S = 0.1
 STOP_MARGIN_S = 5.0
@@ -46,17 +45,18 @@ ADMIN_PORT = re.compile(r'\badmin_port(?:": ?|=)(\d+)')
 
 @dataclass(frozen=True, slots=True)
 class ClusterSize:
-    """Number of gateways and of workers."""
+    """Number of gateways, of workers and of private Redis; 0 of these: there are others."""
 
     gateways: int
     workers: int
+    private_redis: int = 1
 
 
 class Cluster:
     """The processes of one `redbatch up`, and the handler of their reports (`SupervisorCallbacks`).
 
     `data_dir` keeps the data of its private Redis; None: the data end with this cluster. `max_redis_bytes` is the
-    maxmemory of that Redis.
+    maxmemory of that Redis, or of all together.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Cluster:
         self._data_dir = data_dir
         self._max_redis_bytes = max_redis_bytes
         self._console = ClusterConsole(as_text=gateway.log_format == "text")
-        self._redis: SupervisedRedis | None = None
+        self._redis: SupervisedShards | None = None
         self._gateways: list[Supervisor] = []
         self._workers: list[Supervisor] = []
         self._end_requested = asyncio.Event()
@@ -109,43 +109,34 @@ class Cluster:
 
         Raises LocalRedisError, or RedisRefusedError.
         """
-        if "redis_url" in self._settings:
-            problem = await check_redis(self._gateway, self._settings["queue"])
-            if problem:  # it may come yet
-                self._console.print_line(f"no Redis yet at {mask_password(self._settings['redis_url'])}: {problem}")
+        if not self._size.private_redis:
+            for shard in self._gateway.shards:
+                problem = await check_redis(shard, self._settings["queue"])
+                if problem:  # it may come yet
+                    self._console.print_line(f"no Redis yet at {mask_password(shard.redis_url)}: {problem}")
         else:
-            is_durable = self._gateway.job_durability == "aof"
-            self._redis = SupervisedRedis(self, self._max_redis_bytes, self._data_dir, syncs_always=is_durable)
-            self._settings["redis_url"] = await self._redis.start()
-            if requires_keys(self._gateway):
-                self._api_key = await self._create_api_key()
+            await self._start_private_redis()
         self._start_children(listener)
         port = listener.getsockname()[1]
         url = http_url(self._gateway.host, port)
         self._announce(url)  # before the model is loaded: `redbatch queue` shows that it loads
         await self._wait_until_ready(port)
-        self._console.print_facts(self._title(), self._facts(url, self._settings["redis_url"]))
+        self._console.print_facts(self._title(), self._facts(url))
 
-    async def _create_api_key(self) -> str:
-        """Adds an API key to the private Redis and returns it, or returns the key that an earlier `up` kept there.
+    async def _start_private_redis(self) -> None:
+        num_shards = self._size.private_redis
+        data_dirs = [None] * num_shards if self._data_dir is None else self._data_dir.shards
+        is_durable = self._gateway.job_durability == "aof"
+        self._redis = SupervisedShards(self, self._max_redis_bytes, data_dirs, syncs_always=is_durable)
+        urls = await self._redis.start()
+        self._settings["redis_url" if num_shards == 1 else "redis_shards"] = ",".join(urls)
+        if requires_keys(self._gateway):
+            self._api_key = await create_api_key(urls, self._settings["queue"], self._data_dir)
 
-        No one else can add a key to an empty Redis before the gateways start.
-        """
-        queue = QueueConnections(
-            QueueSettings(redis_url=self._settings["redis_url"]), self._settings["queue"], "redbatch-up"
-        )
-        earlier_key = "" if self._data_dir is None else self._data_dir.read_api_key()
-        api_key, key_with_secret = new_key(("embed", "jobs"), name="redbatch up")
-        try:
-            connection = queue.connection("keys")
-            if earlier_key and (await find(connection, earlier_key.partition(".")[0]))[0] is not None:
-                return earlier_key
-            await add(connection, api_key)
-            if self._data_dir is not None:
-                self._data_dir.write_api_key(key_with_secret)
-        finally:
-            await queue.close()
-        return key_with_secret
+    @property
+    def _redis_urls(self) -> tuple[str, ...]:
+        """The URL of each shard, or of the only Redis."""
+        return split_urls(self._settings.get("redis_shards", "")) or (self._settings["redis_url"],)
 
     def on_line(self, name: str, text: str) -> None:
         """Prints a line of output of a child, and notes the admin port that it names.
@@ -198,10 +189,11 @@ class Cluster:
         run_file = RunFile(
             pid=os.getpid(),
             url=url,
-            redis_url=self._settings["redis_url"],
+            redis_url=self._settings.get("redis_url", ""),
             queue=self._settings["queue"],
             requires_keys=requires_keys(self._gateway),
             has_private_redis=self._redis is not None,
+            redis_shards=self._settings.get("redis_shards", ""),
         )
         try:
             self._announcement = Announcement(run_file)
@@ -222,7 +214,7 @@ class Cluster:
         if missing is None:
             return "starting the gateway"
         if "redis" in missing:
-            return f"waiting for Redis at {mask_password(self._settings['redis_url'])}"
+            return f"waiting for Redis at {', '.join(map(mask_password, self._redis_urls))}"
         return f"loading model {self._worker.model}"
 
     def _title(self) -> str:
@@ -230,21 +222,29 @@ class Cluster:
         parts = [f"{count} {noun}{'' if count == 1 else 's'}" for count, noun in counts]
         return f"Redbatch is ready: {self._worker.model}, {', '.join(parts)}"
 
-    def _facts(self, url: str, redis_url: str) -> list[tuple[str, str]]:
-        program = shutil.which("redis-cli") or shutil.which("valkey-cli")
-        cli = Path(program).name if program else str(find_bundled("redis-cli") or "redis-cli")
-        lane = Keys(self._settings["queue"]).lanes[0]
+    def _facts(self, url: str) -> list[tuple[str, str]]:
         return [
             ("API", f"{url}  (documentation: {url}/docs)"),
             *([("key", self._api_key)] if self._api_key else []),
             ("try it", curl_line(url, self._api_key, function=is_function(self._worker.model))),
-            ("Redis", mask_password(redis_url)),
-            ("queue", redis_cli_line(cli, redis_url, "XLEN", lane)),
+            *self._redis_facts(),
             *([("restart", self._restart_fact())] if self._redis is not None else []),
             ("metrics", self._metrics_fact()),
             ("watch", f"{_command_name()} queue --watch{self._up_option()}"),
             ("stop", "Ctrl-C"),
         ]
+
+    def _redis_facts(self) -> list[tuple[str, str]]:
+        """Returns the URL of each Redis, and the command that shows the length of the queue there."""
+        program = shutil.which("redis-cli") or shutil.which("valkey-cli")
+        cli = Path(program).name if program else str(find_bundled("redis-cli") or "redis-cli")
+        lane = Keys(self._settings["queue"]).lanes[0]
+        urls = self._redis_urls
+        if len(urls) == 1:
+            return [("Redis", mask_password(urls[0])), ("queue", redis_cli_line(cli, urls[0], "XLEN", lane))]
+        shards = [(f"shard {number}", mask_password(url)) for number, url in enumerate(urls)]
+        lines = [(f"queue {number}", redis_cli_line(cli, url, "XLEN", lane)) for number, url in enumerate(urls)]
+        return [*shards, *lines]
 
     def _metrics_fact(self) -> str:
         """Returns the URLs of the first metrics, by the admin ports that the processes have logged."""

@@ -1,4 +1,4 @@
-"""The folder in which the Redis of `redbatch up` keeps its data over restarts; one `up` uses it at a time."""
+"""The folder in which the Redis of `redbatch up` keep their data over restarts; one `up` uses it at a time."""
 
 from __future__ import annotations
 
@@ -14,6 +14,10 @@ from typing import Self
 LOCK_FILE, KEY_FILE = "redbatch.lock", "api-key"
 NEW_LOG, NEW_LOG_VERSION = "appendonlydir", 7
 """The folder of the append-only files of this version of Redis and newer ones, which older servers ignore."""
+
+LOGS = (NEW_LOG, "appendonly.aof")
+SHARD_FOLDER = "shard-"
+"""Begins the names of the folders in it that the Redis of several shards have."""
 
 LOCK_WAIT_S = 3.0
 """The Redis of an `up` that was killed may need this time to end: it holds the lock until then."""
@@ -31,12 +35,14 @@ class DataDir:
     Attributes:
         path: absolute, without links.
         descriptor: of the lock.
+        shards: the folder of each of `num_shards` Redis; for one, this folder.
 
     Raises:
-        DataDirError: the folder holds other files, belongs to another user, or is in use.
+        DataDirError: the folder holds other files, belongs to another user, or is in use; or it has data of Redis that
+            would not be started.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, num_shards: int = 1) -> None:
         self.path = Path(os.path.realpath(path.expanduser()))
         try:
             self._prepare()
@@ -44,6 +50,30 @@ class DataDir:
             self._lock()
         except OSError as error:
             raise DataDirError(f"{self.path} cannot be used ({error.strerror}): name another --data-dir") from None
+        self.shards: tuple[DataDir, ...] = (self,)
+        try:
+            self._check_kept(num_shards)
+            if num_shards > 1:
+                self.shards = ()
+                for number in range(num_shards):
+                    self.shards += (DataDir(self.path / f"{SHARD_FOLDER}{number}"),)
+        except DataDirError:
+            self.close()
+            raise
+
+    def _check_kept(self, num_shards: int) -> None:
+        """Raises DataDirError: there are data of Redis that this number of shards leaves out."""
+        names = os.listdir(self.path)  # noqa: PTH208 - names alone
+        num_kept = sum(name.startswith(SHARD_FOLDER) for name in names)
+        if num_shards > 1 and any(name in LOGS for name in names):
+            raise DataDirError(
+                f"{self.path} has the data of one Redis: leave out --redis-shards, or name another --data-dir"
+            )
+        if num_kept > num_shards:
+            raise DataDirError(
+                f"{self.path} has the data of {num_kept} shards: start with --redis-shards {num_kept}, or name "
+                "another --data-dir"
+            )
 
     def _prepare(self) -> None:
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -101,7 +131,10 @@ class DataDir:
             raise DataDirError(f"{path} cannot be written ({error.strerror}): name another --data-dir") from None
 
     def close(self) -> None:
-        """Unlocks the folder, unless a server still uses it."""
+        """Unlocks the folder and those of its shards, except what a server still uses."""
+        for each in self.shards:
+            if each is not self:
+                each.close()
         os.close(self.descriptor)
 
     def __enter__(self) -> Self:

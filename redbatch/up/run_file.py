@@ -12,6 +12,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from shared.redis_url import split_urls
+
 PATTERN = "up-*.json"
 
 
@@ -24,7 +26,7 @@ class RunFile:
     """Content of a run file: process id of a `redbatch up`, URL of its API, URL of its Redis, name of its queue.
 
     `requires_keys` is whether its gateways admit only clients with an API key, `has_private_redis` whether its Redis
-    ends with it.
+    ends with it. With shards, `redis_shards` has their URLs, and `redis_url` is empty.
     """
 
     pid: int
@@ -33,6 +35,17 @@ class RunFile:
     queue: str
     requires_keys: bool = False
     has_private_redis: bool = True
+    redis_shards: str = ""
+
+    @property
+    def redis_settings(self) -> dict[str, str]:
+        """The setting that names its Redis."""
+        return {"redis_shards": self.redis_shards} if self.redis_shards else {"redis_url": self.redis_url}
+
+    @property
+    def redis_urls(self) -> tuple[str, ...]:
+        """The URL of each of its Redis, in the order of the shards."""
+        return split_urls(self.redis_shards) or (self.redis_url,)
 
     @property
     def port(self) -> int:

@@ -1,11 +1,12 @@
-"""The Redis server that `redbatch up` starts for its cluster, and restarts at the same address when it dies.
+"""The Redis servers that `redbatch up` starts for its cluster, and restarts at the same address when they die.
 
-Only this user reaches it: it listens on a socket in a private folder.
+Only this user reaches them: each listens on a socket in a private folder.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from redbatch.up.data_dir import DataDir
@@ -27,6 +28,7 @@ class SupervisedRedis:
 
     Args:
         callbacks: receive its output, its deaths, and the report that it cannot run.
+        name: its name in these reports.
         max_bytes: its maxmemory, beyond which it refuses to write, and evicts nothing.
         data_dir: the folder that keeps its data; None: a death loses them.
         syncs_always: whether it answers a write only once the disk has it: Redis before 7.2 confirms no later sync.
@@ -38,9 +40,11 @@ class SupervisedRedis:
         max_bytes: int,
         data_dir: DataDir | None = None,
         *,
+        name: str = NAME,
         syncs_always: bool = False,
     ) -> None:
         self._callbacks = callbacks
+        self._name = name
         self._lines = LineReader(self._take_line)
         self._server = LocalRedis(
             options=("--maxmemory", str(max_bytes), *(("--appendfsync", "always") if syncs_always else ())),
@@ -76,12 +80,12 @@ class SupervisedRedis:
         record = redis_record(text, datetime.now(UTC).isoformat())
         # The warning about overcommit concerns forks, which rewrite kept data; without any, there are none.
         if record is not None and (self._keeps_data or "overcommit" not in text):
-            self._callbacks.on_line(NAME, record)
+            self._callbacks.on_line(self._name, record)
 
     async def _start_server(self) -> None:
         """Starts the server, which may take long with kept data. Raises LocalRedisError."""
         text = "still loads the data that it kept" if self._keeps_data else "does not answer yet"
-        notice = asyncio.get_running_loop().call_later(NOTICE_AFTER_S, self._callbacks.on_event, NAME, text)
+        notice = asyncio.get_running_loop().call_later(NOTICE_AFTER_S, self._callbacks.on_event, self._name, text)
         try:
             await self._server.start_async()
         finally:
@@ -98,11 +102,47 @@ class SupervisedRedis:
             if isinstance(decision, Restart):
                 quick_deaths = decision.quick_deaths
                 consequence = "keeps its data" if self._keeps_data else "lost its data"
-                self._callbacks.on_event(NAME, f"died and {consequence}; starting again at the same address")
+                self._callbacks.on_event(self._name, f"died and {consequence}; starting again at the same address")
                 await asyncio.sleep(decision.delay_s)
             started = clock()
             try:
                 await self._start_server()
             except LocalRedisError as error:
-                self._callbacks.on_give_up(NAME, str(error))
+                self._callbacks.on_give_up(self._name, str(error))
                 return
+
+
+class SupervisedShards:
+    """The supervised Redis servers of the shards of a cluster, of which one may be all.
+
+    Args:
+        callbacks: as of each; several have the names redis-0, redis-1 and so on, with the numbers of their shards.
+        max_bytes: the maxmemory of all, of which each has an equal part.
+        data_dirs: the folder of each.
+        syncs_always: as of each.
+    """
+
+    def __init__(
+        self,
+        callbacks: SupervisorCallbacks,
+        max_bytes: int,
+        data_dirs: Sequence[DataDir | None],
+        *,
+        syncs_always: bool = False,
+    ) -> None:
+        names = [NAME] if len(data_dirs) == 1 else [f"{NAME}-{number}" for number in range(len(data_dirs))]
+        self._servers = [
+            SupervisedRedis(callbacks, max_bytes // len(data_dirs), data_dir, name=name, syncs_always=syncs_always)
+            for name, data_dir in zip(names, data_dirs, strict=True)
+        ]
+
+    async def start(self) -> list[str]:
+        """Starts all servers, and returns the URL of each. If it is cancelled or fails, call `stop`.
+
+        Raises LocalRedisError.
+        """
+        return [await each.start() for each in self._servers]
+
+    async def stop(self) -> None:
+        """Ends all servers."""
+        await asyncio.gather(*(each.stop() for each in self._servers))

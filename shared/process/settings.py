@@ -57,8 +57,8 @@ def describe_errors(settings_type: type[BaseSettings], error: ValidationError) -
     for detail in error.errors(include_url=False):
         # A union reports a location for each of its branches; the first part of the location is the setting.
         field, message = str(detail["loc"][0]) if detail["loc"] else "", _describe(settings_type, detail)
-        # The value of a URL is left out: it may hold a password.
-        got = f", got {_shorten(detail['input'])}" if field and not field.endswith("_url") else ""
+        # The value of a URL, or of several, is left out: it may hold a password.
+        got = f", got {_shorten(detail['input'])}" if field and not field.endswith(("_url", "_shards")) else ""
         if not field and message.partition(":")[0] in fields:
             field, _, message = message.partition(": ")
         where = f"{option_of(field)}: " if field else ""

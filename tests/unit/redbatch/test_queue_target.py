@@ -36,15 +36,15 @@ def announce(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Announ
 def test_the_only_one_is_found(announce: Announce) -> None:
     """One running `up` needs no option; its queue is the default, and another queue can be named."""
     announce(8080, "minilm")
-    assert find_queue(QueueTarget(None)) == (REDIS.format(8080), "minilm")
-    assert find_queue(QueueTarget(None, "other")) == (REDIS.format(8080), "other")
+    assert find_queue(QueueTarget(None)) == ((REDIS.format(8080),), "minilm")
+    assert find_queue(QueueTarget(None, "other")) == ((REDIS.format(8080),), "other")
 
 
 def test_one_of_several_is_chosen_by_its_port(announce: Announce) -> None:
     """With several, --up names one; without it, the error lists the choices, and no password."""
     announce(8080, "minilm")
     announce(8081, "squares")
-    assert find_queue(QueueTarget(None, up=8081)) == (REDIS.format(8081), "squares")
+    assert find_queue(QueueTarget(None, up=8081)) == ((REDIS.format(8081),), "squares")
     with pytest.raises(NoUpError) as caught:
         find_up(None)
     for expected in ("--up 8080 (minilm, http://127.0.0.1:8080)", "--up 8081 (squares, ", "--redis-url"):
@@ -68,7 +68,7 @@ def test_without_any_the_error_says_what_to_do(announce: Announce) -> None:
 def test_a_url_needs_no_up(announce: Announce) -> None:
     """With a URL, running `up` do not matter, and the default queue is that of the default model."""
     announce(8080, "squares")
-    assert find_queue(QueueTarget("redis://elsewhere/0")) == ("redis://elsewhere/0", "minilm")
+    assert find_queue(QueueTarget("redis://elsewhere/0")) == (("redis://elsewhere/0",), "minilm")
 
 
 COMMANDS = (
@@ -121,3 +121,26 @@ def test_a_gateway_is_named_or_that_of_the_only_up_or_the_usual_one(announce: An
     assert find_gateway_url(None, 8173) == "http://127.0.0.1:8173"
     with pytest.raises(NoUpError, match=r"choose --up 8172 .*, or give the URL of a gateway with --url"):
         find_gateway_url(None, None)
+
+
+def test_the_shards_of_an_up_are_all_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They override the variable of one Redis only with --up; both variables are misuse, without their passwords."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    urls = ("redis://:secret@a/0", "redis://:secret@b/0")
+    announcement = Announcement(
+        RunFile(os.getpid(), "http://127.0.0.1:8080", "", "minilm", redis_shards=",".join(urls))
+    )
+    assert find_queue(QueueTarget(None)) == (urls, "minilm")
+    announcement.withdraw()
+    monkeypatch.setenv("REDBATCH_REDIS_SHARDS", ",".join(reversed(urls)))
+    assert find_queue(QueueTarget(None)) == (urls[::-1], "minilm")
+    assert find_queue(QueueTarget("redis://c/0")) == (("redis://c/0",), "minilm")
+    monkeypatch.setenv("REDBATCH_REDIS_URL", urls[0])
+    result = CliRunner().invoke(app, ["queue"])
+    assert result.exit_code == 2
+    assert "--redis-url and --redis-shards exclude each other" in result.stderr
+    monkeypatch.delenv("REDBATCH_REDIS_URL")
+    monkeypatch.setenv("REDBATCH_REDIS_SHARDS", f"{urls[0]},{urls[0]}")
+    result = CliRunner().invoke(app, ["queue"])
+    assert "--redis-shards (REDBATCH_REDIS_SHARDS): a URL is there twice" in result.stderr
+    assert "secret" not in result.stderr

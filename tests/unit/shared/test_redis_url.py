@@ -28,6 +28,8 @@ PASSWORD = "s3cr"
         "redis+sentinel://user:s3cr@a,b:26380,[fd00::1]/my-master.1/2",
         "rediss+sentinel://:s3cr@a:26379,b:26379,c:26379/mymaster/0",
         "redis+cluster://a",
+        "redis+cluster://a?shard=1/3",
+        "redis+cluster://a?username=u&shard=1/3",
         "rediss+cluster://:s3cr@a:7000,b/0",
     ],
 )
@@ -50,6 +52,8 @@ def test_a_right_url_is_taken(url: str) -> None:
         ("redis+sentinel:///mymaster", "one of its hosts is empty"),
         ("redis+sentinel://a,b:port/mymaster", "its port is not a number from 1 to 65535"),
         ("redis+cluster://:s3cr@a,b/1", "a Redis Cluster has only database 0"),
+        ("redis://a?shard=1/3", "its only options are"),
+        ("redis+cluster://a?shard=1", "its only options are"),
         ("redis+cluster://:s3cr@a,b?db=1", "a Redis Cluster has only database 0"),
         ("redis+cluster://a,my b", "its host is no name"),
         ("redis://:s3cr@a:6379,b:6379/0", "it takes one host"),

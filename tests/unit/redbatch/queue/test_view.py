@@ -13,7 +13,8 @@ import pytest
 from rich.console import Console
 
 from redbatch.queue.command import show_queues
-from redbatch.queue.view import QueueView, as_json, as_text
+from redbatch.queue.state import QueueView
+from redbatch.queue.view import as_json, as_text
 from redbatch.queue_target import QueueTarget
 from redbatch.state_printer import state_printer
 from redbatch.up.run_file import Announcement, RunFile
