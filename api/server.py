@@ -31,7 +31,6 @@ from api.queues import Queues
 from api.routes import begins_route
 from api.settings import GatewaySettings
 from api.state import State
-from shared.connection import QueueConnections
 from shared.process.admin_server import AdminServer, PortTakenError
 from shared.process.gc_tuning import collect_rarely
 from shared.process.listener import BACKLOG, ListenError, max_open_files, raise_open_file_limit
@@ -40,6 +39,7 @@ from shared.process.memory import memory_bytes
 from shared.process.settings import EXIT_CONFIGURATION, flag_of, print_error, variable_of
 from shared.process.tracing import Tracing, start_tracing
 from shared.process.unexpected_replies import record_unexpected_reply
+from shared.queue_connections import QueueConnections
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp

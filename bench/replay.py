@@ -29,10 +29,10 @@ from bench.tables import markdown
 from redbatch.up.local_redis import LocalRedis
 from shared import consumer, producer
 from shared.codec import encode_body
-from shared.connection import QueueConnections
 from shared.consumer import ClaimBudget, CommitOptions, EntryAnswer
 from shared.messages import EMBED, Body, NewEntry
 from shared.producer import Bell, QueueBound, Submission
+from shared.queue_connections import QueueConnections
 from shared.settings import QueueSettings
 
 PAIRS = 4

@@ -37,12 +37,12 @@ from gpuworker.policy.hang_timeout import HangTimeout
 from gpuworker.policy.standby import StandbyRule
 from gpuworker.settings import WorkerSettings
 from gpuworker.watchdog import Watchdog
-from shared.connection import QueueConnections
 from shared.long_entries import min_long_tokens
 from shared.process.log_text import MODEL_FAILS
 from shared.process.tasks import cancel_and_wait
 from shared.process.tracing import Tracing
 from shared.process.unexpected_replies import record_unexpected_reply
+from shared.queue_connections import QueueConnections
 
 log = structlog.get_logger()
 

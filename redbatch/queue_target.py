@@ -12,13 +12,14 @@ from typing import Generic, NamedTuple, TypeVar
 from redbatch.exit_codes import EXIT_FAILED, report_failure
 from redbatch.up.run_file import NoUpError, find_up
 from redbatch.urls import mask_password
-from shared.connection import QueueConnections, RedisConnection
+from shared.connection import RedisConnection
 from shared.errors import RedisUnreachableError
 from shared.keys import Keys
 from shared.model_names import DEFAULT_MODEL, queue_slug
 from shared.process.log_text import printable_line
 from shared.process.settings import read_file_variables, read_settings, variable_of
 from shared.producer import QueueStats, list_queues, queue_stats
+from shared.queue_connections import QueueConnections
 from shared.redis_errors import KeyMovedError
 from shared.settings import QueueSettings
 

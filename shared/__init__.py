@@ -5,7 +5,7 @@
 - cache: cached vectors, shared by all gateways of a queue.
 - charges: charges tenants beside their submits, or gives tokens back.
 - codec: bodies and replies as bytes.
-- connection: the only module that connects to Redis.
+- connection: a connection to Redis, and the scripts run over it.
 - consumer: the worker's operations on the queue.
 - dead_letters: entries that were given up, for people.
 - entry_fields: parses stream entries.
@@ -36,6 +36,7 @@
 - settings: settings that gateways and workers share.
 - tenants: quotas and limits of tenants.
 - tls: TLS to Redis.
+- queue_connections: the connections of a process to a queue.
 - redis_errors: error replies of Redis as exceptions.
 - redis_locator: finds the server to connect to.
 - redis_opener: opens a connection to Redis.

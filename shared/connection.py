@@ -1,4 +1,4 @@
-"""The only module that connects to Redis: connections with every option explicit, and the scripts run over them.
+"""Connections to Redis, and the scripts run over them.
 
 A `RedisConnection` has one owner. There is no pool: a process has one connection to Redis for each RedisConnection. A
 call that fails or is cancelled closes its connection, because a reply that may still come belongs to no call; the next
@@ -14,13 +14,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from math import inf
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import hiredis
 from redis.exceptions import AuthenticationError, RedisError, ResponseError
 
 from shared.errors import RedisUnreachableError
-from shared.home_guard import HomeGuard
 from shared.keys import Keys
 from shared.redis_errors import (
     CommandUnknownError,
@@ -31,13 +30,12 @@ from shared.redis_errors import (
     leads_elsewhere,
     to_exception,
 )
-from shared.redis_opener import ConnectionSource, RedisOpener
-from shared.redis_topology import tag_of_shard
-from shared.redis_url import parse_url
+from shared.redis_opener import RedisOpener
 from shared.redis_wire import IDENTITY, Wire, parse_identity, read_identity
-from shared.refused_commands import RefusedCommands
 from shared.scripts import Script
-from shared.settings import QueueSettings
+
+if TYPE_CHECKING:
+    from shared.queue_connections import QueueConnections
 
 Argument = str | bytes | int | float
 
@@ -292,70 +290,3 @@ class RedisConnection:
             self._identity = {}
         self._wire = None
         await self._opener.close()
-
-
-class QueueConnections:
-    """The connections of one process to one queue, which all lead to one Redis: the home.
-
-    Args:
-        settings: where Redis is, and its timeout.
-        name: the queue.
-        client: prefix of the names of this process's connections in CLIENT LIST.
-        on_unexpected: called with each error reply that no caller can do anything about, so that it can be logged:
-            callers only know that Redis is out of reach.
-    """
-
-    def __init__(
-        self,
-        settings: QueueSettings,
-        name: str,
-        client: str,
-        on_unexpected: OnUnexpectedReply = lambda _connection, _reply: None,
-    ) -> None:
-        self.settings = settings
-        self.keys = self.keys_of(name)
-        self._client = client
-        self.on_unexpected = on_unexpected
-        self.source = ConnectionSource(settings, self.keys)
-        self.refused = RefusedCommands(name)
-        self._roaming: list[RedisConnection] = []
-        self._connections: list[RedisConnection] = []
-        self.home = HomeGuard(name, self._connections, self.connection("home").reopen)
-
-    def keys_of(self, queue: str) -> Keys:
-        """Returns the keys of a queue, or of its shard, in the Redis of these connections."""
-        return Keys(queue, tag_of_shard(queue, *parse_url(self.settings.redis_url).shard))
-
-    def connection(self, purpose: str, *, identified: bool = False) -> RedisConnection:
-        """Returns a new connection of this process, named `<client>:<purpose>`."""
-        name = f"{self._client}:{purpose}"
-        connection = RedisConnection(self, name, identified=identified)
-        self._connections.append(connection)
-        return connection
-
-    @property
-    def answered_at(self) -> float:
-        """When Redis last answered over any connection that is open now; see `RedisConnection.answered_at`."""
-        return max(each.answered_at for each in self._connections)
-
-    def shared_connection(self, purpose: str, instead: RedisConnection | None = None) -> RedisConnection:
-        """Returns a connection for keys that several queues share, which a Redis Cluster may have on other servers.
-
-        Where there is only one server, it is `instead`, if that is given.
-        """
-        if not self.source.is_cluster:
-            return instead or self.connection(purpose)
-        connection = RedisConnection(self, f"{self._client}:{purpose}", roams=True)
-        self._roaming.append(connection)
-        return connection
-
-    def reset_all(self) -> None:
-        """Resets every connection to the home: see `RedisConnection.reset`."""
-        self.home.reset_all()
-
-    async def close(self) -> None:
-        """Closes every connection."""
-        await self.home.stop()
-        for connection in (*self._connections, *self._roaming):
-            await connection.close()
-        await self.source.locator.close()

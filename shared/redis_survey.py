@@ -13,7 +13,7 @@ from shared.errors import RedisUnreachableError
 from shared.redis_url import Address
 from shared.tls import Tls, describe_tls_error
 
-TIMEOUT_S = 0.4
+TIMEOUT_S = 0.8
 LATE_S = 0.05
 """How long further answers are waited for after the first one: a server that hangs must not delay those of others."""
 

@@ -12,8 +12,9 @@ from contextlib import asynccontextmanager
 
 import structlog
 
-from shared.connection import QueueConnections, RedisConnection
+from shared.connection import RedisConnection
 from shared.errors import RedisUnreachableError
+from shared.queue_connections import QueueConnections
 
 log = structlog.get_logger()
 

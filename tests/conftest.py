@@ -15,8 +15,8 @@ import redis
 import redis.asyncio
 from hypothesis import settings
 
-from shared.connection import QueueConnections
 from shared.keys import Keys
+from shared.queue_connections import QueueConnections
 from shared.settings import QueueSettings
 from tests.leaks import find_leaks, remove
 from tests.redis_cluster import RedisCluster

@@ -13,8 +13,8 @@ from pathlib import Path
 import redis.asyncio
 
 from shared import consumer
-from shared.connection import QueueConnections
 from shared.messages import READY, Heartbeat
+from shared.queue_connections import QueueConnections
 from shared.settings import QueueSettings
 from tests.integration.gateway.gateway_cluster import GatewayCluster, GatewayProcess, log_lines
 from tests.processes import Processes, Program

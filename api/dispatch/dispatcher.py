@@ -35,12 +35,12 @@ from api.dispatch.splitting import build_result, split
 from api.dispatch.submitter import PendingSubmit, SubmitCallbacks, Submitter
 from api.memory_budget import HeldMemory
 from api.settings import GatewaySettings
-from shared.connection import QueueConnections
 from shared.errors import RedisUnreachableError
 from shared.keys import INTERACTIVE, LANES
 from shared.messages import EMBED
 from shared.process.tasks import cancel_and_wait
 from shared.process.unexpected_replies import record_unexpected_reply
+from shared.queue_connections import QueueConnections
 
 log = structlog.get_logger()
 

@@ -21,13 +21,13 @@ from api.dispatch.fleet import LongBacklog, find_failure, fleet_rate, long_backl
 from api.dispatch.monitor_metrics import clear_redis, publish, publish_redis, warn_of_memory
 from api.tenants import ANONYMOUS, Tenant, limits_of
 from shared import producer
-from shared.connection import QueueConnections
 from shared.errors import OverloadedError, QueueFullError, RedbatchError, RedisUnreachableError
 from shared.heartbeats import MIXED_MODELS, mixed_models
 from shared.keys import BULK, INTERACTIVE, LANES
 from shared.messages import DOES_NOT_LOAD, READY, Heartbeat
 from shared.process.tasks import cancel_and_wait, wait_for_event
 from shared.producer import QueueStats
+from shared.queue_connections import QueueConnections
 from shared.silence_probe import UNREACHABLE_AFTER_S, SilenceProbe
 from shared.tenants import NO_ACTIVE_TENANTS, Limits
 

@@ -16,8 +16,9 @@ from shared.jobs import FINAL_STATUSES
 from shared.process.tasks import cancel_and_wait
 
 if TYPE_CHECKING:
-    from shared.connection import QueueConnections, RedisConnection
+    from shared.connection import RedisConnection
     from shared.jobs import Job
+    from shared.queue_connections import QueueConnections
 
 log = structlog.get_logger()
 

@@ -19,13 +19,14 @@ from gpuworker.gpu.lease_slots import slots_of
 from gpuworker.model_spec import ops_of
 from gpuworker.settings import WorkerSettings
 from shared import consumer
-from shared.connection import QueueConnections, RedisConnection
+from shared.connection import RedisConnection
 from shared.errors import RedisUnreachableError
 from shared.eviction import EVICTION_WARNING, evicts, parse_policy
 from shared.heartbeats import MIXED_MODELS, mixed_models
 from shared.messages import DOES_NOT_LOAD, FAILING, READY, Heartbeat
 from shared.process.limited_log import LimitedLog
 from shared.process.tasks import wait_for_event
+from shared.queue_connections import QueueConnections
 from shared.redis_errors import KeyMovedError, UnexpectedReplyError
 from shared.silence_probe import SilenceProbe
 

@@ -23,8 +23,8 @@ from gpuworker.consumer.worker_status import WorkerStatus
 from gpuworker.gpu.devices import Gpu
 from gpuworker.ipc.engine_process import EngineProcess
 from shared import consumer
-from shared.connection import QueueConnections
 from shared.errors import RedisUnreachableError
+from shared.queue_connections import QueueConnections
 
 log = structlog.get_logger()
 

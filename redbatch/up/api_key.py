@@ -7,7 +7,8 @@ from contextlib import AsyncExitStack
 
 from redbatch.up.data_dir import DataDir
 from shared.api_keys import add, find, new_key
-from shared.connection import QueueConnections, RedisConnection
+from shared.connection import RedisConnection
+from shared.queue_connections import QueueConnections
 from shared.settings import QueueSettings
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from redbatch.urls import mask_password
-from shared.connection import QueueConnections
 from shared.errors import RedisUnreachableError
 from shared.producer import queue_stats
+from shared.queue_connections import QueueConnections
 from shared.redis_errors import KeyMovedError
 from shared.settings import QueueSettings
 

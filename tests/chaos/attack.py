@@ -14,7 +14,7 @@ import psutil
 import redis.asyncio
 
 from shared import api_keys
-from shared.connection import QueueConnections
+from shared.queue_connections import QueueConnections
 from shared.settings import QueueSettings
 from shared.tenants import NO_QUOTA, Quota
 from tests import plain_http

@@ -11,7 +11,7 @@ import pytest_asyncio
 import redis.asyncio
 
 from shared import api_keys
-from shared.connection import QueueConnections
+from shared.queue_connections import QueueConnections
 from tests.chaos.attack import new_tenant
 from tests.chaos.report import FAULT
 from tests.chaos.scenario import Figures, Scenario

@@ -11,8 +11,8 @@ import httpx
 import pytest
 
 from shared import consumer
-from shared.connection import QueueConnections
 from shared.messages import Heartbeat
+from shared.queue_connections import QueueConnections
 from shared.settings import QueueSettings
 from tests import plain_http
 from tests.chaos.history import OK, Call

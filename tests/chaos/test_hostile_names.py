@@ -17,9 +17,9 @@ import redis
 from shared import consumer, gpu_leases
 from shared.api_keys import digest_of
 from shared.codec import encode_body, encode_reply
-from shared.connection import QueueConnections
 from shared.keys import API_KEYS, Keys, PoolKeys
 from shared.messages import EMBED, FAILING, READY, Body, Failure, Heartbeat
+from shared.queue_connections import QueueConnections
 from shared.settings import QueueSettings
 from tests import plain_http
 from tests.chaos.scenario import Figures

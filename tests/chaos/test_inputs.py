@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from shared import dead_letters
-from shared.connection import QueueConnections
+from shared.queue_connections import QueueConnections
 from tests import plain_http
 from tests.chaos.scenario import Scenario, all_correct, worker_name
 from tests.chaos.test_workers import engine_of

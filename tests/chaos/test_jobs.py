@@ -13,7 +13,7 @@ import pytest
 
 from redbatch.up.local_redis import LocalRedis
 from shared import dead_letters
-from shared.connection import QueueConnections
+from shared.queue_connections import QueueConnections
 from tests import plain_http
 from tests.chaos.history import OK, Call
 from tests.chaos.job_load import JOB_LOST, JobHistory, submit_jobs

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from redbatch.up.local_redis import LocalRedis
-from shared.connection import QueueConnections
+from shared.queue_connections import QueueConnections
 from tests.chaos import test_inputs, test_network, test_overload, test_redis, test_workers
 from tests.chaos.scenario import Figures, Scenario
 from tests.proxy import FaultProxy

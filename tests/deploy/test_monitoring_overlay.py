@@ -21,7 +21,7 @@ import yaml
 
 from redbatch.up.local_redis import find_bundled
 from shared import consumer
-from shared.connection import QueueConnections
+from shared.queue_connections import QueueConnections
 from shared.settings import QueueSettings
 from tests.deploy.custom_resources import has_schema, violations
 from tests.deploy.dockerfile import ROOT

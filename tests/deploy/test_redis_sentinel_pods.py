@@ -16,9 +16,9 @@ import redis
 
 from redbatch.redis_users.passwords import new_credentials, pods_with_sentinels
 from redbatch.up.local_redis import find_bundled, free_port
-from shared.connection import QueueConnections
 from shared.errors import RedisUnreachableError
 from shared.process.parent_death import wrap_command
+from shared.queue_connections import QueueConnections
 from shared.settings import QueueSettings
 from tests.deploy.checks.secrets import generated_secrets
 from tests.deploy.manifests import SENTINEL, compose, named, objects, pod_of

@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 from redbatch.commands import app
 from shared import consumer
 from shared.codec import encode_body
-from shared.connection import QueueConnections
 from shared.messages import EMBED, Body, NewEntry
 from shared.producer import Submission
+from shared.queue_connections import QueueConnections
 from shared.settings import QueueSettings
 from tests.integration.queue.actors import BUDGET_MS, Gateway, Worker
 from tests.users import as_user

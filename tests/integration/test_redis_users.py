@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from redbatch.commands import app
 from redbatch.redis_users.rules import USERS
 from shared import producer, scripts
-from shared.connection import QueueConnections
+from shared.queue_connections import QueueConnections
 from shared.settings import QueueSettings
 from tests.integration.gateway.gateway_cluster import GatewayCluster, null_vector, vector_bytes
 from tests.integration.gateway.gateway_cluster import GatewayProcess as Serving

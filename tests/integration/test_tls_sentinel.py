@@ -12,8 +12,8 @@ import pytest_asyncio
 import trustme
 
 from redbatch.up.local_redis import LocalRedisError
-from shared.connection import QueueConnections
 from shared.errors import RedisUnreachableError
+from shared.queue_connections import QueueConnections
 from shared.settings import QueueSettings
 from tests.integration.test_tls import write_certificates
 from tests.sentinels import SentinelGroup, sentinel_group

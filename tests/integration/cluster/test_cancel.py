@@ -12,9 +12,9 @@ import redis.asyncio
 
 from api.dialects.request import InferenceRequest
 from api.dispatch.dispatcher import Dispatcher
-from shared.connection import QueueConnections
 from shared.errors import RedbatchError
 from shared.keys import Keys
+from shared.queue_connections import QueueConnections
 from tests.integration.cluster.client_pool import ClientPool, is_result_for
 from tests.integration.cluster.conftest import StartDispatcher
 from tests.integration.gateway.gateway_cluster import GatewayCluster

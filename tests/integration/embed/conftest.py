@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from shared.connection import QueueConnections, RedisConnection
+from shared.connection import RedisConnection
 from shared.keys import API_KEYS
+from shared.queue_connections import QueueConnections
 from shared.settings import QueueSettings
 from tests.integration.gateway.gateway_cluster import GatewayCluster
 from tests.processes import Processes

@@ -12,8 +12,8 @@ import pytest
 import pytest_asyncio
 
 from shared import api_keys, consumer
-from shared.connection import QueueConnections
 from shared.messages import Heartbeat
+from shared.queue_connections import QueueConnections
 from shared.settings import QueueSettings
 from shared.tenants import NO_QUOTA, Quota
 from tests import plain_http

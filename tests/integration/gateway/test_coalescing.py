@@ -14,9 +14,9 @@ import pytest_asyncio
 import redis.asyncio
 
 from shared import consumer
-from shared.connection import QueueConnections
 from shared.keys import Keys
 from shared.messages import Heartbeat
+from shared.queue_connections import QueueConnections
 from tests.integration.gateway.gateway_cluster import (
     GatewayCluster,
     GatewayProcess,

@@ -11,8 +11,8 @@ import pytest
 import redis.asyncio
 
 from shared import consumer
-from shared.connection import QueueConnections
 from shared.messages import LOADING, STANDBY, Heartbeat
+from shared.queue_connections import QueueConnections
 from tests import plain_http
 from tests.integration.gateway.gateway_cluster import GatewayCluster, error_of
 from tests.waiting import wait_until

@@ -13,7 +13,7 @@ import pytest
 from api.dialects.response_models import EXAMPLE_ID
 from shared import api_keys
 from shared.api_keys import ApiKey, digest_of, new_id, new_secret
-from shared.connection import QueueConnections
+from shared.queue_connections import QueueConnections
 from shared.settings import QueueSettings
 from tests import plain_http
 from tests.integration.gateway.gateway_cluster import GatewayCluster, GatewayProcess

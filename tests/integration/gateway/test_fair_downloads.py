@@ -15,9 +15,9 @@ from api.jobs.results import PORTION_BYTES, JobResults
 from api.jobs.store import JobStore
 from api.tenants import ShareHolder
 from shared.codec import encode_reply
-from shared.connection import QueueConnections
 from shared.jobs import Job
 from shared.messages import Vectors
+from shared.queue_connections import QueueConnections
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis]

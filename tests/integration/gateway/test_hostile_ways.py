@@ -17,7 +17,7 @@ import pytest
 import pytest_asyncio
 
 from shared import api_keys
-from shared.connection import QueueConnections
+from shared.queue_connections import QueueConnections
 from shared.settings import QueueSettings
 from tests.integration.gateway.gateway_cluster import GatewayCluster, log_lines, null_vector, vector_bytes
 from tests.integration.gateway.http_ways import BY_NGINX, DIRECTLY, SETTINGS, THROUGH_NGINX, WAYS, Way, open_way

@@ -25,7 +25,8 @@ from api.settings import GatewaySettings
 from redbatch.up.local_redis import LocalRedis
 from shared import api_keys
 from shared.api_keys import ApiKey, Scope, digest_of, new_id, new_secret
-from shared.connection import QueueConnections, RedisConnection
+from shared.connection import RedisConnection
+from shared.queue_connections import QueueConnections
 from shared.settings import QueueSettings
 from tests import plain_http
 from tests.integration.clients.test_openai import openai_at

@@ -17,7 +17,7 @@ import redis.asyncio
 from api.dispatch.admission import QUEUE_TIME_SHARE
 from api.dispatch.splitting import estimate_tokens
 from shared import producer
-from shared.connection import QueueConnections
+from shared.queue_connections import QueueConnections
 from tests.integration.gateway.gateway_cluster import GatewayCluster, GatewayProcess, error_of, has_vectors
 from tests.waiting import wait_until
 

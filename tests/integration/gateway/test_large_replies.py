@@ -13,9 +13,9 @@ import pytest
 
 from shared import consumer
 from shared.codec import encode_reply
-from shared.connection import QueueConnections
 from shared.consumer import CommitOptions, EntryAnswer
 from shared.messages import PREDICT, Entry, Heartbeat, Values
+from shared.queue_connections import QueueConnections
 from tests.integration.gateway.gateway_cluster import GatewayCluster, GatewayProcess
 from tests.integration.queue.actors import Worker
 from tests.unit.api.parse_peak import peak_bytes

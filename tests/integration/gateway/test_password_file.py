@@ -11,8 +11,8 @@ import pytest
 import pytest_asyncio
 import redis
 
-from shared.connection import QueueConnections
 from shared.errors import RedisUnreachableError
+from shared.queue_connections import QueueConnections
 from shared.settings import QueueSettings
 from tests.integration.gateway.gateway_cluster import GatewayCluster
 from tests.processes import Processes

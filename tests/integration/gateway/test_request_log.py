@@ -13,7 +13,7 @@ from api.routes import route_hint
 from redbatch.readiness import fetch_missing_parts
 from shared import api_keys
 from shared.api_keys import Scope, new_key
-from shared.connection import QueueConnections
+from shared.queue_connections import QueueConnections
 from shared.settings import QueueSettings
 from tests import plain_http
 from tests.integration.gateway.gateway_cluster import GatewayCluster, GatewayProcess, exchange_bytes, log_lines

@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from shared import api_keys
-from shared.connection import QueueConnections
+from shared.queue_connections import QueueConnections
 from shared.settings import QueueSettings
 from shared.tenants import Quota
 from tests.integration.gateway.gateway_cluster import GatewayCluster, GatewayProcess, error_of, has_vectors

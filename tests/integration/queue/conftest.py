@@ -12,8 +12,8 @@ import pytest_asyncio
 import redis.asyncio
 
 from shared import consumer
-from shared.connection import QueueConnections
 from shared.keys import BULK, GROUP, INTERACTIVE, Keys
+from shared.queue_connections import QueueConnections
 from shared.settings import QueueSettings
 from tests.integration.queue.actors import Gateway, Worker
 from tests.users import as_user

@@ -11,8 +11,9 @@ import pytest
 import redis.asyncio
 
 from shared.cache import CacheBound, CachedVector, lookup, store
-from shared.connection import QueueConnections, RedisConnection
+from shared.connection import RedisConnection
 from shared.keys import Keys
+from shared.queue_connections import QueueConnections
 
 pytestmark = [pytest.mark.redis, pytest.mark.leaves_anything]
 

@@ -9,8 +9,9 @@ import pytest
 import redis.asyncio
 
 from shared import producer
-from shared.connection import BLOCK_S, QueueConnections
+from shared.connection import BLOCK_S
 from shared.keys import Keys
+from shared.queue_connections import QueueConnections
 from tests.integration.queue.actors import ROUNDS, Gateway, Worker, after_random_delay, request
 from tests.integration.queue.conftest import Lane
 from tests.waiting import wait_until

@@ -15,10 +15,11 @@ from api.tenants import Tenant
 from redbatch.up.local_redis import free_port
 from shared import charges
 from shared.charges import Charge
-from shared.connection import QueueConnections, RedisConnection
+from shared.connection import RedisConnection
 from shared.errors import RateLimitedError
 from shared.keys import Keys
 from shared.process.tasks import cancel_and_wait
+from shared.queue_connections import QueueConnections
 from shared.settings import QueueSettings
 from shared.tenants import NO_WAIT, Limits, Quota
 from tests.waiting import wait_until

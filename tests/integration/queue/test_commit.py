@@ -8,9 +8,9 @@ import pytest
 import redis.asyncio
 
 from shared import consumer, producer
-from shared.connection import QueueConnections
 from shared.keys import GROUP, Keys
 from shared.producer import Bell
+from shared.queue_connections import QueueConnections
 from tests.integration.queue.actors import Gateway, Worker, message_of, request
 from tests.integration.queue.conftest import Lane
 

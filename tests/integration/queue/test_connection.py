@@ -16,10 +16,11 @@ import pytest_asyncio
 import redis.asyncio
 
 from shared import consumer, producer
-from shared.connection import QueueConnections, RedisConnection
+from shared.connection import RedisConnection
 from shared.errors import RedisUnreachableError
 from shared.keys import Keys
 from shared.producer import QueueBound
+from shared.queue_connections import QueueConnections
 from shared.settings import QueueSettings
 from tests.integration.queue.actors import Gateway, Worker, request
 from tests.proxy import FaultProxy, ReplyAction

@@ -10,9 +10,9 @@ import redis.asyncio
 
 from shared import consumer, dead_letters
 from shared.codec import decode_body, encode_body
-from shared.connection import QueueConnections
 from shared.messages import EMBED, Body, NewEntry
 from shared.producer import Submission
+from shared.queue_connections import QueueConnections
 from tests.integration.queue.actors import BUDGET_MS, Gateway, Worker, request
 from tests.integration.queue.conftest import Lane
 

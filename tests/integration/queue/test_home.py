@@ -13,8 +13,9 @@ import redis.asyncio
 from structlog.testing import capture_logs
 
 from shared import producer
-from shared.connection import QueueConnections, RedisConnection
+from shared.connection import RedisConnection
 from shared.errors import RedisUnreachableError
+from shared.queue_connections import QueueConnections
 from shared.settings import QueueSettings
 from tests.servers import Server
 from tests.several_redis import as_blind, blind_user, follow, promote

@@ -13,13 +13,13 @@ import redis.asyncio
 
 from shared import consumer, job_uploads, jobs, producer
 from shared.codec import encode_reply
-from shared.connection import QueueConnections
 from shared.consumer import ClaimBudget, CommitOptions, EntryAnswer
 from shared.feed_window import FeedWindow
 from shared.job_uploads import UploadReservation
 from shared.jobs import JobSpec
 from shared.keys import BULK
 from shared.messages import Entry, Failure
+from shared.queue_connections import QueueConnections
 from shared.tenants import DEFAULT_JOB_BOUNDS, NO_ACTIVE_TENANTS, NO_QUOTA, UNBOUNDED, JobBounds, Limits, Quota
 from tests.integration.queue.actors import GRACE_MS, Gateway, Worker, request
 from tests.integration.queue.job_client import PER_ENTRY, JobClient

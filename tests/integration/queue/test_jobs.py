@@ -16,7 +16,6 @@ import redis.asyncio
 
 from shared import consumer, job_results, job_uploads, jobs
 from shared.codec import decode_body, encode_binary, encode_body, encode_reply
-from shared.connection import QueueConnections
 from shared.consumer import ClaimBudget, CommitOptions, EntryAnswer, ReclaimQuery
 from shared.errors import RedisUnreachableError
 from shared.feed_window import FeedWindow
@@ -24,6 +23,7 @@ from shared.job_uploads import UploadReservation
 from shared.jobs import CreateResult, JobCapacity, JobSpec
 from shared.keys import BULK, INTERACTIVE
 from shared.messages import BYTES, EMBED, PREDICT, Body, Entry, Failure, NewEntry, Vectors
+from shared.queue_connections import QueueConnections
 from tests.integration.queue.actors import GRACE_MS, Gateway, Worker, request
 from tests.integration.queue.conftest import Lane
 from tests.integration.queue.job_client import NOTHING_OWED, PER_ENTRY, JobClient

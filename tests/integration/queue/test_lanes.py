@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from shared import consumer, dead_letters, producer
-from shared.connection import QueueConnections
 from shared.consumer import ClaimBudget, ClaimResult
 from shared.keys import BULK, INTERACTIVE
 from shared.messages import Entry
+from shared.queue_connections import QueueConnections
 from tests.integration.queue.actors import Gateway, Worker, request
 from tests.integration.queue.conftest import Lane
 

@@ -10,9 +10,10 @@ import pytest_asyncio
 import redis.asyncio
 
 from shared import gpu_leases
-from shared.connection import QueueConnections, RedisConnection
+from shared.connection import RedisConnection
 from shared.gpu_leases import Lease
 from shared.keys import PoolKeys
+from shared.queue_connections import QueueConnections
 
 pytestmark = pytest.mark.redis
 USER = "worker"

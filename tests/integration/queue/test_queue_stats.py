@@ -11,12 +11,12 @@ import redis.asyncio
 
 from redbatch.up.local_redis import LocalRedis
 from shared import consumer, job_uploads, jobs, producer
-from shared.connection import QueueConnections
 from shared.feed_window import FeedWindow
 from shared.job_uploads import UploadReservation
 from shared.jobs import JobCapacity, JobSpec
 from shared.keys import BULK, Keys
 from shared.messages import NewEntry
+from shared.queue_connections import QueueConnections
 from shared.settings import QueueSettings
 from tests.integration.queue.actors import Gateway, Worker, request
 from tests.servers import server_binary

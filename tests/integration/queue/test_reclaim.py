@@ -10,9 +10,9 @@ import pytest
 import redis.asyncio
 
 from shared import consumer, producer
-from shared.connection import QueueConnections
 from shared.keys import BULK, GROUP, RELEASED, Keys
 from shared.messages import Entry
+from shared.queue_connections import QueueConnections
 from shared.redis_errors import GroupMissingError
 from tests.integration.queue.actors import Gateway, Worker, request
 from tests.integration.queue.conftest import Lane

@@ -8,9 +8,9 @@ import pytest
 import redis.asyncio
 
 from shared import consumer, producer
-from shared.connection import QueueConnections
 from shared.keys import Keys
 from shared.producer import OutstandingRequest, ReconcileResult
+from shared.queue_connections import QueueConnections
 from tests.integration.queue.actors import ROUNDS, Gateway, Worker, after_random_delay, message_of, request
 from tests.integration.queue.conftest import Lane
 

@@ -20,10 +20,11 @@ from gpuworker.consumer.job_feeder import JobFeeder
 from gpuworker.consumer.worker_state import ShardState, WorkerState
 from gpuworker.settings import WorkerSettings
 from shared.cache import CacheBound
-from shared.connection import QueueConnections, RedisConnection
+from shared.connection import RedisConnection
 from shared.messages import Entry, Ref
 from shared.process.tasks import cancel_and_wait
 from shared.process.unexpected_replies import UNEXPECTED_REPLIES, limited_log, record_unexpected_reply
+from shared.queue_connections import QueueConnections
 from shared.settings import QueueSettings
 from shared.tenants import Limits, Quota
 from tests.servers import Server

@@ -14,8 +14,9 @@ from contextlib import suppress
 import pytest
 import uvloop
 
-from shared.connection import QueueConnections, RedisConnection
+from shared.connection import RedisConnection
 from shared.errors import RedisUnreachableError
+from shared.queue_connections import QueueConnections
 from shared.settings import QueueSettings
 from tests.proxy import FaultProxy
 

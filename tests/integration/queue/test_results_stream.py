@@ -12,11 +12,11 @@ import pytest
 
 from shared import consumer, jobs
 from shared.codec import encode_reply
-from shared.connection import QueueConnections
 from shared.consumer import ClaimBudget, CommitOptions, EntryAnswer
 from shared.job_uploads import UploadReservation
 from shared.jobs import JobSpec
 from shared.messages import EMBED_ALL, NO_RESULTS, PREDICT, Entry, Failure, Reply, Values, Vectors
+from shared.queue_connections import QueueConnections
 from tests.integration.queue.actors import GRACE_MS, Worker
 from tests.integration.queue.job_client import PER_ENTRY, JobClient
 from tests.waiting import wait_until

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from shared.connection import QueueConnections, RedisConnection
+from shared.connection import RedisConnection
 from shared.errors import RedisUnreachableError
+from shared.queue_connections import QueueConnections
 from shared.settings import QueueSettings
 from tests.sentinels import SentinelGroup, sentinel_group
 from tests.waiting import wait_until

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 import pytest
 import pytest_asyncio
 
-from shared.connection import QueueConnections, RedisConnection
+from shared.connection import RedisConnection
 from shared.errors import RedisUnreachableError
+from shared.queue_connections import QueueConnections
 from shared.settings import QueueSettings
 from shared.silence_probe import UNREACHABLE_AFTER_S, SilenceProbe
 from tests.proxy import FaultProxy, ReplyAction

@@ -12,10 +12,10 @@ import redis.asyncio
 from redbatch.up.local_redis import find_bundled
 from shared import producer
 from shared.codec import decode_body
-from shared.connection import QueueConnections
 from shared.errors import RedisUnreachableError
 from shared.keys import Keys
 from shared.producer import QueueBound
+from shared.queue_connections import QueueConnections
 from shared.redis_errors import ScriptRefusedError
 from tests.integration.queue.actors import BOUND, Gateway, Worker, request
 from tests.integration.queue.conftest import Lane

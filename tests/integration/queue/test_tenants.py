@@ -9,9 +9,9 @@ import pytest
 import redis.asyncio
 
 from shared import producer
-from shared.connection import QueueConnections
 from shared.keys import BULK, INTERACTIVE
 from shared.producer import Submission
+from shared.queue_connections import QueueConnections
 from shared.tenants import NO_QUOTA, ActiveTenants, Limits, Quota
 from tests.integration.queue.actors import BUDGET_MS, Gateway, Worker, request
 

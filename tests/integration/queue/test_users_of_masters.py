@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from shared.connection import QueueConnections
 from shared.errors import RedisUnreachableError
+from shared.queue_connections import QueueConnections
 from shared.settings import QueueSettings
 from tests.haproxy import haproxy
 from tests.sentinels import SentinelGroup, sentinel_group

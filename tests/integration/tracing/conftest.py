@@ -24,10 +24,10 @@ from api.settings import GatewaySettings
 from gpuworker.settings import WorkerSettings
 from gpuworker.worker import Worker
 from shared import consumer
-from shared.connection import QueueConnections
 from shared.messages import Heartbeat
 from shared.process.tracing import create_tracing
 from shared.process.tracing.tracer_provider import create_bare_provider
+from shared.queue_connections import QueueConnections
 from tests import plain_http
 from tests.integration.gateway.gateway_cluster import GatewayCluster
 from tests.integration.queue.actors import Gateway as Actor

@@ -9,7 +9,7 @@ import pytest_asyncio
 import redis.asyncio
 
 from shared import consumer
-from shared.connection import QueueConnections
+from shared.queue_connections import QueueConnections
 from shared.settings import QueueSettings
 from tests.integration.queue.actors import Gateway
 from tests.integration.worker.worker_cluster import WorkerCluster

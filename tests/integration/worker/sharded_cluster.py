@@ -12,8 +12,8 @@ from pathlib import Path
 import redis.asyncio
 
 from shared import consumer
-from shared.connection import QueueConnections
 from shared.messages import Heartbeat
+from shared.queue_connections import QueueConnections
 from shared.settings import QueueSettings
 from tests.integration.queue.actors import Gateway
 from tests.integration.worker.worker_cluster import PendingRequest, WorkerCluster

@@ -15,10 +15,11 @@ import redis.asyncio
 
 from gpuworker.backends.simulated import REPEATS
 from shared.codec import decode_reply, encode_body
-from shared.connection import QueueConnections, RedisConnection
+from shared.connection import RedisConnection
 from shared.keys import GROUP, RELEASED, Keys
 from shared.messages import EMBED, Body, Failure, NewEntry, Ref, Reply, Vectors
 from shared.producer import Submission, cancel, queue_stats
+from shared.queue_connections import QueueConnections
 from tests import plain_http
 from tests.integration.queue.actors import Gateway
 from tests.processes import Processes, Program, heartbeat_is_ready, heartbeat_of

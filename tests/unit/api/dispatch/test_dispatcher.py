@@ -14,9 +14,9 @@ from api.memory_budget import HeldMemory, MemoryBudget
 from api.settings import GatewaySettings
 from api.tenants import ShareHolder, Tenant
 from shared import consumer, scripts
-from shared.connection import QueueConnections
 from shared.errors import DeadlineExceededError, ModelFailingError
 from shared.messages import DOES_NOT_LOAD, DRAINING, FAILING, LOADING, READY, Failure, FailureOrigin, Heartbeat
+from shared.queue_connections import QueueConnections
 from shared.scripts import Script
 from shared.tenants import Quota
 from tests.waiting import wait_until

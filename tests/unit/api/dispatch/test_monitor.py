@@ -14,11 +14,11 @@ from structlog.testing import capture_logs
 from api import metrics
 from api.dispatch.monitor import Monitor, MonitorCallbacks
 from api.tenants import ANONYMOUS, INTERACTIVE_SHARE, Tenant
-from shared.connection import QueueConnections
 from shared.errors import RedisUnreachableError
 from shared.keys import INTERACTIVE, Keys
 from shared.messages import DOES_NOT_LOAD, DRAINING, FAILING, LOADING, READY, STANDBY, Heartbeat
 from shared.producer import QueueStats
+from shared.queue_connections import QueueConnections
 from shared.tenants import ActiveTenants
 
 pytestmark = pytest.mark.asyncio

@@ -11,8 +11,8 @@ from api.dialects.request import InferenceRequest
 from api.dispatch.inflight import InFlight
 from api.dispatch.replies import MAX_SMALL_BYTES, Replies
 from shared import producer
-from shared.connection import QueueConnections
 from shared.messages import NewEntry
+from shared.queue_connections import QueueConnections
 
 WAITERS = 3
 

@@ -12,8 +12,8 @@ from api.dispatch.shards import ShardedDispatcher
 from api.settings import GatewaySettings
 from api.tenants import ANONYMOUS, Tenant
 from shared import consumer
-from shared.connection import QueueConnections
 from shared.messages import READY, Heartbeat
+from shared.queue_connections import QueueConnections
 
 pytestmark = pytest.mark.redis
 

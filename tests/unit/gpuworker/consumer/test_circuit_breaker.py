@@ -16,9 +16,9 @@ from gpuworker.consumer.worker_state import ShardState, WorkerState
 from gpuworker.consumer.worker_status import WorkerStatus
 from gpuworker.ipc.messages import BatchCompleted
 from gpuworker.settings import WorkerSettings
-from shared.connection import QueueConnections
 from shared.keys import Keys
 from shared.messages import FAILING, READY, Entry, Ref
+from shared.queue_connections import QueueConnections
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.asyncio

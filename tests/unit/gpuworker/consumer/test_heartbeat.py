@@ -23,13 +23,13 @@ from gpuworker.ipc.messages import Ready
 from gpuworker.policy.token_rate import BatchLoad
 from gpuworker.settings import WorkerSettings
 from shared import scripts
-from shared.connection import QueueConnections
 from shared.consumer import MAX_HEARTBEATS
 from shared.errors import RedisUnreachableError
 from shared.heartbeats import MIXED_MODELS
 from shared.keys import Keys
 from shared.messages import Entry, Heartbeat, Ref
 from shared.process.tasks import cancel_and_wait
+from shared.queue_connections import QueueConnections
 from shared.redis_errors import NotPermittedError
 from tests.waiting import wait_until
 
