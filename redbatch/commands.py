@@ -84,7 +84,7 @@ TUNE_PANELS = [
         [
             setting
             for setting in WORKER
-            if setting.name not in {"queue", "admin_host", "admin_port", "worker_id", "tracing"}
+            if setting.name not in {"queue", "queue_shards", "admin_host", "admin_port", "worker_id", "tracing"}
             and not setting.name.startswith(
                 ("log_", "redis_url", "redis_shards", "redis_password_", "redis_sentinel_", "redis_tls_")
             )
@@ -93,6 +93,14 @@ TUNE_PANELS = [
 ]
 
 
+MaxRedisBytes = Annotated[
+    int | None,
+    typer.Option(
+        min=16_777_216,
+        help="Maximum memory of the private Redis, all together, which evict nothing. Default: a quarter of this "
+        "machine's.",
+    ),
+]
 NoAuth = Annotated[bool, typer.Option("--no-auth", help="Require no API key, on whatever address the gateway listens.")]
 
 
@@ -161,14 +169,7 @@ def up(
             "when `up` ends.",
         ),
     ] = None,
-    max_redis_bytes: Annotated[
-        int | None,
-        typer.Option(
-            min=16_777_216,
-            help="Maximum memory of the private Redis, all together, which evict nothing. Default: a quarter of this "
-            "machine's.",
-        ),
-    ] = None,
+    max_redis_bytes: MaxRedisBytes = None,
     no_auth: NoAuth = False,
 ) -> int:
     """Run a whole cluster in this terminal.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 import secrets
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 
@@ -38,13 +37,12 @@ from api.settings import GatewaySettings
 from shared.errors import RedisUnreachableError
 from shared.keys import INTERACTIVE, LANES
 from shared.messages import EMBED
-from shared.process.tasks import cancel_and_wait
+from shared.process.tasks import cancel_and_wait, run_forever
 from shared.process.unexpected_replies import record_unexpected_reply
 from shared.queue_connections import QueueConnections
 
 log = structlog.get_logger()
 
-RESTART_PAUSE_S = 0.5
 FINAL_CANCEL_TIMEOUT_S = 1.0
 
 LOST_AFTER_S = 1.0
@@ -124,7 +122,7 @@ class Dispatcher:
         bell = partial(self._replies.run_bell, self._keys, self.gateway)
         monitor, deferred = self.monitor, self._replies.run_deferred
         parts = (self._submitter.run, self.charges.run, bell, deferred, monitor.run, monitor.beat)
-        self._tasks = [asyncio.create_task(_run_forever(part)) for part in parts]
+        self._tasks = [asyncio.create_task(run_forever(part)) for part in parts]
 
     async def stop(self) -> None:
         """Stops the background work and closes the connections."""
@@ -342,13 +340,3 @@ class Dispatcher:
 
     async def _on_loss(self) -> None:
         await self._reconciler.reconcile(list(self._requests.values()), cause="epoch")
-
-
-async def _run_forever(part: Callable[[], Awaitable[None]]) -> None:
-    """Runs a background part for ever. An unexpected exception is logged, and the part starts again."""
-    while True:
-        try:
-            await part()
-        except Exception:
-            log.exception("a part of the gateway failed")
-            await asyncio.sleep(RESTART_PAUSE_S)

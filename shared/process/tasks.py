@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import structlog
+
+log = structlog.get_logger()
+
 CANCEL_INTERVAL_S = 0.1
+RESTART_PAUSE_S = 0.5
 
 
 async def wait_for_event(event: asyncio.Event, timeout_s: float) -> bool:
@@ -41,3 +46,13 @@ async def yield_as_long() -> AsyncIterator[None]:
         yield
     finally:
         await asyncio.sleep(time.monotonic() - start)
+
+
+async def run_forever(part: Callable[[], Awaitable[None]]) -> None:
+    """Runs a background part for ever. An unexpected exception is logged, and the part starts again."""
+    while True:
+        try:
+            await part()
+        except Exception:
+            log.exception("a part of the process failed")
+            await asyncio.sleep(RESTART_PAUSE_S)

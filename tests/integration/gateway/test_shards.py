@@ -111,7 +111,7 @@ async def test_requests_that_share_an_entry_move_one_by_one(sharded: ShardedClus
 
 
 async def test_requests_leave_a_shard_with_its_last_worker(sharded: ShardedCluster, client: httpx.AsyncClient) -> None:
-    """Nobody would run those that wait there: they go to a shard that has workers."""
+    """No worker would run those that wait there: they go to a shard that has workers."""
     gateway = await sharded.start_gateway(max_queue_inputs=8)
     await sharded.add_ghosts()
     await wait_until_used([gateway], [0, 1])

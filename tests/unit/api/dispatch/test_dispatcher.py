@@ -98,7 +98,7 @@ async def test_tokens_that_redis_does_not_take_back_delay_no_request(
     refusal = b"return redis.error_reply('NOPERM')"
     digest = hashlib.sha1(refusal, usedforsecurity=False).hexdigest()
     monkeypatch.setattr(scripts, "CHARGE", Script("charge", refusal, digest))
-    monkeypatch.setattr("api.dispatch.dispatcher.RESTART_PAUSE_S", 60.0)
+    monkeypatch.setattr("shared.process.tasks.RESTART_PAUSE_S", 60.0)
     beat = Heartbeat("ghost", "host", 1, "cpu", "null", 8, READY, 0.0, 0, 0, 0)
     await consumer.heartbeat(queue.connection("ghost"), queue.keys, beat, 60_000)
     dispatcher = Dispatcher(GatewaySettings(redis_url=redis_url), queue.keys.queue)

@@ -42,7 +42,7 @@ def text_of(*queues: QueueView) -> str:
 
 
 def test_entries_and_ages_are_those_of_all_shards() -> None:
-    """Numbers are sums, and the oldest entry is the oldest by the clock of its own Redis."""
+    """Numbers are sums, and the oldest entry is the oldest by the clock of its Redis."""
     stats = merge_shards("minilm", SHARDS).stats
     assert (stats.inputs, stats.tokens, stats.bytes, stats.by_lane, stats.pending) == (
         5_007,
