@@ -10,9 +10,11 @@ Answer = TypeVar("Answer")
 
 
 async def first_answer(
-    calls: Iterable[Coroutine[Any, Any, Answer]], is_enough: Callable[[Answer], bool] = lambda _: True
+    calls: Iterable[Coroutine[Any, Any, Answer]],
+    is_enough: Callable[[Answer], bool] = lambda _: True,
+    is_better: Callable[[Answer], bool] = lambda _: True,
 ) -> Answer:
-    """Returns the first answer that is enough, or else any answer.
+    """Returns the first answer that is enough, or else one that is better than others, if there is one.
 
     The other calls go on: to cancel them would close their connections.
 
@@ -28,8 +30,8 @@ async def first_answer(
         for each in done:
             if each.exception() is None and is_enough(each.result()):
                 return each.result()
-    answered = [each for each in tasks if each.exception() is None]
-    return (answered or tasks)[0].result()
+    answers = [each.result() for each in tasks if each.exception() is None]
+    return max(answers, key=is_better) if answers else tasks[0].result()
 
 
 def _retrieve(task: asyncio.Task[Any]) -> None:

@@ -189,7 +189,7 @@ class Queues:
         for name, queue in list(self._served.items()):
             self._missed[name] = 0 if name in names else self._missed.get(name, 0) + 1
             unused = queue is not self._own and not queue.in_flight
-            if self._missed[name] > MAX_MISSED_POLLS and unused and not await self._has_jobs(queue):
+            if self._missed[name] > MAX_MISSED_POLLS and unused and not await queue.may_have_jobs():
                 del self._served[name], self._missed[name]
                 log.info("queue dropped", queue=name)
                 await queue.stop()
@@ -203,16 +203,6 @@ class Queues:
             if isinstance(each, BaseException) and not (answered and isinstance(each, RedisUnreachableError)):
                 raise each
         return list(dict.fromkeys(name for each in answered for name in each))
-
-    async def _has_jobs(self, queue: ServedQueue) -> bool:
-        """Whether a queue has jobs, or may have some while Redis is away; what cannot be read has none for clients."""
-        try:
-            return await queue.has_jobs()
-        except (KeyMovedError, UnexpectedReplyError) as error:
-            log.warning("the jobs of a queue cannot be read", queue=queue.name, reason=error.log_message)
-            return False
-        except RedisUnreachableError:
-            return True
 
     def _choose_own(self) -> None:
         """Makes the only queue that workers serve the own one, unless a setting names it.

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
+import structlog
+
 from api import metrics
 from api.dialects.request import InferenceRequest, InferenceResult
 from api.dispatch.dispatcher import Dispatcher
@@ -20,10 +22,13 @@ from api.settings import GatewaySettings
 from api.settings_groups import CacheSettings
 from api.tenants import Tenant
 from shared.cache import CacheBound
-from shared.errors import InvalidRequestError, JobsFullError
+from shared.errors import InvalidRequestError, JobsFullError, RedisUnreachableError
 from shared.messages import Heartbeat, Options
 from shared.model_names import canonical_model, public_model
 from shared.process.tasks import cancel_and_wait
+from shared.redis_errors import KeyMovedError, UnexpectedReplyError
+
+log = structlog.get_logger()
 
 FULL_RETRY_S = 10.0
 
@@ -154,9 +159,17 @@ class ServedQueue:
         answering: Sequence[Monitor] = [each for each in self._monitors if not each.is_down] or self._monitors
         return tuple({worker.worker: worker for each in answering for worker in each.workers()}.values())
 
-    async def has_jobs(self) -> bool:
-        """Whether any job has not ended, or has results that are kept. Raises RedisUnreachableError."""
-        return any([await each.job_store.has_jobs() for each in self.shards])
+    async def may_have_jobs(self) -> bool:
+        """Whether any job has not ended or has results, or may, while a Redis is away; what cannot be read has none."""
+        for shard in self.shards:
+            try:
+                if await shard.job_store.has_jobs():
+                    return True
+            except (KeyMovedError, UnexpectedReplyError) as error:
+                log.warning("the jobs of a queue cannot be read", queue=self.name, reason=error.log_message)
+            except RedisUnreachableError:
+                return True
+        return False
 
     def shard_for_job(self, tenant: Tenant, idempotency_key: str) -> Shard:
         """Returns the shard for a new job. With an idempotency key it is always the same, even if that is away."""

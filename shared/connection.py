@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -161,12 +160,13 @@ class RedisConnection:
         all connections are reset: the former one may not have noticed yet.
         """
         async with self._lock:
-            with suppress(RedisUnreachableError):  # no sentinel answers, but Redis may
-                if self._wire is not None and await self._opener.has_moved():
-                    self._queue.reset_all()
+            if self._wire is not None and await self._opener.has_moved():
+                self._queue.reset_all()
             if self._wire is None or self._wire.is_lost or not self._is_server_known:
                 return
             server = parse_identity(await self._exchange(IDENTITY))
+            if self.answered_at == -inf:  # reset since: all connections move, and this reply is old
+                return
             if refusal := self._queue.home.admit(self, server, is_new=False):
                 raise RedisUnreachableError(refusal)
 
@@ -191,7 +191,8 @@ class RedisConnection:
     def reset(self) -> None:
         """Resets the connection, also while it is opened: a call in flight fails, and the next one opens a new one."""
         if self._opening is not None:
-            self._opening.reschedule(0)
+            if not self._opening.expired():  # it may be reset again before it has ended
+                self._opening.reschedule(0)
         elif self._wire is not None:
             self._wire.abort()
 
@@ -240,7 +241,7 @@ class RedisConnection:
         await self.close()
         if self._opener.redirect(reply) and not self._roams:
             self._queue.home.leave()
-        if became_replica(reply):
+        if became_replica(reply) and not self._roams:
             self._queue.reset_all()
 
     def _to_exception(self, reply: str) -> RedisUnreachableError:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from math import inf
 from typing import Any, Protocol
 
 from shared.errors import RedisUnreachableError
 from shared.redis_survey import Survey
 from shared.redis_topology import (
-    MASTER_QUESTION,
     SLOTS_QUESTION,
+    master_questions,
     moved_to,
     newest_master,
     owner_of_slot,
@@ -74,23 +75,32 @@ class _LastAnswer:
         self._task: asyncio.Task[Address] | None = None
         self._address: Address | None = None
         self._fresh_until = -inf
+        self._version = 0
 
     async def get(self) -> Address:
-        """Returns the address. Raises RedisUnreachableError: no server answers."""
+        """Returns the address. Raises RedisUnreachableError: no server answers. If cancelled, the question goes on."""
         if self._address is not None and asyncio.get_running_loop().time() < self._fresh_until:
             return self._address
         if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._ask(), name="locate Redis")
-        address = await asyncio.shield(self._task)
-        self.set(address)
+            self._task = asyncio.create_task(self._find(), name="locate Redis")
+            self._task.add_done_callback(lambda task: task.cancelled() or task.exception())  # who asked may be gone
+        return await asyncio.shield(self._task)
+
+    async def _find(self) -> Address:
+        version = self._version
+        address = await self._ask()
+        if version == self._version:  # otherwise a server has named another one meanwhile, or this one is too old
+            self.set(address)
         return address
 
     def set(self, address: Address) -> None:
         """Sets the address, as a server has named it."""
+        self._version += 1
         self._address, self._fresh_until = address, asyncio.get_running_loop().time() + FRESH_S
 
     def forget(self) -> None:
         """Has it looked for again the next time."""
+        self._version += 1
         self._fresh_until = -inf
 
     async def stop(self) -> None:
@@ -120,7 +130,7 @@ class SentinelLocator:
         return await self._answer.get()
 
     async def _ask(self) -> Address:
-        replies = await self._survey.ask(self._url.nodes, (*MASTER_QUESTION, self._url.master))
+        replies = await self._survey.ask(self._url.nodes, master_questions(self._url.master))
         if (master := newest_master(replies.values())) is None:
             raise RedisUnreachableError(f"The sentinels do not say where {self._url.master} is: try again.")
         return master
@@ -163,11 +173,11 @@ class ClusterLocator:
 
     async def _ask(self) -> Address:
         nodes = sorted({*self._seeds, *self._known})
-        replies = await self._survey.ask(random.sample(nodes, min(len(nodes), MAX_QUERIED)), SLOTS_QUESTION)
-        try:
-            answers = [parse_slots(reply, node) for node, reply in replies.items()]
-        except ValueError:
-            answers = []
+        replies = await self._survey.ask(random.sample(nodes, min(len(nodes), MAX_QUERIED)), [SLOTS_QUESTION])
+        answers = []
+        for node, (reply,) in replies.items():
+            with suppress(ValueError):  # something else than a Redis Cluster
+                answers.append(parse_slots(reply, node))
         self._known = tuple({address for ranges in answers for _, _, address in ranges}) or self._known
         if (owner := owner_of_slot(answers, self._slot)) is None:
             raise RedisUnreachableError(f"No server of the Redis Cluster has slot {self._slot}: try again.")

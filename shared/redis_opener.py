@@ -40,6 +40,10 @@ class PasswordFile(CredentialProvider):
         return (self._user, password) if self._user else (password,)
 
 
+MAX_CHECK_S = 0.3
+"""How long a call over an open connection may be delayed to find out whether it leads to the right server."""
+
+
 class ConnectionSource:
     """Makes the connections of one process to one queue, and knows where its Redis is.
 
@@ -75,9 +79,11 @@ class ConnectionSource:
             self._pool.connection_kwargs["credential_provider"] = PasswordFile(settings.redis_password_file, user)
         self.locator: Locator = FixedLocator()
         if url.kind is Kind.SENTINEL:
-            self.locator = SentinelLocator(url, Survey(self._connect_sentinel, self.tls))
+            self.locator = SentinelLocator(url, Survey(self._connect_sentinel, self.tls, settings.redis_timeout_s))
         elif url.kind is Kind.CLUSTER:
-            self.locator = ClusterLocator(url, slot_of(keys.tag or keys.queue), Survey(self._connect_server, self.tls))
+            self.locator = ClusterLocator(
+                url, slot_of(keys.tag or keys.queue), Survey(self._connect_server, self.tls, settings.redis_timeout_s)
+            )
 
     def make_connection(self) -> AbstractConnection:
         """Returns a connection that is not open yet."""
@@ -165,9 +171,15 @@ class RedisOpener:
         self._source.locator.forget()
 
     async def has_moved(self) -> bool:
-        """Whether the server is known to be elsewhere now; raises as `locate` of a Locator does."""
+        """Whether the server is known to be elsewhere now; not if no sentinel says so soon, while Redis may answer."""
         locator = self._source.locator
-        return locator.watches and await locator.locate() != self._address
+        if not locator.watches:
+            return False
+        try:
+            async with asyncio.timeout(MAX_CHECK_S):
+                return await locator.locate() != self._address
+        except (RedisUnreachableError, TimeoutError):
+            return False
 
     def describe_failure(self, error: Exception, *, connecting: bool) -> str:
         """Returns the reason why there is no reply."""

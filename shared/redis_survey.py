@@ -13,7 +13,6 @@ from shared.errors import RedisUnreachableError
 from shared.redis_url import Address
 from shared.tls import Tls, describe_tls_error
 
-TIMEOUT_S = 0.8
 LATE_S = 0.05
 """How long further answers are waited for after the first one: a server that hangs must not delay those of others."""
 
@@ -24,21 +23,25 @@ class Survey:
     Args:
         connect: returns a new connection to a server, not open yet.
         tls: read again for each connection that is opened.
+        timeout_s: for a server to be connected to and to answer.
     """
 
-    def __init__(self, connect: Callable[[Address], AbstractConnection], tls: Tls) -> None:
+    def __init__(self, connect: Callable[[Address], AbstractConnection], tls: Tls, timeout_s: float) -> None:
         self._connect = connect
         self._tls = tls
+        self._timeout_s = timeout_s
         self._connections: dict[Address, AbstractConnection] = {}
 
-    async def ask(self, nodes: Sequence[Address], question: Sequence[str]) -> dict[Address, Any]:
-        """Returns the replies that come in time, by server.
+    async def ask(self, nodes: Sequence[Address], questions: Sequence[Sequence[str]]) -> dict[Address, list[Any]]:
+        """Returns the replies to all questions that come in time, by server.
 
         Raises RedisUnreachableError: there is none; if all refuse to answer, the error says so.
         """
-        asking = {asyncio.create_task(self._ask(node, question)): node for node in nodes}
+        for node in self._connections.keys() - set(nodes):  # it is not a server any more, or others are asked now
+            await self._connections.pop(node).disconnect(nowait=True)
+        asking = {asyncio.create_task(self._ask(node, questions)): node for node in nodes}
         pending: set[asyncio.Task[Any]] = set(asking)
-        until = asyncio.get_running_loop().time() + TIMEOUT_S
+        until = asyncio.get_running_loop().time() + self._timeout_s
         try:
             while pending and (left_s := until - asyncio.get_running_loop().time()) > 0:
                 done, pending = await asyncio.wait(pending, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
@@ -57,24 +60,28 @@ class Survey:
         has_tls = any(isinstance(each, SSLConnection) for each in self._connections.values())
         raise _describe_silence(nodes, errors, has_tls=has_tls)
 
-    async def _ask(self, node: Address, question: Sequence[str]) -> Any:  # noqa: ANN401 - depends on the question
-        connection = self._connections.setdefault(node, self._connect(node))
+    async def _ask(self, node: Address, questions: Sequence[Sequence[str]]) -> list[Any]:
+        if (connection := self._connections.get(node)) is None:
+            connection = self._connections[node] = self._connect(node)
         if connection.is_connected:
             try:
-                return await self._exchange(connection, question)
+                return await self._exchange(connection, questions)
             except ResponseError:
                 raise
             except (RedisError, OSError):  # it has been closed since the last question
                 pass
         await set_tls_context(connection, self._tls)
-        return await self._exchange(connection, question)
+        return await self._exchange(connection, questions)
 
     @staticmethod
-    async def _exchange(connection: AbstractConnection, question: Sequence[str]) -> Any:  # noqa: ANN401 - as above
+    async def _exchange(connection: AbstractConnection, questions: Sequence[Sequence[str]]) -> list[Any]:
         try:
             await connection.connect()
-            await connection.send_command(*question)
-            return await connection.read_response()
+            replies = []
+            for question in questions:
+                await connection.send_command(*question)
+                replies.append(await connection.read_response())
+            return replies
         except ResponseError:
             raise
         except BaseException:

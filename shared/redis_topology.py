@@ -10,7 +10,6 @@ from typing import Any
 
 from shared.redis_url import Address
 
-MASTER_QUESTION = ("SENTINEL", "MASTER")
 SLOTS_QUESTION = ("CLUSTER", "SLOTS")
 
 NUM_SLOTS = 16_384
@@ -19,40 +18,55 @@ SlotRange = tuple[int, int, Address]
 """First and last slot of a range, and the master that has it."""
 
 
-def newest_master(replies: Iterable[Sequence[bytes]]) -> Address | None:
-    """Returns the address in the replies of sentinels to MASTER_QUESTION; None if no reply has one.
+def master_questions(name: str) -> list[tuple[str, ...]]:
+    """Returns the commands that ask a sentinel for the address of a master, and for how new its answer is.
 
-    A sentinel that was away knows an older master: that of the highest configuration epoch is the newest.
+    While replicas follow a new master, the sentinel that promoted it reports the former one in SENTINEL MASTER, already
+    with the new epoch; GET-MASTER-ADDR-BY-NAME has the new one.
     """
-    newest: tuple[int, Address] | None = None
-    for reply in replies:
-        fields = dict(zip(reply[::2], reply[1::2], strict=False))
+    return [("SENTINEL", "GET-MASTER-ADDR-BY-NAME", name), ("SENTINEL", "MASTER", name)]
+
+
+def newest_master(answers: Iterable[Sequence[Any]]) -> Address | None:
+    """Returns the address in the answers of sentinels to `master_questions`; None if no answer has one.
+
+    A sentinel that was away knows an older master: that of the highest configuration epoch is the newest, and of equal
+    ones that which most sentinels name.
+    """
+    votes: Counter[tuple[int, Address]] = Counter()
+    for answer in answers:
         try:
-            address = Address(fields[b"ip"].decode(), int(fields[b"port"]))
-            epoch = int(fields[b"config-epoch"])
-        except (KeyError, ValueError):
+            (host, port), fields = answer
+            epoch = int(dict(zip(fields[::2], fields[1::2], strict=False))[b"config-epoch"])
+            votes[epoch, Address(host.decode(), int(port))] += 1
+        except (AttributeError, KeyError, TypeError, ValueError):
             continue
-        if newest is None or epoch > newest[0]:
-            newest = epoch, address
-    return None if newest is None else newest[1]
+    return max(votes, key=lambda vote: (vote[0], votes[vote]))[1] if votes else None
 
 
 def parse_slots(reply: Sequence[Any], queried: Address) -> list[SlotRange]:
     """Returns the ranges of slots in the reply of a server to SLOTS_QUESTION; raises ValueError for any other reply.
 
-    A server that does not know its own host names none: it is the one that was queried.
+    A server that does not know its own host names none: it is the one that was queried. "?" stands for a host name that
+    a server does not have; its IP address may follow.
     """
+    ranges = []
     try:
-        return [
-            (int(first), int(last), Address(_host_of(master[0]) or queried.host, int(master[1])))
-            for first, last, master, *_replicas in reply
-        ]
+        for first, last, master, *_replicas in reply:
+            if host := _host_of(master) or ("" if master[0] == b"?" else queried.host):
+                ranges.append((int(first), int(last), Address(host, int(master[1]))))
     except (AttributeError, IndexError, TypeError, ValueError) as error:
         raise ValueError("not a list of slots") from error
+    return ranges
 
 
-def _host_of(raw: bytes | None) -> str:
-    return "" if raw is None or raw == b"?" else raw.decode()
+def _host_of(master: Sequence[Any]) -> str:
+    host, *_ = master
+    if host not in (None, b"", b"?"):
+        return str(host.decode())
+    metadata = master[3] if host == b"?" and len(master) > 3 else []  # noqa: PLR2004 - host, port, id, metadata
+    fields = dict(zip(metadata[::2], metadata[1::2], strict=False))
+    return str(fields.get(b"ip", b"").decode())
 
 
 def owner_of_slot(answers: Iterable[Sequence[SlotRange]], slot: int) -> Address | None:
@@ -69,7 +83,7 @@ def moved_to(reply: str, queried: Address) -> Address | None:
     if words[0] != "MOVED" or len(words) < 3:  # noqa: PLR2004 - MOVED slot host:port
         return None
     host, _, port = words[2].rpartition(":")
-    return Address(host.strip("[]") or queried.host, int(port)) if port.isdecimal() else None
+    return Address(host.strip("[]") or queried.host, int(port)) if port.isdecimal() and host != "?" else None
 
 
 def slot_of(tag: str) -> int:

@@ -120,6 +120,9 @@ def describe_address(url: str) -> str:
     """Returns the hosts and ports of a URL, or the path of its socket, for logs."""
     parsed = parse_url(url)
     hosts = ",".join(map(str, parsed.nodes)) or urlsplit(url).path
+    number, num_shards = parsed.shard
+    if num_shards > 1:
+        return f"{hosts} shard {number}/{num_shards}"
     return f"{hosts}/{parsed.master}" if parsed.master else hosts
 
 
@@ -206,7 +209,9 @@ def _find_option_problem(parts: SplitResult) -> str:
     options = _options(parts)
     if any(name.startswith("ssl_") for name, _ in options):
         return "ssl_ options are not supported: use redis_tls_ca, redis_tls_cert and redis_tls_key"
-    if SCHEMES[parts.scheme] is Kind.CLUSTER and SHARD.search(parts.query):
+    if SCHEMES[parts.scheme] is Kind.CLUSTER and (match := SHARD.search(parts.query)):
+        if int(match["number"]) >= int(match["of"]):
+            return "its shard is not a number from 0 on, below the number of all: shard=0/3 to shard=2/3"
         options = options[:-1]
     if any(name not in OPTIONS for name, _ in options):
         return f"its only options are {', '.join(OPTIONS)}"

@@ -133,19 +133,16 @@ class QueueSettings(BaseSettings):
             raise ValueError("it takes two or more URLs: for one Redis, set redis_url")
         return value
 
-    @field_validator("queue_shards")
-    @classmethod
-    def _check_cluster(cls, value: int, info: ValidationInfo) -> int:
-        url = info.data.get("redis_url")
-        is_cluster = url is None or (parse_url(url).kind is Kind.CLUSTER and not info.data.get("redis_shards"))
-        if value > 1 and not is_cluster:
-            raise ValueError("only a Redis Cluster has shards: set redis_url to redis+cluster://, or set redis_shards")
-        return value
-
     @model_validator(mode="after")
-    def _check_one_of_both(self) -> Self:
+    def _check_together(self) -> Self:
         if self.redis_shards and "redis_url" in self.model_fields_set:
             raise ValueError("redis_url and redis_shards exclude each other")
+        url = parse_url(self.redis_url)
+        if self.queue_shards > 1 and (self.redis_shards or url.kind is not Kind.CLUSTER or url.shard[1] > 1):
+            raise ValueError("queue_shards is for a redis_url of a whole Redis Cluster (redis+cluster://)")
+        urls = [parse_url(each.redis_url) for each in self.shards]
+        if self.redis_sentinel_password and all(each.kind is not Kind.SENTINEL for each in urls):
+            raise ValueError("redis_sentinel_password is for redis+sentinel://, and no URL begins with that")
         return self
 
     @field_validator("redis_password_file")

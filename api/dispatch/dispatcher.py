@@ -179,7 +179,7 @@ class Dispatcher:
         new_entries, failures = split(request, self._entry_limits.max_inputs, self.monitor.max_input_tokens)
         if not new_entries:
             return InferenceResult(failures)
-        check_fits(new_entries, request.lane, self._submitter.bound)
+        check_fits(new_entries, request.lane, bound_of_shard(self._limits, 1))
         max_result_bytes = self._reserve_vectors(request, memory)
         request_id = request_id or secrets.token_hex(16)
         in_flight = InFlight(request_id, new_entries, deadline, request, memory, self._unify_revision)
@@ -278,6 +278,7 @@ class Dispatcher:
     def share_bounds(self, num_shards: int) -> None:
         """Divides the bounds of the queue by the number of shards that have them together."""
         self._submitter.bound = bound_of_shard(self._limits, num_shards)
+        self._submitter.is_bound_shared = num_shards > 1
 
     def abandon(self) -> None:
         """Ends all requests with ShardLostError. Their entries are cancelled as soon as Redis answers."""

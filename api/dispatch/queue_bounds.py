@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import ceil
 
 from api.settings_groups import QueueLimits
 from shared.errors import TooLargeError
 from shared.keys import INTERACTIVE
 from shared.messages import NewEntry
-from shared.producer import MAX_BULK_SHARE, QueueBound
+from shared.producer import MAX_BULK_SHARE, QueueBound, Submission
 
 
 def bound_of_shard(limits: QueueLimits, num_shards: int) -> QueueBound:
@@ -20,9 +21,27 @@ def bound_of_shard(limits: QueueLimits, num_shards: int) -> QueueBound:
     )
 
 
+def fitting_bound(bound: QueueBound, submissions: Sequence[Submission]) -> QueueBound:
+    """Returns the bound of a shard, or more for a large request: it fits while little else is in the shard.
+
+    Otherwise a request that one Redis accepts would never be accepted by several that have equal parts of its bound.
+    """
+    inputs, tokens, num_bytes = bound.inputs, bound.tokens, bound.bytes
+    for each in submissions:
+        share = _share_of(each.lane)
+        inputs = max(inputs, ceil(sum(entry.n for entry in each.new_entries) / share))
+        tokens = max(tokens, ceil(sum(entry.cost for entry in each.new_entries) / share))
+        num_bytes = max(num_bytes, ceil(sum(entry.counted_bytes for entry in each.new_entries) / share))
+    return QueueBound(inputs, tokens, num_bytes)
+
+
+def _share_of(lane: int) -> float:
+    return 1.0 if lane == INTERACTIVE else MAX_BULK_SHARE
+
+
 def check_fits(new_entries: Sequence[NewEntry], lane: int, bound: QueueBound) -> None:
     """Raises TooLargeError if even an empty queue would reject the request, so that a retry would never help."""
-    share = 1.0 if lane == INTERACTIVE else MAX_BULK_SHARE
+    share = _share_of(lane)
     inputs = tokens = num_bytes = 0
     for entry in new_entries:
         inputs += entry.n

@@ -17,6 +17,7 @@ import structlog
 from api import metrics
 from api.dispatch.admission import quota_error
 from api.dispatch.inflight import InFlight
+from api.dispatch.queue_bounds import fitting_bound
 from api.tenants import Tenant
 from shared import producer
 from shared.connection import RedisConnection
@@ -104,6 +105,7 @@ class Submitter:
 
     Attributes:
         bound: as above; it may change.
+        is_bound_shared: whether it is only a part of the bound of the queue, which has other shards.
         retrying_since: when Redis first did not answer the submit that is under way (event loop's clock), or None.
         waiting_inputs, waiting_tokens, waiting_bytes: those of the requests whose submit has not started.
     """
@@ -114,7 +116,7 @@ class Submitter:
         self._connection = connection
         self._keys = keys
         self._gateway, self._bell = gateway, keys.bell(gateway)
-        self.bound = bound
+        self.bound, self.is_bound_shared = bound, False
         self._callbacks = callbacks
         self._pending: list[PendingSubmit] = []
         self._refs_to_cancel: list[Ref] = []
@@ -252,9 +254,8 @@ class Submitter:
         return False
 
     async def _call_submit(self, submissions: Sequence[Submission]) -> SubmitReply:
-        return await producer.submit(
-            self._connection, self._keys, self._gateway, self._sequence, self.bound, submissions
-        )
+        bound = fitting_bound(self.bound, submissions) if self.is_bound_shared else self.bound
+        return await producer.submit(self._connection, self._keys, self._gateway, self._sequence, bound, submissions)
 
     def _submission(self, pending: PendingSubmit, now: float) -> Submission:
         request = pending.request

@@ -158,7 +158,8 @@ class ApiKeyAuthenticator:
         now = time.monotonic()
         cached = self._cache.get(key_id)
         calls = [self._find(each, key_id) for each in self._connections]
-        key, any_keys = await first_answer(calls, lambda found: found[1])  # not that of one that has lost its keys
+        # One that lost its keys has only those that were created since: another one may know the key.
+        key, any_keys = await first_answer(calls, lambda found: found[0] is not None, lambda found: found[1])
         if key is None and not any_keys and cached is not None and cached.key is not None:
             limited_log.write(
                 logging.WARNING, "all API keys are gone from Redis: cached keys stay valid for some minutes"
@@ -174,7 +175,9 @@ class ApiKeyAuthenticator:
             self._cache.popitem(last=False)
 
     async def _find(self, connection: RedisConnection, key_id: str) -> tuple[ApiKey | None, bool]:
-        """Does as `api_keys.find`. No look-up waits for those before it at a Redis that hangs."""
+        """Does as `api_keys.find`. Beside other shards, no look-up waits for those before it at a Redis that hangs."""
+        if len(self._connections) == 1:
+            return await api_keys.find(connection, key_id)
         try:
             async with asyncio.timeout(LOOKUP_TIMEOUT_S):
                 return await api_keys.find(connection, key_id)

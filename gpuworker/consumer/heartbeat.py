@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import socket
 import time
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 import structlog
@@ -62,6 +64,7 @@ class HeartbeatSender:
         self._interval_s, self._ttl_ms = settings.heartbeat.interval_s, int(1000 * settings.heartbeat.ttl_s)
         self._started_ms = int(time.time() * 1000)
         self._can_announce = True
+        self._announcing: asyncio.Task[None] | None = None
         self._was_first = False
         self._checked_eviction = self._checked_models = self._left_no_error = False
 
@@ -72,6 +75,13 @@ class HeartbeatSender:
 
     async def run(self) -> None:
         """Sends heartbeats until cancelled, and one at once when the state changes."""
+        try:
+            await self._run()
+        finally:
+            if self._announcing is not None:
+                self._announcing.cancel()
+
+    async def _run(self) -> None:
         while True:
             self._shard.heartbeat_due.clear()
             self._worker_state.interactive_load.advance(time.monotonic())
@@ -83,7 +93,7 @@ class HeartbeatSender:
                 self._shard.clock.observe(now_ms)
                 self._shard.workers = max(1, workers)
                 self._shard.record_call(HEARTBEAT, is_answered=True)
-                await self._announce()
+                await self._announce_queue()
                 await self._check_eviction()
                 await self._check_models()
                 await self._remove_load_error()
@@ -95,6 +105,17 @@ class HeartbeatSender:
     async def send(self, connection: RedisConnection) -> tuple[int, int]:
         """Sends a heartbeat; returns Redis' clock (ms) and the number of live workers that take work."""
         return await consumer.heartbeat(connection, self._shard.keys, self._heartbeat(), self._ttl_ms)
+
+    async def _announce_queue(self) -> None:
+        """Announces the queue, beside the heartbeats if the list of queues may be on another server than they are."""
+        if self._shared_connection is self._shard.control:
+            await self._announce()
+        elif self._announcing is None or self._announcing.done():
+            self._announcing = asyncio.create_task(self._announce_elsewhere(), name="announce")
+
+    async def _announce_elsewhere(self) -> None:
+        with suppress(RedisUnreachableError):  # which says nothing of the server of the queue
+            await self._announce()
 
     async def _announce(self) -> None:
         """Announces the queue to gateways. Its failure is not fatal: gateways can also be configured with the queue."""

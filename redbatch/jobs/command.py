@@ -205,9 +205,11 @@ def _run_on_job(
     async def find_and_run(shards: Sequence[ShardConnection], keys: Keys) -> int:
         if number >= len(shards):
             return report_failure(f"{public_id}: on shard {number}: give all URLs in REDBATCH_REDIS_SHARDS")
-        job = await jobs.find(shards[number].connection, keys, job_id)
+        connection = shards[number].connection
+        keys = connection.keys_of(keys.queue)
+        job = await jobs.find(connection, keys, job_id)
         if job is None:
             return report_failure(f"{public_id}: there is no such job in queue {keys.queue}")
-        return await task(shards[number].connection, keys, job)
+        return await task(connection, keys, job)
 
     return run_on_shards(replace(target, queue=queue or target.queue), "jobs", find_and_run)

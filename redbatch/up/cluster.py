@@ -136,6 +136,8 @@ class Cluster:
     @property
     def _redis_urls(self) -> tuple[str, ...]:
         """The URL of each shard, or of the only Redis."""
+        if not self._size.private_redis:
+            return tuple(each.redis_url for each in self._gateway.shards)
         return split_urls(self._settings.get("redis_shards", "")) or (self._settings["redis_url"],)
 
     def on_line(self, name: str, text: str) -> None:
@@ -193,7 +195,7 @@ class Cluster:
             queue=self._settings["queue"],
             requires_keys=requires_keys(self._gateway),
             has_private_redis=self._redis is not None,
-            redis_shards=self._settings.get("redis_shards", ""),
+            redis_shards="" if len(self._redis_urls) == 1 else ",".join(self._redis_urls),
         )
         try:
             self._announcement = Announcement(run_file)

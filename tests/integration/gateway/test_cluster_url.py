@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 
 import httpx
 import pytest
@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from redbatch.commands import app
 from shared.keys import API_KEYS, QUEUES, PoolKeys
 from shared.redis_topology import tag_of_shard
-from tests.integration.gateway.gateway_cluster import GatewayCluster, has_vectors, log_lines
+from tests.integration.gateway.gateway_cluster import GatewayCluster, has_vectors, log_lines, missing_of
 from tests.processes import Processes, Program
 from tests.redis_cluster import RedisCluster, slot_of
 from tests.servers import stopped
@@ -34,9 +34,9 @@ async def by_url(
         yield GatewayCluster(processes, servers.cluster_url, queue_name)
 
 
-def run_redbatch(*arguments: str) -> str:
+def run_redbatch(*arguments: str, env: Mapping[str, str] | None = None) -> str:
     """Runs a command, which must succeed, and returns what it prints."""
-    result = CliRunner().invoke(app, list(arguments))
+    result = CliRunner().invoke(app, list(arguments), env=env)
     assert result.exit_code == 0, result.output
     return result.output
 
@@ -99,13 +99,35 @@ async def test_shards_of_one_cluster(servers: RedisCluster, by_url: GatewayClust
     tags = [tag_of_shard(by_url.queue, number, 2) for number in range(2)]
     await asyncio.to_thread(servers.move, slot_of(f"{{{tags[1]}}}"), 0, 1)
     by_url.environment["REDBATCH_QUEUE_SHARDS"] = "2"
+    env = {"REDBATCH_QUEUE_SHARDS": "2", "REDBATCH_REDIS_URL": by_url.redis_url}
     gateway = await by_url.start_gateway()
     worker = await by_url.start_worker()
     await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
     for index in range(2):
         with redis.Redis.from_url(servers.urls[index], protocol=2) as raw:
             assert list(raw.scan_iter(match=f"rb:{{{tags[index]}}}:worker:*")) != []
+    created = [await client.post(f"{gateway.url}/jobs", json={"texts": [f"{number}"]}) for number in range(12)]
+    job_ids = [answer.json()["id"] for answer in created]
+    assert {"@" in each for each in job_ids} == {False, True}, "jobs are on both shards"
+    for job_id in job_ids:
+        await asyncio.to_thread(run_redbatch, "jobs", "show", job_id, env=env)
     with stopped(servers.servers[1]):
         answers = await asyncio.gather(*(gateway.send(client, f"{number}") for number in range(40)))
     assert {answer.status_code for answer in answers} == {200}
     assert problems_of(gateway.program, worker) == []
+
+
+async def test_the_server_of_the_list_of_queues_hangs(servers: RedisCluster, by_url: GatewayCluster) -> None:
+    """The worker goes on to send heartbeats to the server of its queue, and is ready.
+
+    For longer than `cluster-node-timeout`, two masters of which one hangs would both refuse all calls.
+    """
+    await asyncio.to_thread(servers.move, slot_of(QUEUES), 0, 1)
+    gateway = await by_url.start_gateway()
+    worker = await by_url.start_worker(heartbeat_ttl_s=2.0)
+    await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
+    with stopped(servers.servers[1]):
+        for _ in range(6):
+            await asyncio.sleep(0.25)
+            assert (missing_of(worker), gateway.missing()) == ([], [])
+    assert worker.log_records("no heartbeat") == []

@@ -101,3 +101,32 @@ def test_a_connection_that_is_reset_while_it_is_made() -> None:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_ping_often(f"redis://127.0.0.1:{listener.getsockname()[1]}"))
         listener.shutdown(socket.SHUT_RDWR)
+
+
+async def _read_only(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Answers nothing."""
+    with suppress(OSError):
+        await reader.read()
+    writer.close()
+
+
+async def _reset_twice() -> None:
+    async with await asyncio.start_server(_read_only, "127.0.0.1", 0) as silent:
+        port = silent.sockets[0].getsockname()[1]
+        settings = QueueSettings(redis_url=f"redis://:password@127.0.0.1:{port}", redis_timeout_s=20)
+        queue = QueueConnections(settings, "q", "far")
+        connection = queue.connection("slow")
+        opening = asyncio.create_task(connection.ping())
+        await asyncio.sleep(RESET_SEEN_S)
+        connection.reset()
+        await asyncio.sleep(0)
+        connection.reset()
+        with pytest.raises(RedisUnreachableError):
+            await opening
+        await queue.close()
+
+
+def test_a_connection_that_is_reset_again_while_it_is_made() -> None:
+    """The second reset finds one that is ending."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_reset_twice())

@@ -20,36 +20,47 @@ from shared.redis_url import Address
 A, B = Address("a", 1), Address("b", 2)
 
 
-def of_sentinel(port: int, epoch: int) -> list[bytes]:
-    """Returns the reply of a sentinel for a master at this port."""
-    return [b"name", b"mymaster", b"ip", b"10.0.0.1", b"port", b"%d" % port, b"config-epoch", b"%d" % epoch]
+def of_sentinel(port: int, epoch: int) -> list[list[bytes]]:
+    """Returns the replies of a sentinel for a master at this port. SENTINEL MASTER has the address from before."""
+    fields = [b"name", b"mymaster", b"ip", b"10.0.0.9", b"port", b"9", b"config-epoch", b"%d" % epoch]
+    return [[b"10.0.0.1", b"%d" % port], fields]
 
 
 def test_the_master_with_the_highest_configuration_epoch_is_the_newest() -> None:
     """A sentinel that was away may still name the master from before, and answer first."""
-    replies = [of_sentinel(1, 3), of_sentinel(2, 12), of_sentinel(1, 3)]
-    assert newest_master(replies) == ("10.0.0.1", 2)
+    assert newest_master([of_sentinel(1, 3), of_sentinel(2, 12), of_sentinel(1, 3)]) == ("10.0.0.1", 2)
 
 
-@pytest.mark.parametrize("replies", [[], [[]], [[b"ip", b"a"]], [[b"ip", b"a", b"port", b"x", b"config-epoch", b"1"]]])
-def test_replies_without_an_address_name_no_master(replies: list[list[bytes]]) -> None:
+def test_most_sentinels_of_an_epoch_name_the_newest_master() -> None:
+    """While a failover goes on, one of them may name the former master with the new epoch."""
+    assert newest_master([of_sentinel(1, 12), of_sentinel(2, 12), of_sentinel(2, 12)]) == ("10.0.0.1", 2)
+
+
+@pytest.mark.parametrize(
+    "answers", [[], [[]], [[None, []]], [[[b"a", b"x"], [b"config-epoch", b"1"]]], [[[b"a", b"1"], [b"ip", b"a"]]]]
+)
+def test_answers_without_an_address_name_no_master(answers: list[list[bytes]]) -> None:
     """They come from another version, or from something else than a sentinel."""
-    assert newest_master(replies) is None
+    assert newest_master(answers) is None
 
 
 def test_slots_have_the_address_of_their_master() -> None:
-    """Replicas follow it in the reply. A server that has no name for itself is the one that was queried."""
+    """Replicas follow it in the reply. A server that has no name for itself is the one that was queried.
+
+    One with a question mark has no name, and is known by its IP address, or not at all.
+    """
     reply = [
         [0, 99, [b"10.0.0.1", 7000, b"id", []], [b"10.0.0.2", 7000, b"id", []]],
         [100, 199, [b"", 7001, b"id"]],
         [200, 299, [None, 7002, b"id"]],
         [300, 399, [b"?", 7003, b"id"]],
+        [400, 499, [b"?", 7004, b"id", [b"ip", b"10.0.0.4"]]],
     ]
     assert parse_slots(reply, A) == [
         (0, 99, ("10.0.0.1", 7000)),
         (100, 199, ("a", 7001)),
         (200, 299, ("a", 7002)),
-        (300, 399, ("a", 7003)),
+        (400, 499, ("10.0.0.4", 7004)),
     ]
 
 
@@ -80,6 +91,7 @@ def test_most_servers_decide_who_has_a_slot(answers: list[list[SlotRange]], owne
         ("MOVED 3999 127.0.0.1:6381", ("127.0.0.1", 6381)),
         ("MOVED 3999 :6381", ("a", 6381)),
         ("MOVED 3999 fd00::1:6381", ("fd00::1", 6381)),
+        ("MOVED 3999 ?:6381", None),
         ("MOVED 3999 host", None),
         ("MOVED", None),
         ("ASK 3999 127.0.0.1:6381", None),

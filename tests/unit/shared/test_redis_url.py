@@ -54,6 +54,7 @@ def test_a_right_url_is_taken(url: str) -> None:
         ("redis+cluster://:s3cr@a,b/1", "a Redis Cluster has only database 0"),
         ("redis://a?shard=1/3", "its only options are"),
         ("redis+cluster://a?shard=1", "its only options are"),
+        ("redis+cluster://a?shard=3/3", "its shard is not a number from 0 on"),
         ("redis+cluster://:s3cr@a,b?db=1", "a Redis Cluster has only database 0"),
         ("redis+cluster://a,my b", "its host is no name"),
         ("redis://:s3cr@a:6379,b:6379/0", "it takes one host"),

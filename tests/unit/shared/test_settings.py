@@ -60,8 +60,10 @@ def test_one_redis_is_the_only_shard() -> None:
         ({"redis_shards": "redis://a,redis://b,redis://a"}, "a URL is there twice"),
         ({"redis_shards": "redis://a"}, "it takes two or more URLs: for one Redis, set redis_url"),
         ({"redis_shards": "redis://a,redis://b", "redis_url": "redis://c"}, "redis_url and redis_shards exclude each"),
-        ({"redis_url": "redis://a", "queue_shards": "2"}, "only a Redis Cluster has shards"),
-        ({"redis_shards": "redis://a,redis://b", "queue_shards": "2"}, "only a Redis Cluster has shards"),
+        ({"redis_url": "redis://a", "queue_shards": "2"}, "queue_shards is for a redis_url of a whole Redis Cluster"),
+        ({"redis_shards": "redis://a,redis://b", "queue_shards": "2"}, "queue_shards is for a redis_url of a whole"),
+        ({"redis_url": "redis+cluster://a?shard=0/2", "queue_shards": "2"}, "queue_shards is for a redis_url of a"),
+        ({"redis_url": "redis://a", "redis_sentinel_password": "p"}, "redis_sentinel_password is for redis.sentinel"),
         ({"redis_shards": "redis://a,redis://b", "redis_tls_ca": "/ca.pem"}, "no URL of Redis begins with rediss"),
     ],
 )
