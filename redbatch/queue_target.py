@@ -73,10 +73,10 @@ class ShardAnswers(NamedTuple, Generic[AnswerT]):
 
 
 async def ask_shards(
-    shards: Sequence[ShardConnection], ask: Callable[[RedisConnection], Awaitable[AnswerT]]
+    shards: Sequence[ShardConnection], ask: Callable[[ShardConnection], Awaitable[AnswerT]]
 ) -> ShardAnswers[AnswerT]:
     """Asks all shards at once. Raises RedisUnreachableError: none answers."""
-    results = await asyncio.gather(*(ask(each.connection) for each in shards), return_exceptions=True)
+    results = await asyncio.gather(*(ask(each) for each in shards), return_exceptions=True)
     found = ShardAnswers[AnswerT]({}, {})
     for shard, result in zip(shards, results, strict=True):
         if isinstance(result, RedisUnreachableError):
@@ -90,31 +90,27 @@ async def ask_shards(
     return found
 
 
-QueueTask = Callable[[RedisConnection, Keys], Coroutine[object, object, int]]
 ShardsTask = Callable[[Sequence[ShardConnection], Keys], Coroutine[object, object, int]]
 
 
-def run_on_queue(target: QueueTarget, purpose: str, task: QueueTask, on_interrupt: int = EXIT_FAILED) -> int:
-    """Runs a task on a connection to the queue, in one Redis: see `run_on_shards`."""
-
-    async def run(shards: Sequence[ShardConnection], keys: Keys) -> int:
-        if len(shards) > 1:
-            return report_failure("this command reads one Redis: name that of a shard with --redis-url")
-        return await task(shards[0].connection, keys)
-
-    return run_on_shards(target, purpose, run, on_interrupt)
-
-
-def run_on_shards(target: QueueTarget, purpose: str, task: ShardsTask, on_interrupt: int = EXIT_FAILED) -> int:
+def run_on_shards(
+    target: QueueTarget,
+    purpose: str,
+    task: ShardsTask,
+    on_interrupt: int = EXIT_FAILED,
+    *,
+    only_first: bool = False,
+) -> int:
     """Runs a task on a connection to each shard of the queue; prints what failed; returns the exit code.
 
     A queue that the target names must exist in the first Redis that answers. `purpose` becomes part of the names of the
-    connections. `on_interrupt` is the exit code after Ctrl-C.
+    connections. `on_interrupt` is the exit code after Ctrl-C. With `only_first`, the other shards do not matter.
     """
     try:
         urls, name = find_queue(target)
     except NoUpError as error:
         return report_failure(str(error))
+    urls = urls[:1] if only_first else urls
     settings = [read_settings(QueueSettings, {"redis_url": url, "redis_shards": ""}) for url in urls]
     places = ", ".join(map(mask_password, urls))
 

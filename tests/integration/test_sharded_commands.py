@@ -1,4 +1,4 @@
-"""`redbatch queue` with shards: a real worker serves two Redis, of which one is killed."""
+"""`redbatch queue` and `dead` with shards: a real worker serves two Redis, of which one is killed."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 
 from redbatch.commands import app
 from tests import plain_http
+from tests.integration.test_dead import give_up
 from tests.sharded_cluster import ShardedCluster, sharded_cluster, wait_until_used
 from tests.users import as_user
 from tests.waiting import wait_until
@@ -28,19 +29,19 @@ async def sharded(queue_name: str, tmp_path: Path) -> AsyncIterator[ShardedClust
         yield cluster
 
 
-async def run_queue(sharded: ShardedCluster, *words: str) -> Result:
-    """Runs `redbatch queue` on all shards, in a thread, because the command runs an event loop."""
+async def run(sharded: ShardedCluster, *words: str, user: str = "ops") -> Result:
+    """Runs `redbatch` on all shards, in a thread, because the command runs an event loop."""
     variables = {
-        "REDBATCH_REDIS_SHARDS": ",".join(as_user(each.url, "ops") for each in sharded.servers),
+        "REDBATCH_REDIS_SHARDS": ",".join(as_user(each.url, user) for each in sharded.servers),
         "REDBATCH_REDIS_URL": None,
         "COLUMNS": "80",
     }
-    return await asyncio.to_thread(CliRunner().invoke, app, ["queue", *words], env=variables)
+    return await asyncio.to_thread(CliRunner().invoke, app, words, env=variables)
 
 
 async def read_state(sharded: ShardedCluster, *words: str) -> dict[str, Any]:
     """Returns the only queue that `queue --json` prints."""
-    result = await run_queue(sharded, "--json", *words)
+    result = await run(sharded, "queue", "--json", *words)
     assert result.exit_code == 0, result.stderr
     return dict(json.loads(result.stdout))
 
@@ -51,8 +52,8 @@ async def test_the_sum_and_each_shard_are_shown(sharded: ShardedCluster) -> None
     await sharded.start_worker()
     await wait_until_used([gateway], [0, 1])
     async with plain_http.client() as client:
-        calls = (client.post(f"{gateway.url}/embed", json={"text": f"text {number}"}) for number in range(60))
-        answers = await asyncio.gather(*calls)
+        # One after the other: a gateway keeps to a shard for 5 ms.
+        answers = [await client.post(f"{gateway.url}/embed", json={"text": f"text {i}"}) for i in range(60)]
     assert [each.status_code for each in answers] == [200] * 60
 
     async def has_all() -> bool:
@@ -67,7 +68,7 @@ async def test_the_sum_and_each_shard_are_shown(sharded: ShardedCluster) -> None
     assert [each["workers"] for each in state["shards"]] == [1, 1]
 
     await sharded.kill(1)
-    result = await run_queue(sharded)
+    result = await run(sharded, "queue")
     assert result.exit_code == 0
     assert f"127.0.0.1:{sharded.servers[1].port}/0 does not answer: " in " ".join(result.output.split())
     for words in ((), ("--queue", state["queue"])):
@@ -75,6 +76,23 @@ async def test_the_sum_and_each_shard_are_shown(sharded: ShardedCluster) -> None
         assert [each["error"] is None for each in silent["shards"]] == [True, False]
         assert silent["requests"] <= requests[0]
     await sharded.kill(0)
-    result = await run_queue(sharded)
+    result = await run(sharded, "queue")
     assert result.exit_code == 1
     assert str(sharded.servers[0].port) in result.stderr
+
+
+@pytest.mark.leaves_dead_letters
+async def test_dead_letters_run_again_on_their_shards(sharded: ShardedCluster) -> None:
+    """Those of all, oldest first, and one by its id; those that are answered are gone."""
+    queue = sharded.cluster.queue
+    for number in range(4):
+        await give_up(sharded.servers[number % 2].url, queue, [f"text {number}"], 1)
+    await sharded.start_worker()
+    listed = await run(sharded, "dead", "list", "--json", "--queue", queue)
+    ids = [json.loads(line)["id"] for line in listed.stdout.splitlines()]
+    result = await run(sharded, "dead", "requeue", ids[0], "--queue", queue, user="admin")
+    assert (result.exit_code, result.output) == (0, f"{ids[0]}: answered\n")
+    result = await run(sharded, "dead", "requeue", "--all", "--queue", queue, user="admin")
+    assert (result.exit_code, result.output.splitlines()) == (0, [f"{each}: answered" for each in ids[:0:-1]])
+    listed = await run(sharded, "dead", "list", "--queue", queue)
+    assert "0 dead letters" in listed.output
