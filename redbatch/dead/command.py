@@ -180,9 +180,9 @@ def _by_age(letters_of_shards: Iterable[Sequence[DeadLetter]]) -> list[DeadLette
 
 
 def _report(shards: Sequence[ShardConnection], problems: Mapping[int, str]) -> int:
-    """Prints which shards do not answer; returns the exit code of a command that changes all."""
+    """Prints the shards that do not answer; returns the exit code of a command that changes all."""
     for number, problem in problems.items():
-        report_failure(f"shard {number}, {shards[number].place}, does not answer: {problem}: its letters are left out")
+        report_failure(f"the letters of shard {number}, {shards[number].place}, are left out: {problem}")
     return EXIT_FAILED if problems else 0
 
 

@@ -1,4 +1,4 @@
-"""The state of a queue: that of one Redis, or the sum over its shards. Pure."""
+"""The state of a queue: that of one Redis, or the sum over its shards."""
 
 from __future__ import annotations
 

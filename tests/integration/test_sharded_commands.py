@@ -70,7 +70,7 @@ async def test_the_sum_and_each_shard_are_shown(sharded: ShardedCluster) -> None
     await sharded.kill(1)
     result = await run(sharded, "queue")
     assert result.exit_code == 0
-    assert f"127.0.0.1:{sharded.servers[1].port}/0 does not answer: " in " ".join(result.output.split())
+    assert f"127.0.0.1:{sharded.servers[1].port}/0 is left out: " in " ".join(result.output.split())
     for words in ((), ("--queue", state["queue"])):
         silent = await read_state(sharded, *words)
         assert [each["error"] is None for each in silent["shards"]] == [True, False]
