@@ -114,28 +114,31 @@ def run_on_shards(
     settings = [read_settings(QueueSettings, {"redis_url": url, "redis_shards": ""}) for url in urls]
     places = ", ".join(map(mask_password, urls))
 
-    async def run() -> int:
-        queues = [QueueConnections(each, name, f"redbatch-cli-{os.getpid()}") for each in settings]
-        shards = [
-            ShardConnection(number, mask_password(each.settings.redis_url), each.shared_connection(purpose))
-            for number, each in enumerate(queues)
-        ]
-        try:
-            if target.queue is not None and (problem := await _find_problem_in(shards, queues[0].keys)):
-                return report_failure(problem)
-            return await task(shards, queues[0].keys)
-        finally:
-            for each in queues:
-                await each.close()
-
     try:
-        return asyncio.run(run())
+        return asyncio.run(_run(settings, name, purpose, task, must_exist=target.queue is not None))
     except KeyboardInterrupt:
         return on_interrupt
     except RedisUnreachableError as error:
         return report_failure(f"{places}: {printable_line(error.log_message)}")
     except ValueError as error:
         return report_failure(f"{places}: {error}")
+
+
+async def _run(
+    settings: Sequence[QueueSettings], name: str, purpose: str, task: ShardsTask, *, must_exist: bool
+) -> int:
+    queues = [QueueConnections(each, name, f"redbatch-cli-{os.getpid()}") for each in settings]
+    shards = [
+        ShardConnection(number, mask_password(each.settings.redis_url), each.shared_connection(purpose))
+        for number, each in enumerate(queues)
+    ]
+    try:
+        if must_exist and (problem := await _find_problem_in(shards, queues[0].keys)):
+            return report_failure(problem)
+        return await task(shards, queues[0].keys)
+    finally:
+        for each in queues:
+            await each.close()
 
 
 async def _find_problem_in(shards: Sequence[ShardConnection], keys: Keys) -> str:
