@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import difflib
 import os
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
@@ -88,6 +88,13 @@ async def ask_shards(
         else:
             found.answers[shard.number] = result
     return found
+
+
+def report_left_out(what: str, shards: Sequence[ShardConnection], problems: Mapping[int, str]) -> int:
+    """Prints the shards that do not answer; returns the exit code of a command that changes something on all."""
+    for number, problem in problems.items():
+        report_failure(f"the {what} of shard {number}, {shards[number].place}, are left out: {problem}")
+    return EXIT_FAILED if problems else 0
 
 
 ShardsTask = Callable[[Sequence[ShardConnection], Keys], Coroutine[object, object, int]]

@@ -13,7 +13,7 @@ from functools import partial
 from redbatch.dead import view
 from redbatch.dead.letter_ids import format_letter_id, split_letter_id
 from redbatch.exit_codes import EXIT_FAILED, report_failure
-from redbatch.queue_target import QueueTarget, ShardConnection, ask_shards, run_on_shards
+from redbatch.queue_target import QueueTarget, ShardConnection, ask_shards, report_left_out, run_on_shards
 from redbatch.terminal import make_console, print_line
 from shared import dead_letters, producer
 from shared.codec import CodecError, decode_reply
@@ -46,7 +46,7 @@ def list_letters(target: QueueTarget, limit: int, *, in_json: bool) -> int:
         else:
             total = sum(number for _, number in answers.values())
             make_console().print(view.as_table(keys.queue, letters, total))
-        _report(shards, problems)
+        report_left_out("letters", shards, problems)
         return 0
 
     return run_on_shards(target, "dead", task)
@@ -102,7 +102,7 @@ def requeue_letters(target: QueueTarget, public_ids: Sequence[str], timeout_s: f
                 problem = f"{shards[number].place}: {printable_line(error.log_message)}"
             print_line(f"{public_id}: {problem or 'answered'}")
             outcomes.append(not problem)
-        _report(shards, problems)
+        report_left_out("letters", shards, problems)
         return 0 if all(outcomes) and not problems else EXIT_FAILED
 
     return run_on_shards(target, "dead", task)
@@ -150,12 +150,12 @@ def purge_letters(
         num_letters = sum(counts.values()) if all_letters else sum(map(len, ids_by_shard.values()))
         if not num_letters or not confirm(num_letters):
             print_line("nothing deleted")
-            return _report(shards, problems)
+            return report_left_out("letters", shards, problems)
         answering = [each for each in shards if each.number in counts]
         deleted, more_problems = await ask_shards(answering, lambda shard: purge(shard, keys))
         num_deleted = sum(deleted.values())
         print_line(f"deleted: {num_deleted:,}")
-        exit_code = _report(shards, problems | more_problems)
+        exit_code = report_left_out("letters", shards, problems | more_problems)
         num_unknown = num_letters - num_deleted - sum(counts[each] for each in more_problems)
         if num_unknown and not all_letters:
             return report_failure(f"{num_unknown:,} of these ids do not exist")
@@ -177,13 +177,6 @@ def _by_age(letters_of_shards: Iterable[Sequence[DeadLetter]]) -> list[DeadLette
     return sorted(
         (letter for letters in letters_of_shards for letter in reversed(letters)), key=lambda letter: letter.died_ms
     )
-
-
-def _report(shards: Sequence[ShardConnection], problems: Mapping[int, str]) -> int:
-    """Prints the shards that do not answer; returns the exit code of a command that changes all."""
-    for number, problem in problems.items():
-        report_failure(f"the letters of shard {number}, {shards[number].place}, are left out: {problem}")
-    return EXIT_FAILED if problems else 0
 
 
 async def _outcome(connection: RedisConnection, key: str, timeout_s: float) -> str:

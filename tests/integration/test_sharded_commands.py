@@ -96,3 +96,24 @@ async def test_dead_letters_run_again_on_their_shards(sharded: ShardedCluster) -
     assert (result.exit_code, result.output.splitlines()) == (0, [f"{each}: answered" for each in ids[:0:-1]])
     listed = await run(sharded, "dead", "list", "--queue", queue)
     assert "0 dead letters" in listed.output
+
+
+async def test_jobs_of_the_other_shards_are_listed(sharded: ShardedCluster) -> None:
+    """While a Redis is away, the list says that its jobs are left out, and its jobs are out of reach."""
+    gateway = await sharded.start_gateway()
+    await sharded.start_worker()
+    await wait_until_used([gateway], [0, 1])
+    ids: dict[bool, str] = {}
+    async with plain_http.client() as client:
+        while len(ids) < 2:
+            job = (await client.post(f"{gateway.url}/jobs", json={"texts": ["a"]})).json()["id"]
+            ids["@1." in job] = job
+    await sharded.kill(1)
+    result = await run(sharded, "jobs", "list", "--json")
+    listed = [json.loads(line)["id"] for line in result.stdout.splitlines()]
+    assert (result.exit_code, ids[False] in listed, ids[True] in listed) == (0, True, False)
+    assert "the jobs of shard 1, " in result.stderr
+    result = await run(sharded, "jobs", "show", ids[True])
+    ports = [str(each.port) in result.stderr for each in sharded.servers]
+    assert (result.exit_code, ports) == (1, [False, True])
+    assert (await run(sharded, "jobs", "show", ids[False])).exit_code == 0
