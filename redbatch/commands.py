@@ -97,8 +97,7 @@ MaxRedisBytes = Annotated[
     int | None,
     typer.Option(
         min=16_777_216,
-        help="Maximum memory of the private Redis, all together, which evict nothing. Default: a quarter of this "
-        "machine's.",
+        help="Maximum memory of all private Redis, which evict nothing. Default: a quarter of this machine's.",
     ),
 ]
 NoAuth = Annotated[bool, typer.Option("--no-auth", help="Require no API key, on whatever address the gateway listens.")]
@@ -181,8 +180,6 @@ def up(
     redbatch up
 
     redbatch up --model intfloat/e5-small-v2 --workers 2 --port 8000
-
-    redbatch up --redis-shards 2
 
     redbatch up --model null --gateways 2 --redis-url redis://localhost:6379/0
     """

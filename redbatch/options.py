@@ -23,7 +23,7 @@ RedisUrl = Annotated[
     str | None,
     typer.Option(
         envvar="REDBATCH_REDIS_URL",
-        help="URL of Redis. Default: the Redis of your running `redbatch up`.",
+        help="URL of Redis. Default: those of REDBATCH_REDIS_SHARDS, or of your running `redbatch up`.",
         is_eager=True,  # `_prefer_up` reads it
     ),
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import difflib
 import os
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
@@ -65,6 +65,7 @@ class ShardConnection(NamedTuple):
     number: int
     place: str
     connection: RedisConnection
+    keys: Keys
 
 
 class ShardAnswers(NamedTuple, Generic[AnswerT]):
@@ -75,10 +76,10 @@ class ShardAnswers(NamedTuple, Generic[AnswerT]):
 
 
 async def ask_shards(
-    shards: Sequence[ShardConnection], ask: Callable[[RedisConnection], Awaitable[AnswerT]]
+    shards: Sequence[ShardConnection], ask: Callable[[ShardConnection], Awaitable[AnswerT]]
 ) -> ShardAnswers[AnswerT]:
     """Asks all shards at once. Raises RedisUnreachableError: none answers."""
-    results = await asyncio.gather(*(ask(each.connection) for each in shards), return_exceptions=True)
+    results = await asyncio.gather(*(ask(each) for each in shards), return_exceptions=True)
     found = ShardAnswers[AnswerT]({}, {})
     for shard, result in zip(shards, results, strict=True):
         if isinstance(result, RedisUnreachableError):
@@ -92,57 +93,63 @@ async def ask_shards(
     return found
 
 
-QueueTask = Callable[[RedisConnection, Keys], Coroutine[object, object, int]]
+def report_left_out(what: str, shards: Sequence[ShardConnection], problems: Mapping[int, str]) -> int:
+    """Prints the shards that do not answer; returns the exit code of a command that changes something on all."""
+    for number, problem in problems.items():
+        report_failure(f"the {what} of shard {number}, {shards[number].place}, are left out: {problem}")
+    return EXIT_FAILED if problems else 0
+
+
 ShardsTask = Callable[[Sequence[ShardConnection], Keys], Coroutine[object, object, int]]
 
 
-def run_on_queue(target: QueueTarget, purpose: str, task: QueueTask, on_interrupt: int = EXIT_FAILED) -> int:
-    """Runs a task on a connection to the queue, in one Redis: see `run_on_shards`."""
-
-    async def run(shards: Sequence[ShardConnection], keys: Keys) -> int:
-        if len(shards) > 1:
-            return report_failure("this command reads one Redis: name that of a shard with --redis-url")
-        return await task(shards[0].connection, keys)
-
-    return run_on_shards(target, purpose, run, on_interrupt)
-
-
-def run_on_shards(target: QueueTarget, purpose: str, task: ShardsTask, on_interrupt: int = EXIT_FAILED) -> int:
+def run_on_shards(
+    target: QueueTarget,
+    purpose: str,
+    task: ShardsTask,
+    on_interrupt: int = EXIT_FAILED,
+    *,
+    only_first: bool = False,
+) -> int:
     """Runs a task on a connection to each shard of the queue; prints what failed; returns the exit code.
 
     A queue that the target names must exist in the first Redis that answers. `purpose` becomes part of the names of the
-    connections. `on_interrupt` is the exit code after Ctrl-C.
+    connections. `on_interrupt` is the exit code after Ctrl-C. With `only_first`, the other shards do not matter.
     """
     try:
         urls, name = find_queue(target)
     except NoUpError as error:
         return report_failure(str(error))
+    urls = urls[:1] if only_first else urls
     alone = {"redis_shards": "", "queue_shards": "1"}
     settings = [read_settings(QueueSettings, {"redis_url": url, **alone}) for url in urls]
     places = ", ".join(map(mask_password, urls))
 
-    async def run() -> int:
-        queues = [QueueConnections(each, name, f"redbatch-cli-{os.getpid()}") for each in settings]
-        shards = [
-            ShardConnection(number, mask_password(each.settings.redis_url), each.shared_connection(purpose))
-            for number, each in enumerate(queues)
-        ]
-        try:
-            if target.queue is not None and (problem := await _find_problem_in(shards, queues[0].keys)):
-                return report_failure(problem)
-            return await task(shards, queues[0].keys)
-        finally:
-            for each in queues:
-                await each.close()
-
     try:
-        return asyncio.run(run())
+        return asyncio.run(_run(settings, name, purpose, task, must_exist=target.queue is not None))
     except KeyboardInterrupt:
         return on_interrupt
     except RedisUnreachableError as error:
         return report_failure(f"{places}: {printable_line(error.log_message)}")
     except ValueError as error:
         return report_failure(f"{places}: {error}")
+
+
+async def _run(
+    settings: Sequence[QueueSettings], name: str, purpose: str, task: ShardsTask, *, must_exist: bool
+) -> int:
+    queues = [QueueConnections(each, name, f"redbatch-cli-{os.getpid()}") for each in settings]
+    shards = [
+        ShardConnection(number, mask_password(each.settings.redis_url), each.shared_connection(purpose), each.keys)
+        for number, each in enumerate(queues)
+    ]
+    try:
+        if must_exist and (problem := await _find_problem_in(shards, queues[0].keys)):
+            return report_failure(problem)
+        return await task(shards, queues[0].keys)
+    finally:
+        for each in queues:
+            await each.close()
 
 
 async def _find_problem_in(shards: Sequence[ShardConnection], keys: Keys) -> str:

@@ -13,9 +13,12 @@ import structlog
 from redbatch.exit_codes import report_failure, report_misuse
 from redbatch.up.run_file import NoUpError, RunFile, find_running_ups, find_up, wait_until_ended
 from redbatch.variables import ineffective_variables
-from shared.process.settings import print_error
+from shared.process.settings import flag_of, print_error, variable_of
 
 log = structlog.get_logger()
+
+REDIS_SETTINGS = ("redis_url", "redis_shards")
+"""Each names the Redis of a process."""
 
 
 def run_gateway(overrides: Mapping[str, str], up: int | None, listen_fd: int | None) -> int:
@@ -54,19 +57,24 @@ def run_worker(overrides: Mapping[str, str], up: int | None) -> int:
 def _with_redis_of_up(overrides: Mapping[str, str], up: int | None) -> Mapping[str, str]:
     """Returns the settings with the Redis of a running `redbatch up`, unless they name one, or none runs; says so.
 
-    If that Redis is private, this process ends with that `up`.
+    If that Redis is private, this process ends with that `up`. A port `up` overrides variables that name a Redis.
 
-    Raises NoUpError: several run and none was chosen, or none has the port `up`.
+    Raises NoUpError: several run and none was chosen, none has the port `up`, or an option names a Redis too.
     """
-    if overrides.keys() & {"redis_url", "redis_shards"} or (up is None and not find_running_ups()):
+    given = [name for name in REDIS_SETTINGS if name in overrides]
+    if up is None and (given or not find_running_ups()):
         return overrides
+    for name in given:
+        if os.environ.pop(variable_of(name), None) != overrides[name]:
+            raise NoUpError(f"--up finds the Redis of a running `redbatch up`: leave out {flag_of(name)}")
     running = find_up(up)
     ends = ""
     if running.has_private_redis:
         Thread(target=_end_with, args=[running], name="end with up", daemon=True).start()
         ends = " and ends with it"
     print_error(f"joins your running `redbatch up` at {running.url}{ends}; --redis-url names another Redis")
-    return {**overrides, **running.redis_settings}
+    others = {name: value for name, value in overrides.items() if name not in REDIS_SETTINGS}
+    return others | running.redis_settings
 
 
 def _end_with(up: RunFile) -> None:

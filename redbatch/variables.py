@@ -75,7 +75,7 @@ FOREIGN_NAMES = (
     ),
     ForeignName(
         "QUEUE_SHARDS",
-        instead="remove it: a queue has no shards, and no lock that they would relieve",
+        instead="remove it: there is no lock that shards would relieve; REDBATCH_REDIS_SHARDS is a list of URLs",
         is_distinct=True,
     ),
     ForeignName("REDIS_URL", "redis_url", is_distinct=True),

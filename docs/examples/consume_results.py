@@ -133,6 +133,11 @@ def find_running_up(port: int | None) -> tuple[str, str, str]:
         up = find_up(port)
     except NoUpError as error:
         raise NoRunningUpError(str(error)) from None
+    if len(up.redis_urls) > 1:
+        sys.exit(
+            "that `redbatch up` has several Redis, each with the results of its jobs: start this program for each of "
+            f"them with --redis-url and --queue {up.queue}; `up` has printed the URLs"
+        )
     return up.redis_url, up.queue, up.url
 
 

@@ -7,21 +7,25 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from redbatch.exit_codes import report_failure, report_misuse
 from redbatch.jobs import view
 from redbatch.preconditions import check_file
-from redbatch.queue_target import QueueTarget, ShardConnection, run_on_shards
+from redbatch.queue_target import QueueTarget, ShardConnection, ask_shards, report_left_out, run_on_shards
 from redbatch.terminal import make_console, print_line
 from shared import job_results, jobs
 from shared.connection import RedisConnection
+from shared.errors import RedisUnreachableError
 from shared.job_ids import name_of_shard, split_public_id
 from shared.jobs import Job
 from shared.keys import Keys
 from shared.messages import EMBED, Failure, Result, Values, Vectors
+from shared.process.log_text import printable_line
 from shared.producer import list_queues
 
 MAX_FAILURES = 20
@@ -31,26 +35,18 @@ CHUNK_INPUTS = 2_048
 def list_jobs(target: QueueTarget, limit: int, *, show_all: bool, in_json: bool) -> int:
     """Prints at most `limit` jobs of all queues, or of the one that is named; newest first.
 
-    Only with `show_all`, those that were deleted after their end are among them: `redbatch embed` leaves many.
+    Only with `show_all`, those that were deleted after their end are among them: `redbatch embed` leaves many. On
+    stderr it prints which shards do not answer.
     """
 
     async def task(shards: Sequence[ShardConnection], keys: Keys) -> int:
-        latest: list[tuple[str, Job]] = []
-        num_all = num_hidden = 0
-        result_bytes: Counter[str] = Counter()
-        for number, shard in enumerate(shards):
-            connection = shard.connection
-            # The default queue, too, which its workers may have left long ago.
-            names = {keys.queue} if target.queue is not None else {keys.queue, *await list_queues(connection)}
-            for name in sorted(names):
-                found = await jobs.all_statuses(connection, connection.keys_of(name))
-                ids = [job_id for job_id, status in found.items() if show_all or status != "deleted"]
-                num_all, num_hidden = num_all + len(ids), num_hidden + len(found) - len(ids)
-                some = await jobs.find_all(connection, connection.keys_of(name), ids[:limit])
-                latest += [(name_of_shard(name, number), job) for job in some if job]
-                result_bytes += await jobs.result_bytes(connection, connection.keys_of(name))
-        latest = sorted(latest, key=lambda each: each[1].created_ms, reverse=True)[:limit]
-        num_left_out = (max(0, num_all - limit), num_hidden)
+        read = partial(_read_shard, keys, limit, only_queue=target.queue is not None, show_all=show_all)
+        answers, problems = await ask_shards(shards, read)
+        found = answers.values()
+        every = sorted((job for each in found for job in each.latest), key=lambda job: job[1].created_ms, reverse=True)
+        latest = every[:limit]
+        num_left_out = (max(0, sum(each.num_all for each in found) - limit), sum(each.num_hidden for each in found))
+        result_bytes = sum((each.result_bytes for each in found), Counter[str]())
         if in_json:
             for name, job in latest:
                 print_line(json.dumps(view.as_dict(name, job)))
@@ -59,9 +55,36 @@ def list_jobs(target: QueueTarget, limit: int, *, show_all: bool, in_json: bool)
         else:
             place = "All queues" if target.queue is None else f"Queue {target.queue}"
             make_console().print(view.as_table(place, latest, num_left_out, time.time() * 1000, result_bytes))
+        report_left_out("jobs", shards, problems)
         return 0
 
     return run_on_shards(target, "jobs", task)
+
+
+class JobsOfShard(NamedTuple):
+    """The newest jobs of a shard, each with its queue; the number of all, and of those hidden; the size of results."""
+
+    latest: list[tuple[str, Job]]
+    num_all: int
+    num_hidden: int
+    result_bytes: Counter[str]
+
+
+async def _read_shard(
+    keys: Keys, limit: int, shard: ShardConnection, *, only_queue: bool, show_all: bool
+) -> JobsOfShard:
+    connection, latest, num_all, num_hidden = shard.connection, list[tuple[str, Job]](), 0, 0
+    result_bytes: Counter[str] = Counter()
+    # The default queue, too, which its workers may have left long ago.
+    names = {keys.queue} if only_queue else {keys.queue, *await list_queues(connection)}
+    for name in sorted(names):
+        found = await jobs.all_statuses(connection, connection.keys_of(name))
+        ids = [job_id for job_id, status in found.items() if show_all or status != "deleted"]
+        num_all, num_hidden = num_all + len(ids), num_hidden + len(found) - len(ids)
+        some = await jobs.find_all(connection, connection.keys_of(name), ids[:limit])
+        latest += [(name_of_shard(name, shard.number), job) for job in some if job]
+        result_bytes += await jobs.result_bytes(connection, connection.keys_of(name))
+    return JobsOfShard(latest, num_all, num_hidden, result_bytes)
 
 
 def show_job(target: QueueTarget, public_id: str, *, in_json: bool) -> int:
@@ -203,13 +226,14 @@ def _run_on_job(
     queue, number, job_id = split_public_id(public_id)
 
     async def find_and_run(shards: Sequence[ShardConnection], keys: Keys) -> int:
-        if number >= len(shards):
-            return report_failure(f"{public_id}: on shard {number}: give all URLs in REDBATCH_REDIS_SHARDS")
-        connection = shards[number].connection
-        keys = connection.keys_of(keys.queue)
-        job = await jobs.find(connection, keys, job_id)
-        if job is None:
-            return report_failure(f"{public_id}: there is no such job in queue {keys.queue}")
-        return await task(connection, keys, job)
+        try:
+            connection = shards[number].connection if number < len(shards) else shards[0].connection
+            keys = connection.keys_of(keys.queue)
+            job = await jobs.find(connection, keys, job_id) if number < len(shards) else None
+            if job is None:
+                return report_failure(f"{public_id}: there is no such job in queue {keys.queue}")
+            return await task(connection, keys, job)
+        except RedisUnreachableError as error:
+            return report_failure(f"{shards[number].place}: {printable_line(error.log_message)}")
 
     return run_on_shards(replace(target, queue=queue or target.queue), "jobs", find_and_run)

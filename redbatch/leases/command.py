@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from functools import partial
 
 from redbatch.leases import view
 from redbatch.leases.view import PoolMember, PoolView
-from redbatch.queue_target import QueueTarget, run_on_queue
+from redbatch.queue_target import QueueTarget, ShardConnection, run_on_shards
 from redbatch.state_printer import print_states, state_printer
 from redbatch.terminal import make_console
 from shared.connection import RedisConnection
@@ -19,16 +20,17 @@ from shared.producer import list_queues, queue_stats
 def show_leases(target: QueueTarget, pool: str | None, *, in_json: bool, watch: bool) -> int:
     """Prints the leases of all pools or of one, once or every second until Ctrl-C.
 
-    Returns the exit code: 1 if they cannot be read.
+    With shards, all leases are in the Redis of the first. Returns the exit code: 1 if they cannot be read.
     """
 
-    async def show(connection: RedisConnection, _: Keys) -> int:
+    async def show(shards: Sequence[ShardConnection], _: Keys) -> int:
+        connection = shards[0].connection
         as_text = partial(view.as_text, name=pool)
         with state_printer(make_console(), as_text, view.as_json, in_json=in_json) as show_pools:
             await print_states(partial(read_pools, connection, pool), show_pools, watch=watch)
         return 0
 
-    return run_on_queue(target, "leases", show, on_interrupt=0)
+    return run_on_shards(target, "leases", show, on_interrupt=0, only_first=True)
 
 
 async def read_pools(connection: RedisConnection, name: str | None) -> list[PoolView]:

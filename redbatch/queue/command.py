@@ -10,7 +10,6 @@ from redbatch.queue.state import QueueView, ShardView, merge_shards
 from redbatch.queue_target import QueueTarget, ShardConnection, ask_shards, run_on_shards
 from redbatch.state_printer import print_states, state_printer
 from redbatch.terminal import make_console
-from shared.connection import RedisConnection
 from shared.keys import Keys
 from shared.producer import last_heartbeats, list_queues, queue_stats
 
@@ -37,7 +36,7 @@ async def read_queues(shards: Sequence[ShardConnection], known: list[str], *, on
 
     Raises RedisUnreachableError: no shard answers.
     """
-    announced, problems = ({}, {}) if only_known else await ask_shards(shards, list_queues)
+    announced, problems = ({}, {}) if only_known else await ask_shards(shards, _list_queues)
     names = sorted({*known, *(name for each in announced.values() for name in each)})
     answering = [each for each in shards if each.number not in problems]
     views, more_problems = await ask_shards(answering, partial(_read_views, names))
@@ -60,7 +59,12 @@ async def read_queues(shards: Sequence[ShardConnection], known: list[str], *, on
     ]
 
 
-async def _read_views(names: Sequence[str], connection: RedisConnection) -> list[QueueView]:
+async def _list_queues(shard: ShardConnection) -> list[str]:
+    return await list_queues(shard.connection)
+
+
+async def _read_views(names: Sequence[str], shard: ShardConnection) -> list[QueueView]:
+    connection = shard.connection
     return [
         QueueView(
             name,

@@ -116,7 +116,7 @@ def _activity_table(heading: str, rows: Sequence[tuple[str, QueueView | None]]) 
 
 
 def _shard_line(number: int, shard: ShardView) -> Text:
-    problem = f" does not answer: {shard.problem}" if shard.problem else ""
+    problem = f" is left out: {shard.problem}" if shard.problem else ""
     line = labelled_line(f"shard {number}", f"{shard.place}{problem}", LABEL_WIDTH)
     line.stylize("yellow" if problem else "")
     return line

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import uuid
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -28,12 +29,12 @@ Dead = Callable[..., Any]
 
 async def give_up(redis_url: str, queue_name: str, texts: Sequence[str], number: int) -> None:
     """Submits requests with these texts, claims them, and gives them up after three attempts."""
-    queue = QueueConnections(QueueSettings(redis_url=redis_url), queue_name, "test")
+    queue = QueueConnections(QueueSettings(redis_url=redis_url, redis_shards=""), queue_name, "test")
     try:
         worker = Worker(queue.connection("worker"), queue.keys, "gpu-1")
         await consumer.join(worker.connection, queue.keys)
         new_entries = (NewEntry(0, len(texts), 10, encode_body(Body(EMBED, tuple(texts)))),)
-        gateway = Gateway(queue.connection("submit"), queue.keys)
+        gateway = Gateway(queue.connection("submit"), queue.keys, f"gateway-{uuid.uuid4()}")
         await gateway.add(*(Submission(f"request-{i}", new_entries, BUDGET_MS) for i in range(number)))
         await worker.give_up([each._replace(attempts=3) for each in await worker.claim()], max_dead_letters=100)
         await worker.leave()

@@ -57,3 +57,19 @@ async def test_it_finds_the_next_up(start: Start, tmp_path: Path) -> None:
     finally:
         consumer.kill()
         consumer.wait()
+
+
+async def test_it_reads_one_redis(start: Start, tmp_path: Path) -> None:
+    """Beside an `up` with several it says what to do, instead of storing the results of some jobs only."""
+    up = await start("--redis-shards", "2").wait_until_ready()
+    variables = {name: value for name, value in os.environ.items() if not name.startswith(("REDBATCH_", "XDG_"))}
+    ended = subprocess.run(
+        [sys.executable, str(EXAMPLE), "--into", str(tmp_path / "into")],
+        env=variables | {"TMPDIR": str(up.folder), "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=START_S,
+        check=False,
+    )
+    assert ended.returncode == 1
+    assert "start this program for each of them with --redis-url and --queue null" in ended.stderr
