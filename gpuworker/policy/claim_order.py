@@ -1,7 +1,8 @@
-"""From which shard a worker claims next: the fullest. Pure.
+"""From which shard a worker claims next: each in its turn, those with interactive entries first. Pure.
 
-What is known of a shard is what its last claim has left there. Other shards may have filled up since, if they were
-passed over. So each has its turn after a few claims from others.
+Gateways expect of each shard its part of the fleet's rate, however long the others are: if the fullest went first, one
+tenant that fills its shard would delay all tenants of the others. What is known of a shard is what its last claim has
+left there, and it may have filled up since. So each has its turn after a few claims from others at the latest.
 """
 
 from __future__ import annotations
@@ -48,13 +49,7 @@ class ClaimOrder:
             self._passed_over[shard] += shard != first
         return first
 
-    def _rank(self, shard: int) -> tuple[bool, int, bool, int, int]:
+    def _rank(self, shard: int) -> tuple[bool, bool, int, int, int]:
         passed_over, remaining = self._passed_over[shard], self._remaining[shard]
-        is_overdue = passed_over >= MAX_PASSED_OVER
-        return (
-            is_overdue,
-            passed_over if is_overdue else 0,
-            not self._is_known[shard],
-            remaining[INTERACTIVE],
-            remaining[BULK],
-        )
+        may_be_urgent = not self._is_known[shard] or remaining[INTERACTIVE] > 0
+        return passed_over >= MAX_PASSED_OVER, may_be_urgent, passed_over, remaining[INTERACTIVE], remaining[BULK]
