@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import pytest_asyncio
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from redbatch.commands import app
 from tests.integration.gateway.gateway_cluster import error_of
@@ -34,7 +33,7 @@ async def run(sharded: ShardedCluster, num_shards: int, *words: str) -> Result:
     """Runs `redbatch` on the last Redis alone, or on all."""
     urls = [as_user(each.url, "admin") for each in sharded.servers]
     env = {"REDBATCH_REDIS_URL": urls[1]} if num_shards == 1 else {"REDBATCH_REDIS_SHARDS": ",".join(urls)}
-    return await asyncio.to_thread(CliRunner().invoke, app, [*words], env=env)
+    return await asyncio.to_thread(lambda: CliRunner().invoke(app, words, env=env))
 
 
 async def test_a_shard_is_emptied_before_it_is_taken_away(sharded: ShardedCluster, tmp_path: Path) -> None:

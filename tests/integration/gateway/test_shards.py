@@ -39,7 +39,7 @@ async def sharded(queue_name: str, tmp_path_factory: pytest.TempPathFactory) -> 
         yield cluster
 
 
-async def start(sharded: ShardedCluster, **settings: object) -> GatewayProcess:
+async def start(sharded: ShardedCluster, **settings: Any) -> GatewayProcess:
     """Starts a gateway of all shards, and a worker of each."""
     workers = asyncio.gather(*map(sharded.start_worker_of, range(len(sharded.servers))))
     gateway, _ = await asyncio.gather(sharded.start_gateway(**settings), workers)
@@ -90,7 +90,7 @@ async def test_shards_divide_the_bounds_and_pass_on_what_does_not_fit(
 
 
 async def test_requests_leave_a_shard_with_its_last_worker(sharded: ShardedCluster, client: httpx.AsyncClient) -> None:
-    """Nobody would run those that wait there: they go to a shard that has workers."""
+    """No worker would run those that wait there: they go to a shard that has workers."""
     gateway = await sharded.start_gateway(max_queue_inputs=8)
     await sharded.add_ghosts()
     await wait_until_used([gateway], [0, 1])
