@@ -39,7 +39,7 @@ async def sharded(queue_name: str, tmp_path_factory: pytest.TempPathFactory) -> 
         yield cluster
 
 
-async def start(sharded: ShardedCluster, **settings: Any) -> GatewayProcess:
+async def start(sharded: ShardedCluster, **settings: object) -> GatewayProcess:
     """Starts a gateway of all shards, and a worker of each."""
     workers = asyncio.gather(*map(sharded.start_worker_of, range(len(sharded.servers))))
     gateway, _ = await asyncio.gather(sharded.start_gateway(**settings), workers)
