@@ -40,7 +40,7 @@ class ShardedCluster:
         urls = [each.url for each in self.servers[:num_shards]]
         return {"redis_url": urls[0]} if len(urls) == 1 else {"redis_url": None, "redis_shards": ",".join(urls)}
 
-    async def start_gateway(self, num_shards: int | None = None, **settings: object) -> GatewayProcess:
+    async def start_gateway(self, num_shards: int | None = None, /, **settings: object) -> GatewayProcess:
         """Starts a gateway of the first shards, or of all."""
         return await self.cluster.start_gateway(**self.settings(num_shards) | settings)
 

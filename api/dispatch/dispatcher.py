@@ -12,13 +12,7 @@ import structlog
 
 from api import metrics
 from api.dialects.request import InferenceRequest, InferenceResult
-from api.dispatch.admission import (
-    ClusterState,
-    Grace,
-    admit,
-    expiry_error,
-    memory_full_error,
-)
+from api.dispatch.admission import ClusterState, Grace, admit, expiry_error, memory_full_error
 from api.dispatch.charges import Charges
 from api.dispatch.coalescer import CoalescedRequest, Coalescer
 from api.dispatch.coalescing import CoalescingLoad
@@ -262,11 +256,8 @@ class Dispatcher:
 
     @property
     def is_lost(self) -> bool:
-        """Whether the requests that wait should go to another shard, if there is one that is usable.
-
-        That is also so when the last worker has left. One whose engine restarts has not: an input that has killed
-        the engine would kill the next one elsewhere.
-        """
+        """Whether the requests that wait should go to another, usable shard: its Redis or its last worker is gone."""
+        # not while an engine restarts: an input that has killed it would kill the next one elsewhere
         since = self._submitter.retrying_since
         is_refused = since is not None and asyncio.get_running_loop().time() - since > LOST_AFTER_S
         return is_refused or self.monitor.is_down or bool(self.monitor.worker_unseen_s())

@@ -128,14 +128,16 @@ class Claimer:
         if allowed is None:
             return None
         shard, in_flight = self._shard, self._worker_state.in_flight
+        bulk_owed = self._turns.deficit.tokens_owed(time.monotonic())
+        max_bulk_tokens = bulk_owed if self._turns.order.is_urgent_beside(shard.number) else bulk.tokens
         return ClaimBudget(
             min(allowed.entries, MAX_CLAIM),
             allowed.tokens,
             shard.workers,
             in_flight.num_entries(shard.number, INTERACTIVE),
             bulk.entries,
-            bulk.tokens,
-            self._turns.deficit.tokens_owed(time.monotonic()),
+            min(bulk.tokens, max_bulk_tokens),
+            bulk_owed,
             in_flight.num_entries(shard.number, BULK),
         )
 
@@ -180,7 +182,7 @@ class Claimer:
         bulk = sum(entry.ref.cost for entry in claimed.entries if entry.ref.lane == BULK)
         interactive = sum(entry.ref.cost for entry in claimed.entries) - bulk
         order, deficit = self._turns.order, self._turns.deficit
-        order.record_claim(self._shard.number, claimed.remaining)
+        order.record_claim(self._shard.number, claimed.remaining, interactive)
         bulk_first = budget.bulk_owed > 0 and (bulk > 0 or bulk_waits)
         deficit.record(interactive, bulk, bulk_first=bulk_first, bulk_waits=order.bulk_waits, now=time.monotonic())
         if claimed.entries or claimed.malformed:

@@ -1,7 +1,8 @@
-"""From which shard a worker claims next: the fullest. Pure.
+"""From which shard a worker claims next: of those with interactive entries, the one with the fewest tokens yet. Pure.
 
-What is known of a shard is what its last claim has left there. Other shards may have filled up since, if they were
-passed over. So each has its turn after a few claims from others.
+Gateways expect of each shard its part of the fleet's rate, however long the others are: if the fullest went first, one
+tenant that fills its shard would delay all tenants of the others. What is known of a shard is what its last claim has
+left there, and it may have filled up since. So each has its turn after a few claims from others at the latest.
 """
 
 from __future__ import annotations
@@ -21,17 +22,29 @@ class ClaimOrder:
         self._remaining: list[Sequence[int]] = [(0,) * len(LANES)] * num_shards
         self._is_known = [False] * num_shards
         self._passed_over = [0] * num_shards
+        self._tokens = [0] * num_shards
 
     @property
     def bulk_waits(self) -> bool:
         """Whether entries of bulk wait in any shard."""
         return any(remaining[BULK] > 0 for remaining in self._remaining)
 
-    def record_claim(self, shard: int, remaining: Sequence[int]) -> None:
-        """Records how many entries of each lane a claim has left in a shard."""
+    def is_urgent_beside(self, shard: int) -> bool:
+        """Returns whether interactive entries wait in another shard: these go before bulk of this one."""
+        return any(left[INTERACTIVE] > 0 for number, left in enumerate(self._remaining) if number != shard)
+
+    def record_claim(self, shard: int, remaining: Sequence[int], tokens: int) -> None:
+        """Records how many entries of each lane a claim has left in a shard, and the interactive tokens that it took.
+
+        A shard where nothing interactive waits saves up no tokens for later.
+        """
         self._remaining[shard] = remaining
         self._is_known[shard] = True
         self._passed_over[shard] = 0
+        self._tokens[shard] += tokens
+        waiting = [tokens for tokens, left in zip(self._tokens, self._remaining, strict=True) if left[INTERACTIVE] > 0]
+        least = min(waiting, default=max(self._tokens))
+        self._tokens = [max(each, least) for each in self._tokens]
 
     def record_arrival(self, shard: int) -> None:
         """Records that an entry has arrived in a shard that was empty: behind it may be any number of others."""
@@ -48,13 +61,13 @@ class ClaimOrder:
             self._passed_over[shard] += shard != first
         return first
 
-    def _rank(self, shard: int) -> tuple[bool, int, bool, int, int]:
-        passed_over, remaining = self._passed_over[shard], self._remaining[shard]
-        is_overdue = passed_over >= MAX_PASSED_OVER
+    def _rank(self, shard: int) -> tuple[bool, bool, int, bool, int, int]:
+        is_unknown, remaining = not self._is_known[shard], self._remaining[shard]
         return (
-            is_overdue,
-            passed_over if is_overdue else 0,
-            not self._is_known[shard],
+            self._passed_over[shard] >= MAX_PASSED_OVER,
+            is_unknown or remaining[INTERACTIVE] > 0,
+            -self._tokens[shard],
+            is_unknown,
             remaining[INTERACTIVE],
             remaining[BULK],
         )

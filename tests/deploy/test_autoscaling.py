@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,11 @@ from bench.autoscaling.manifests import from_manifests, on_cpus, scaled_object
 from shared.keys import Keys
 from shared.model_names import DEFAULT_MODEL, queue_slug
 from tests.deploy.checks import find_faults
-from tests.deploy.manifests import compose, named, objects
+from tests.deploy.custom_resources import violations
+from tests.deploy.dockerfile import ROOT
+from tests.deploy.manifests import compose, named, objects, render
+
+PAGE = ROOT / "docs" / "autoscaling.md"
 
 
 def spec(component: str, folder: Path) -> dict[str, Any]:
@@ -42,6 +47,25 @@ def test_requests_that_share_entries_hide_no_need_for_workers(component: str, tm
     steps = {each["type"]: each["value"] for each in policies}
     largest_step = max(1 + steps["Percent"] / 100, 1 + steps["Pods"])
     assert int(minimum) == target * largest_step
+
+
+def test_the_patch_for_two_redis(tmp_path: Path) -> None:
+    """That of docs/autoscaling.md: a trigger for each Redis and lane, whose targets add up to those of one Redis."""
+    one = {each["metadata"]["stream"]: each["metadata"] for each in spec("keda", tmp_path)["triggers"]}
+    [patches] = re.findall(r"```yaml\n(patches:\n.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    kustomization = tmp_path / "kustomization.yaml"
+    kustomization.write_text(kustomization.read_text(encoding="utf-8") + patches, encoding="utf-8")
+    manifests = objects(render(tmp_path))
+    scaled = named(manifests, "ScaledObject", "worker")
+    assert violations(scaled) == []
+    triggers = scaled["spec"]["triggers"]
+    assert len({each["name"] for each in triggers}) == len(triggers) == 4
+    by_stream: dict[str, set[str]] = {}
+    for each in triggers:
+        metadata = each["metadata"]
+        by_stream.setdefault(metadata["stream"], set()).add(metadata["address"])
+        assert 2 * int(metadata["streamLength"]) == int(one[metadata["stream"]]["streamLength"])
+    assert {stream: len(addresses) for stream, addresses in by_stream.items()} == dict.fromkeys(one, 2)
 
 
 def test_it_reads_the_lanes_of_the_default_queue(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -110,6 +111,22 @@ async def test_bulk_has_no_more_than_its_share_over_all_shards(cluster: ShardedC
     await busy.check_replies(requests)
     answered = len(texts) - await quiet.raw.xlen(quiet.keys.lanes[BULK])
     assert 20 < answered < 80
+    await quiet.check_replies(of_bulk)
+
+
+async def test_bulk_goes_behind_interactive_entries_of_another_shard(cluster: ShardedCluster) -> None:
+    """Also in a claim from a shard that has interactive entries, but too few to fill the credit."""
+    busy, quiet = cluster.shards
+    texts = [f"text {number}" for number in range(400)]
+    of_bulk = await submit_bulk(quiet, texts)
+    requests = await busy.submit_many([[text] for text in texts])
+    await cluster.start_worker("simulated:base_ms=10,item_ms=0", max_batch_size=4, claim_window=8)
+    checking = asyncio.create_task(busy.check_replies(requests))
+    while not checking.done():
+        await quiet.check_replies(await quiet.submit_many([["some"], ["few"]]))
+    await checking
+    answered = len(texts) - await quiet.raw.xlen(quiet.keys.lanes[BULK])
+    assert answered < 100
     await quiet.check_replies(of_bulk)
 
 

@@ -25,7 +25,7 @@ def turns_of(*remaining: int) -> ClaimTurns:
     """Returns the turns of shards of which it is known how many entries are left."""
     turns = ClaimTurns(len(remaining), WorkerSettings(model="null").bulk)
     for shard, left in enumerate(remaining):
-        turns.order.record_claim(shard, (left, 0))
+        turns.order.record_claim(shard, (left, 0), 0)
     return turns
 
 
