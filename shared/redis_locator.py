@@ -83,7 +83,7 @@ class _LastAnswer:
             return self._address
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._find(), name="locate Redis")
-            self._task.add_done_callback(lambda task: task.cancelled() or task.exception())  # who asked may be gone
+            self._task.add_done_callback(lambda task: task.cancelled() or task.exception())  # its caller may be gone
         return await asyncio.shield(self._task)
 
     async def _find(self) -> Address:

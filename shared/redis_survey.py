@@ -37,7 +37,7 @@ class Survey:
 
         Raises RedisUnreachableError: there is none; if all refuse to answer, the error says so.
         """
-        for node in self._connections.keys() - set(nodes):  # it is not a server any more, or others are asked now
+        for node in self._connections.keys() - set(nodes):  # it is not a server any more, or others are queried now
             await self._connections.pop(node).disconnect(nowait=True)
         asking = {asyncio.create_task(self._ask(node, questions)): node for node in nodes}
         pending: set[asyncio.Task[Any]] = set(asking)

@@ -94,6 +94,7 @@ FIXED_BOUNDS = (
     FixedBound("api.dispatch.shard_choice.MAX_HOLDERS", "tenants and vectors whose shards are remembered", PROGRAM),
     FixedBound("shared.connection.MAX_REDIRECTIONS", "servers of a Redis Cluster that one call may be sent to", NONE),
     FixedBound("shared.redis_locator.MAX_QUERIED", "servers of a Redis Cluster queried at once for a slot", NONE),
+    FixedBound("shared.redis_opener.MAX_CHECK_S", "seconds for which a poll waits for sentinels", NONE),
     FixedBound("shared.redis_errors.MAX_REPLY_CHARS", "characters of an error reply of Redis in logs", NONE),
     FixedBound("shared.process.admin_server.MAX_CONNECTIONS", "connections to the admin port", ADMIN),
     FixedBound("shared.process.admin_server.MAX_HEAD_BYTES", "a head at the admin port", ADMIN),
