@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.redis, pytest.mark.slow]
         ("redis://:guessed@127.0.0.1:{port}/0", "Redis refuses the user or its password"),
         ("redis://:s3cr@127.0.0.1:{port}/99", "DB index is out of range"),
         ("redis://:s3cr@127.0.0.1:{port},localhost:{port}", "--redis-url (REDBATCH_REDIS_URL): it takes one host"),
-        ("redis+sentinel://:s3cr@127.0.0.1:{port}/mymaster/0", "it takes a URL that begins with redis://"),
+        ("sentinel://:s3cr@127.0.0.1:{port}/mymaster/0", "it takes a URL that begins with redis://"),
     ],
 )
 async def test_what_cannot_start_is_not_restarted(url: str, reason: str, start: Start) -> None:
