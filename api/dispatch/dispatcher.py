@@ -63,6 +63,7 @@ class Dispatcher:
 
     def __init__(self, settings: GatewaySettings, queue: str, spans: ProducerSpans | None = None) -> None:
         self._limits = settings.queue_limits
+        self._whole_bound = bound_of_shard(self._limits, 1)
         self._entry_limits = settings.entry_limits
         self.spans = spans
         self.gateway = secrets.token_hex(8)
@@ -80,7 +81,7 @@ class Dispatcher:
             self.queue.connection("submit"),
             keys,
             self.gateway,
-            bound_of_shard(self._limits, 1),
+            self._whole_bound,
             self._submit_callbacks(),
         )
         self._coalescer = Coalescer(
@@ -173,7 +174,7 @@ class Dispatcher:
         new_entries, failures = split(request, self._entry_limits.max_inputs, self.monitor.max_input_tokens)
         if not new_entries:
             return InferenceResult(failures)
-        check_fits(new_entries, request.lane, bound_of_shard(self._limits, 1))
+        check_fits(new_entries, request.lane, self._whole_bound)
         max_result_bytes = self._reserve_vectors(request, memory)
         request_id = request_id or secrets.token_hex(16)
         in_flight = InFlight(request_id, new_entries, deadline, request, memory, self._unify_revision)
