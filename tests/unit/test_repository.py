@@ -84,6 +84,14 @@ def test_links_between_documents_lead_somewhere(path: Path) -> None:
             assert anchor in {re.sub(r"[^\w\- ]", "", each.lower()).replace(" ", "-") for each in headings}, anchor
 
 
+@pytest.mark.parametrize(
+    "path", sorted({*ROOT.glob("docs/*.md")} - {ROOT / "docs" / "index.md"}), ids=lambda path: path.name
+)
+def test_each_page_begins_with_what_its_reader_can_do_after_it(path: Path) -> None:
+    """In its first paragraph, as docs/index.md promises."""
+    assert re.search(r"\A# .*\n\nAfter this page", path.read_text(encoding="utf-8"))
+
+
 def test_the_page_of_the_architecture_names_every_script() -> None:
     """The table of operations names each script that a process calls, and no other."""
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
