@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import ssl
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 import httpx
+
+from redbatch.bench.connector import describe_connect_error
 
 REQUEST_TIMEOUT_S, CONNECT_TIMEOUT_S = 60.0, 10.0
 MAX_TRIES = 8
@@ -109,7 +113,7 @@ class GatewayClient:
         return _Failure(self.refusal(answer), retry_after_s, is_permanent, is_quota)
 
     def _not_connected(self, error: Exception) -> RequestRefusedError:
-        reason = str(error) or type(error).__name__
+        reason = _reason_of(error)
         return RequestRefusedError(
             f"{self.url}: no gateway answers at this address ({reason}). Start a cluster with `redbatch up` (in a "
             "checkout: `make run`), or give the URL of a running gateway with --url."
@@ -126,6 +130,18 @@ class GatewayClient:
             )
         text = f"{answer.status_code} {code}: {message}" if code else f"{answer.status_code} {answer.text[:200]}"
         return RequestRefusedError(f"{self.url}: {text} {ADVICE.get(code, '')}".rstrip())
+
+
+def _reason_of(error: BaseException) -> str:
+    """Returns why there is no connection, in the system's words; its causes are behind those of the library."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ssl.SSLError) and not isinstance(cause, ssl.SSLCertVerificationError):
+            return "it does not speak TLS: write http://"
+        if isinstance(cause, OSError) and (isinstance(cause, socket.gaierror) or cause.errno):
+            return describe_connect_error(cause)
+        cause = cause.__cause__ or cause.__context__
+    return str(error) or type(error).__name__
 
 
 def error_of(answer: httpx.Response) -> tuple[str, str]:

@@ -68,8 +68,9 @@ async def test_wrong_url_key_and_model_are_told_apart(
         unused.bind(("127.0.0.1", 0))
         closed = f"http://127.0.0.1:{unused.getsockname()[1]}"
         cases = [
-            (closed, (), "no gateway answers", "--url"),
-            ("http://none.invalid", (), "no gateway answers", "--url"),
+            (closed, (), "no gateway answers at this address (Connection refused)", "--url"),
+            ("http://none.invalid", (), "no gateway answers at this address (", "--url"),
+            (gateway.url.replace("http:", "https:"), (), "it does not speak TLS: write http://", "--url"),
             (other_server, (), "no gateway of Redbatch", "--url"),
             (f"{gateway.url}/embed", (), "no gateway of Redbatch", "--url"),
             (locked.url, (), "Send an API key", "--key"),
@@ -82,6 +83,7 @@ async def test_wrong_url_key_and_model_are_told_apart(
         assert problem in done.stderr
         assert option in done.stderr
         assert "Traceback" not in done.stderr
+        assert "Errno" not in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
 
 
