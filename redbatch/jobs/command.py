@@ -226,10 +226,12 @@ def _run_on_job(
     queue, number, job_id = split_public_id(public_id)
 
     async def find_and_run(shards: Sequence[ShardConnection], keys: Keys) -> int:
+        if number >= len(shards):
+            return report_failure(f"{public_id}: on shard {number}: give all URLs in REDBATCH_REDIS_SHARDS")
         try:
-            connection = shards[number].connection if number < len(shards) else shards[0].connection
+            connection = shards[number].connection
             keys = connection.keys_of(keys.queue)
-            job = await jobs.find(connection, keys, job_id) if number < len(shards) else None
+            job = await jobs.find(connection, keys, job_id)
             if job is None:
                 return report_failure(f"{public_id}: there is no such job in queue {keys.queue}")
             return await task(connection, keys, job)
