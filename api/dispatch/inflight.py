@@ -129,7 +129,10 @@ class InFlight:
 
     def leftover_refs(self) -> list[Ref]:
         """Returns all refs under which an entry may be in a stream although no client waits for it any more."""
-        return [*self.outstanding().values(), *(ref for refs in self._former_refs.values() for ref in refs)]
+        leftover = list(self.outstanding().values())
+        for former in self._former_refs.values():
+            leftover += former
+        return leftover
 
     def accept(self, reply: Reply) -> bool:
         """Accepts a reply, or drops it; returns whether it was accepted. The first for a position counts.

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import pytest
 import pytest_asyncio
 
-from tests.chaos.history import Call
-from tests.chaos.paced_load import paced_load
 from tests.chaos.scenario import FAST_WORKER, Figures, Scenario, all_correct
 from tests.servers import stopped
 from tests.sharded_cluster import ShardedCluster, sharded_cluster, wait_until_used
@@ -18,7 +15,6 @@ from tests.sharded_cluster import ShardedCluster, sharded_cluster, wait_until_us
 pytestmark = [pytest.mark.redis, pytest.mark.slow]
 
 MODEL = "simulated:base_ms=5,item_ms=1"
-TIMEOUT_S = 10.0
 AWAY_S = 7.0
 OF_ALL, OF_ONE = "two workers of all", "a worker of each"
 MAX_KILLED_S = 0.3
@@ -55,15 +51,6 @@ class ShardsScenario(Scenario):
     def extra_s(self) -> float:
         """Time in s that the machine may add to a bound in the short form; the long one has none."""
         return 0.0 if self.thorough else self.margin_s
-
-    @asynccontextmanager
-    async def paced_load(self, few_calls_per_s: float = 100.0) -> AsyncIterator[list[Call]]:
-        """Calls the gateways, 200 times a second in `make chaos`, for a second before the block and one after it."""
-        urls = [each.url for each in self.gateways]
-        async with paced_load(urls, 200.0 if self.thorough else few_calls_per_s, TIMEOUT_S) as calls:
-            await asyncio.sleep(1.0)
-            yield calls
-            await asyncio.sleep(1.0)
 
 
 @pytest_asyncio.fixture(params=[(2, OF_ALL), (3, OF_ALL), (2, OF_ONE)], ids=["2", "3", "2, a worker of each"])
