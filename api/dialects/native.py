@@ -86,7 +86,7 @@ class Native(BaseDialect):
         try:
             fields = EmbedBody.model_validate_json(body)
         except ValidationError as error:
-            raise invalid_body_error(error, HINT) from None
+            raise invalid_body_error(error, self.body_model, HINT) from None
         fields.check_fields(self.body_model)
         inputs, single = tuple(texts_of(fields.text, fields.texts)), fields.text is not None
         partial = fields.on_error == "null"

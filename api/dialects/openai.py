@@ -92,7 +92,7 @@ class OpenAI(BaseDialect):
         try:
             fields = EmbeddingsBody.model_validate(values)
         except ValidationError as error:
-            raise invalid_body_error(error) from None
+            raise invalid_body_error(error, EmbeddingsBody) from None
         return InferenceRequest(
             inputs,
             resolve_timeout_ms(fields.timeout_ms, headers, len(inputs), limits),

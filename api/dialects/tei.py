@@ -322,7 +322,7 @@ def _validate(model: type[B], values: dict[str, Any]) -> B:
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        raise invalid_body_error(error) from None
+        raise invalid_body_error(error, model) from None
 
 
 def _inputs(value: object, limits: RequestLimits, name: str = "inputs") -> Sequence[str | bytes]:
