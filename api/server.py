@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import secrets
 import socket
-import sys
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -170,7 +169,7 @@ async def serve(settings: GatewaySettings, listen: socket.socket, tracing: Traci
     try:
         authenticator = await create_authenticator(settings, [each.shared_connection("keys") for each in connections])
     except NoKeysError as error:
-        sys.stderr.write(f"{error}\n")
+        print_error(str(error))
         return EXIT_CONFIGURATION
     state, app = build_gateway(settings, connections, authenticator, tracing)
     or_free = "admin_port" not in settings.model_fields_set
@@ -203,13 +202,13 @@ def run(settings: GatewaySettings, listen: socket.socket | None = None) -> int:
         try:
             listen = bind(settings.host, settings.port)
         except ListenError as error:
-            sys.stderr.write(f"{error}\n")
+            print_error(str(error))
             return 1
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(serve(settings, listen, tracing))
     except PortTakenError as error:
-        sys.stderr.write(f"{error}\n")
+        print_error(str(error))
         return 1
     finally:
         if tracing is not None:

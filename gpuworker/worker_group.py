@@ -11,7 +11,6 @@ import os
 import secrets
 import signal
 import socket
-import sys
 from collections.abc import Mapping, Sequence
 
 import structlog
@@ -27,6 +26,7 @@ from gpuworker.worker import Worker
 from shared.process.admin_server import AdminServer, PortTakenError
 from shared.process.gc_tuning import collect_rarely
 from shared.process.log_text import MODEL_FAILS
+from shared.process.settings import print_error
 from shared.process.tasks import wait_for_event
 from shared.process.tracing import Tracing, start_tracing
 
@@ -142,7 +142,7 @@ def run(settings: WorkerSettings) -> int:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(main())
     except PortTakenError as error:
-        sys.stderr.write(f"{error}\n")
+        print_error(str(error))
         return 1
     finally:
         if tracing is not None:

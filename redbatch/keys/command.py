@@ -105,7 +105,7 @@ def revoke_api_keys(target: QueueTarget, ids: Sequence[str]) -> int:
             if found:
                 print_line(f"{key_id}: revoked" + (", but not everywhere" if problems else ""))
             elif not problems:
-                print_line(_explain_unknown(key_id, name, await _read_all(shards)))
+                report_failure(_explain_unknown(key_id, name, await _read_all(shards)))
             for problem in problems:
                 report_failure(f"{key_id} may still be valid: revoke it again when all Redis answer: {problem}")
             if problems or not found:

@@ -25,14 +25,14 @@ from shared.process.settings import read_settings
 SETTINGS_CLASSES = (GatewaySettings, WorkerSettings, BenchSettings, TuneSettings)
 FOREIGN_WORDS = (
     *("pydantic", "regex", "pattern", "errno", "input should", "validation error", "value error", "traceback"),
-    *("unable to", "valueerror", "filenotfounderror", "does not take this value"),
+    *("unable to", "valueerror", "filenotfounderror", "does not take this value", "expecting", "delimiter"),
 )
 NO_TEXT = {"INTEGER": "soon", "N": "soon", "NUMBER": "soon", "BOOLEAN": "perhaps", "PORT": "soon"}
 """A bad value by the kind of an option's values."""
 
 BAD_TEXTS = {
     "--admin-host": "no host",
-    "--body": "{text}",
+    "--body": "{'input': 7}",
     "--data-dir": "texts.txt",
     "--redis-shards": "redis://a,redis://a",
     "--device": "gpu",
