@@ -102,21 +102,27 @@ def show_job(target: QueueTarget, public_id: str, *, in_json: bool) -> int:
     return _run_on_job(target, public_id, task)
 
 
-def cancel_job(target: QueueTarget, public_id: str, confirm: Callable[[str], bool]) -> int:
-    """Cancels a job. Deletes the results of one that has ended if `confirm`, called with a question, returns true."""
+def cancel_job(target: QueueTarget, public_id: str, confirm: Callable[[str], bool], *, in_json: bool) -> int:
+    """Cancels a job, and prints what was done or, as JSON, the job as it is then.
+
+    Deletes the results of one that has ended if `confirm`, called with a question, returns true.
+    """
 
     async def task(connection: RedisConnection, keys: Keys, job: Job) -> int:
         has_results = job.ended and job.status not in jobs.STATUSES_WITHOUT_RESULTS
         if has_results and not confirm(f"{public_id} is {job.status}. Delete its results permanently?"):
-            print_line("nothing deleted")
-            return 0
-        status = await jobs.cancel(connection, keys, job.job_id)
-        if status in jobs.STATUSES_WITHOUT_RESULTS:
-            return report_failure(f"{public_id} is already {status}")
-        if status in jobs.FINAL_STATUSES:
-            print_line(f"{public_id}: its results are deleted; it was {status}")
-            return 0
-        print_line(f"{public_id}: cancelled, {job.done:,} of {job.n:,} inputs were done")
+            outcome = "nothing deleted"
+        else:
+            status = await jobs.cancel(connection, keys, job.job_id)
+            if status in jobs.STATUSES_WITHOUT_RESULTS:
+                return report_failure(f"{public_id} is already {status}")
+            outcome = f"{public_id}: cancelled, {job.done:,} of {job.n:,} inputs were done"
+            if status in jobs.FINAL_STATUSES:
+                outcome = f"{public_id}: its results are deleted; it was {status}"
+        if in_json:
+            shard_name = name_of_shard(keys.queue, split_public_id(public_id)[1])
+            outcome = json.dumps(view.as_dict(shard_name, await jobs.find(connection, keys, job.job_id) or job))
+        print_line(outcome)
         return 0
 
     return _run_on_job(target, public_id, task)
