@@ -24,7 +24,7 @@ from redbatch.jobs.cli import app as jobs_app
 from redbatch.keys.cli import app as keys_app
 from redbatch.leases.cli import leases
 from redbatch.options import UpPort
-from redbatch.plain_errors import PlainErrors
+from redbatch.plain_words import PlainWords
 from redbatch.queue.cli import queue
 from redbatch.redis_users.cli import k8s_app, swarm_app
 from redbatch.size.cli import size
@@ -34,7 +34,7 @@ from shared.process.version import __version__
 
 app = typer.Typer(
     name="redbatch",
-    cls=PlainErrors,
+    cls=PlainWords,
     help="""Serve embedding models: gateways and workers around one queue in Redis.
 
     Start a cluster:  redbatch up
@@ -259,7 +259,7 @@ def bench(
 @settings_command(app, *TUNE_PANELS)
 def tune(
     overrides: dict[str, str],
-    p95_ms: Annotated[float, typer.Option(min=0.001, help="Latency budget: the 95th percentile, in ms.")],
+    p95_ms: Annotated[float, typer.Option(min=0.001, max=60_000, help="Latency budget: the 95th percentile, in ms.")],
     beside_up: Annotated[
         bool, typer.Option("--beside-up", help="Search while a `redbatch up` of yours runs here and disturbs it.")
     ] = False,

@@ -40,9 +40,9 @@ class QueueSettings(BaseSettings):
     redis_url: str = Field(
         default="redis://127.0.0.1:6379/0",
         title="URL of the cluster's Redis",
-        description="URL of the cluster's Redis (redis://, rediss:// or unix://), of sentinels "
-        "(redis+sentinel://HOST,HOST,HOST/MASTER/0) or of a Redis Cluster (redis+cluster://HOST,HOST); in a name or "
-        "password, / ? # and % are percent-encoded. When not set, `redbatch gateway` and `redbatch worker` take that "
+        description="URL of the cluster's Redis (redis://, rediss:// or unix://), of sentinels (redis+sentinel://, then"
+        " HOST,HOST,HOST/MASTER/0) or of a Redis Cluster (redis+cluster://HOST,HOST); in a name or password, / ? # and"
+        " % are percent-encoded. When not set, `redbatch gateway` and `redbatch worker` take that "
         "of your running `redbatch up`, if there is one.",
     )
     queue_shards: int = Field(
