@@ -40,6 +40,13 @@ FAULT_WORDS = {
 }
 """What is wrong with a field, by the kind of fault that pydantic finds. Its own words name types of Python."""
 
+OTHER_FIELDS: dict[tuple[int | str, ...], tuple[str, str]] = {
+    ("text",): ("texts", "; for several, use texts"),
+    ("texts",): ("text", "; for a single text, use text"),
+    ("inputs",): ("input", "; for a single input, use input"),
+}
+"""For a field that was sent one value in place of a list, or the reverse: the field that takes it, and what to do."""
+
 PIECE_BYTES = 2**20
 DIGITS, COMMA, BLANK = 10, ord(","), ord(" ")
 
@@ -185,7 +192,8 @@ def invalid_body_error(error: ValidationError, model: type[BaseModel], hint: str
 def _describe_fault(fault: ErrorDetails, model: type[BaseModel]) -> str:
     """Returns what is wrong: the kind of the fault says so, and for any other kind the field says what it takes."""
     if fault["type"] in FAULT_WORDS:
-        return FAULT_WORDS[fault["type"]]
+        other, hint = OTHER_FIELDS.get(fault["loc"], ("", ""))
+        return FAULT_WORDS[fault["type"]] + (hint if other in model.model_fields else "")
     fields, field = model.model_fields, FieldInfo()
     for part in fault["loc"]:
         field = fields[str(part)]

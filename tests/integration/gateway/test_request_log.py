@@ -103,7 +103,7 @@ def refused_requests(key: str, old: str) -> dict[tuple[str, str, str, tuple[str,
         ("POST", "/v1/embeddings", old, ("a",)): line(401, unauthorized, wrong_key, "/v1/embeddings", **old_id),
         ("POST", "/jobs", key, ("a",)): line(403, "forbidden", forbidden, "/jobs", **known),
         ("GET", f"/jobs/{MARK}", "", None): line(401, unauthorized, no_key, "/jobs/{id}"),
-        ("GET", f"/{MARK}", key, None): line(404, "not_found", unknown, **known),
+        ("GET", f"/{MARK}", key, None): line(404, "not_found", unknown, "unknown", **known),
         ("DELETE", "/embed", key, None): line(405, "method_not_allowed", "…: use POST.", "/embed", **known),
     }
 

@@ -20,7 +20,7 @@ from api.jobs.schema import JobBody
 BODIES: list[type[BaseModel]]
 BODIES = [BatchBody, EmbedBody, EmbeddingsBody, JobBody, PredictBody, RequestOptions, TextOptions]
 BODIES += [DecodeBody, SimilarityBody, TeiBody, TokenizeBody]
-LIBRARY_WORDS = ("input", "should", "valid", "required", "string", "boolean", "integer", "array", "dictionary", "none")
+LIBRARY_WORDS = ("should", "valid", "required", "string", "boolean", "integer", "array", "dictionary", "none")
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.just("x" * 300) | st.text(max_size=3),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
@@ -50,6 +50,11 @@ def message_of(model: type[BaseModel], values: object, *, is_query: bool = False
         (EmbedBody, {"prompt_name": 1}, "prompt_name: send a text."),
         (EmbedBody, {"model": "x" * 257}, "model: send at most 256 characters."),
         (EmbedBody, {"texts": ["a", 1]}, "texts[1]: send a text."),
+        (EmbedBody, {"text": ["a", "b"]}, "text: send a text; for several, use texts."),
+        (EmbedBody, {"texts": "a"}, "texts: send a list; for a single text, use text."),
+        (JobBody, {"text": ["a"]}, "text: send a text; for several, use texts."),
+        (JobBody, {"inputs": "a"}, "inputs: send a list; for a single input, use input."),
+        (BatchBody, {"texts": "a"}, "texts: send a list."),
         (EmbedBody, [], "body: send an object."),
         (EmbeddingsBody, {}, "model: it is missing."),
         (SimilarityBody, {"inputs": SIMILAR, "parameters": True}, "parameters: send an object."),
