@@ -234,6 +234,7 @@ class Cluster:
             ("metrics", self._metrics_fact()),
             ("watch", f"{_command_name()} queue --watch{self._up_option()}"),
             ("stop", "Ctrl-C"),
+            *_path_facts(),
         ]
 
     def _redis_facts(self) -> list[tuple[str, str]]:
@@ -285,6 +286,15 @@ class Cluster:
         await asyncio.gather(*(child.stop(grace_s) for child in self._workers))
         if self._redis is not None:
             await self._redis.stop()
+
+
+def _path_facts() -> list[tuple[str, str]]:
+    """Returns how to put the commands of this environment on the PATH, unless they are there."""
+    script = Path(sys.prefix, "bin", "activate")
+    if shutil.which("redbatch") or not script.is_file():
+        return []
+    shown = script.relative_to(Path.cwd()) if script.is_relative_to(Path.cwd()) else script
+    return [("PATH", f"source {shlex.quote(str(shown))}  (puts `redbatch` on the PATH of a terminal)")]
 
 
 def _command_name() -> str:

@@ -60,6 +60,18 @@ async def test_it_serves_and_leaves_nothing(start: Start) -> None:
     assert "\nredis " not in f"\n{up.output}"
 
 
+@pytest.mark.parametrize("is_activated", [False, True])
+async def test_it_says_how_to_have_the_command_on_the_path(start: Start, tmp_path: Path, is_activated: bool) -> None:
+    """As the last line about a cluster that is ready, unless the environment is activated."""
+    programs = Path(sys.executable).parent
+    path = f"{tmp_path}/servers:{programs}:/usr/bin:/bin" if is_activated else f"{tmp_path}/servers:/usr/bin:/bin"
+    up = await start(PATH=path).wait_until_ready()
+    assert await serves(up)
+    block = up.output[up.output.index("Redbatch is ready") :].split("\n\n")[0]
+    line = f"PATH     source {programs}/activate  (puts `redbatch` on the PATH of a terminal)"
+    assert block.splitlines()[-1].strip() == ("stop     Ctrl-C" if is_activated else line)
+
+
 async def test_with_auth_it_creates_an_api_key(start: Start) -> None:
     """With --auth on, `up` creates an API key in its private Redis, and the printed request contains it."""
     up = await start("--auth", "on").wait_until_ready()
