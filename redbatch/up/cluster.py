@@ -39,6 +39,7 @@ from shared.redis_url import split_urls
 PROBE_EVERY_S = 0.1
 STOP_MARGIN_S = 5.0
 MAX_ADMIN_PORTS = 4
+LOG_FACT = "has the messages of your class's exceptions, which may quote inputs; --error-messages off leaves them out"
 ADMIN_PORT = re.compile(r'\badmin_port(?:": ?|=)(\d+)')
 """In the line that a process logs at its start."""
 
@@ -232,10 +233,15 @@ class Cluster:
             *self._redis_facts(),
             *([("restart", self._restart_fact())] if self._redis is not None else []),
             ("metrics", self._metrics_fact()),
+            *([("log", LOG_FACT)] if self._logs_inputs else []),
             ("watch", f"{_command_name()} queue --watch{self._up_option()}"),
             ("stop", "Ctrl-C"),
             *_path_facts(),
         ]
+
+    @property
+    def _logs_inputs(self) -> bool:
+        return self._worker.error_messages != "off" and is_function(self._worker.model)
 
     def _redis_facts(self) -> list[tuple[str, str]]:
         """Returns the URL of each Redis, and the command that shows the length of the queue there."""
