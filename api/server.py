@@ -35,7 +35,9 @@ from shared.process.gc_tuning import collect_rarely
 from shared.process.listener import BACKLOG, ListenError, max_open_files, raise_open_file_limit
 from shared.process.listener import listen as bind
 from shared.process.memory import memory_bytes
+from shared.process.redis_advice import advise_until_redis_answers
 from shared.process.settings import EXIT_CONFIGURATION, flag_of, print_error, variable_of
+from shared.process.tasks import cancel_and_wait
 from shared.process.tracing import Tracing, start_tracing
 from shared.process.unexpected_replies import record_unexpected_reply
 from shared.queue_connections import QueueConnections
@@ -180,10 +182,12 @@ async def serve(settings: GatewaySettings, listen: socket.socket, tracing: Traci
     _warn_of_little_memory(settings)
     server = DrainingServer(_server_config(settings, app), state)
     collect_rarely()
+    advice = asyncio.create_task(advise_until_redis_answers(state.missing, settings.model_fields_set))
     try:
         await server.serve(sockets=[listen])
     finally:
         admin.stop()
+        await cancel_and_wait([advice])
         for each in connections:
             await each.close()
     log.info("gateway stopped")
