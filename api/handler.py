@@ -145,6 +145,8 @@ async def _answer(exchange: Exchange) -> Response:
     queue = state.queues.of_model(request.model)
     scope["state"][QUEUE] = queue.name
     state.queues.check_op(queue, request.op, is_job=False)
+    if request.input_type is not None:
+        request = request._replace(options=await queue.with_prompt(request.options, request.input_type))
     if request.model is None and exchange.dialect.reports_model:
         # while it waits, another model may join, and then no model is the default
         request = request._replace(model=queue.name)

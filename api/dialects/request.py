@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
+from api.dialects.quantization import FLOAT, OutputType
 from api.tenants import ANONYMOUS, Tenant
 from shared.errors import RequestError
 from shared.keys import INTERACTIVE
@@ -30,8 +31,9 @@ class InferenceRequest(NamedTuple):
     """A client's request.
 
     `op` is one of messages.OPS, and `lane` an index of keys.LANES. If `partial`, the answer may lack the inputs that
-    fail; `input_errors` are those of inputs that are invalid, so that no worker need try them, by index. `single` and
-    `base64` set the form of the vectors in the answer. `model` is the client's name for the model, if it names one.
+    fail; `input_errors` are those of inputs that are invalid, so that no worker need try them, by index. `single`,
+    `base64` and `output_types` set the form of the vectors in the answer. `input_type` says what texts are for, and is
+    resolved to one of the model's prompts. `model` is the client's name for the model, if it names one.
     `tenant` is the API client that the request counts for. If these are only some inputs of the client's request,
     `indices` are their indices in it; an error names an input by these.
     """
@@ -48,6 +50,8 @@ class InferenceRequest(NamedTuple):
     model: str | None = None
     tenant: Tenant = ANONYMOUS
     indices: Sequence[int] = ()
+    output_types: Sequence[OutputType] = (FLOAT,)
+    input_type: str | None = None
 
 
 class InferenceResult(NamedTuple):
