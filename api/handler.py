@@ -16,6 +16,7 @@ from api import metrics
 from api.dialects.base import BaseDialect
 from api.dialects.headers import media_type_of, prefers_async
 from api.dialects.job_options import JobOptions, parse_job_options
+from api.dialects.long_text import CHUNKS, MEAN
 from api.dialects.request import PREFER_HEADER, TRUNCATED_HEADER
 from api.dialects.strict_body import check_no_query
 from api.dispatch.admission import memory_full_error
@@ -154,7 +155,10 @@ async def _answer(exchange: Exchange) -> Response:
         client.watch()
         try:
             client.check()
-            result = await queue.answer(request, exchange.redis_id, memory)
+            if request.long_text in (MEAN, CHUNKS):
+                result = await queue.answer_long(request, memory)
+            else:
+                result = await queue.answer(request, exchange.redis_id, memory)
         finally:
             client.unwatch()
         return _encode(exchange, request, result)

@@ -11,6 +11,7 @@ from api import metrics
 from api.dialects.input_types import prompt_of
 from api.dialects.request import InferenceRequest, InferenceResult
 from api.dispatch.dispatcher import Dispatcher
+from api.dispatch.long_texts import TextLimits, answer_long
 from api.dispatch.monitor import Monitor
 from api.dispatch.producer_spans import ProducerSpans
 from api.dispatch.shard_choice import shards_of
@@ -91,7 +92,7 @@ class ServedQueue:
         self._monitors = [each.monitor for each in self.shards]
         for monitor in self._monitors if len(self._monitors) > 1 else ():
             monitor.join(self._monitors)
-        self._worker_grace_s = settings.worker_grace_s
+        self._worker_grace_s, self._max_inputs = settings.worker_grace_s, settings.requests.max_inputs
         dispatchers = [each.dispatcher for each in self.shards]
         self._sharded = ShardedDispatcher(dispatchers) if len(dispatchers) > 1 else None
         self._cached = self._with_cache(settings.cache, dispatchers) if settings.cache.max_bytes else None
@@ -204,6 +205,13 @@ class ServedQueue:
 
     def _described_workers(self) -> list[Heartbeat]:
         return [each for each in self.workers() if each.prompts is not None]
+
+    async def answer_long(self, request: InferenceRequest, memory: HeldMemory) -> InferenceResult:
+        """Returns the result of a request whose texts run in chunks; raises as `long_texts.answer_long` does."""
+        max_tokens = max((each.max_input_tokens for each in self.workers()), default=0)
+        normalizes = any(each.normalizes for each in self.workers())
+        limits = TextLimits(max_tokens, self._max_inputs)
+        return await answer_long(self.answer, request, limits, memory, normalizes=normalizes)
 
     def check_options(self, options: Options) -> None:
         """Raises InvalidRequestError: the model has no such prompt, or fewer dimensions.

@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSche
 from api.dialects.base import BaseDialect
 from api.dialects.headers import parse_lane, resolve_timeout_ms
 from api.dialects.input_types import MAX_INPUT_TYPE
+from api.dialects.long_text import LONG_TEXT, LongText, chunks_of, with_long_text
 from api.dialects.parsing import INPUTS, check_inputs, invalid_body_error, parse_fields, parse_inputs
 from api.dialects.quantization import OutputType, encode_rows, options_for
 from api.dialects.request import MAX_MODEL, MAX_TIMEOUT_MS, MODEL_HEADER, PRIORITY_HEADER, InferenceRequest
@@ -77,6 +78,7 @@ class EmbeddingsBody(BaseModel):
     task: str | None = Field(
         default=None, max_length=MAX_INPUT_TYPE, description="As input_type, in Jina's words, as retrieval.query."
     )
+    long_text: LongText = LONG_TEXT
     output_dtype: OutputType = Field(
         default="float", description="Number format of the vectors; of binary and ubinary, eight numbers a byte."
     )
@@ -131,13 +133,14 @@ class OpenAI(BaseDialect):
             inputs,
             resolve_timeout_ms(fields.timeout_ms, headers, len(inputs), limits),
             parse_lane(fields.priority or headers.get(PRIORITY_HEADER)),
-            options_for(types, options, "output_dtype"),
+            with_long_text(options_for(types, options, "output_dtype"), fields.long_text, partial=partial),
             partial=partial,
             input_errors=check_inputs(inputs, limits, "input[{}]", partial=partial),
             base64=fields.encoding_format == "base64",
             model=fields.model,
             output_types=types,
             input_type=fields.input_type or fields.task,
+            long_text=fields.long_text,
         )
 
     def encode_result(self, request: InferenceRequest, result: InferenceResult) -> bytes:
@@ -145,8 +148,14 @@ class OpenAI(BaseDialect):
         rows = rows_of(result)
         by_type = [encode_rows(rows, each, base64=request.base64) for each in request.output_types]
         embeddings = by_type[0] if len(by_type) == 1 else _by_type(request.output_types, by_type)
-        data = [{"object": "embedding", "index": i, "embedding": row} for i, row in enumerate(embeddings)]
-        usage = {"prompt_tokens": result.tokens, "total_tokens": result.tokens}
+        if result.spans:
+            chunks = chunks_of(result.spans, embeddings)
+            data = [{"object": "embedding", "index": i} | each for i, own in enumerate(chunks) for each in own]
+        else:
+            data = [{"object": "embedding", "index": i, "embedding": row} for i, row in enumerate(embeddings)]
+        usage: dict[str, Any] = {"prompt_tokens": result.tokens, "total_tokens": result.tokens}
+        if result.truncated:
+            usage["truncated"] = result.truncated
         answer = {"object": "list", "data": data, "model": request.model, "usage": usage}
         return dump_json(answer | {"errors": encode_failures(result.parts)} if request.partial else answer)
 
