@@ -1,7 +1,7 @@
 """What a text is for (`input_type`, `task`), in the words of several APIs, as one of the model's prompts. Pure.
 
-Cohere's input types, Voyage's and Jina's tasks name the same few purposes. A model of sentence-transformers has prompts
-with names of its own, so the first name of a purpose that the model has is taken.
+Cohere's input types, Voyage's and Jina's tasks name the same few purposes. Each model of sentence-transformers has
+different names for its prompts, so the first name of a purpose that the model has is taken.
 """
 
 from __future__ import annotations
