@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from api.dialects.request import InferenceRequest, InferenceResult
+    from api.served_queue import ServedQueue
     from api.state import State
     from api.tenants import ShareHolder
     from shared.api_keys import Scope as KeyScope
@@ -146,8 +147,6 @@ async def _answer(exchange: Exchange) -> Response:
     queue = state.queues.of_model(request.model)
     scope["state"][QUEUE] = queue.name
     state.queues.check_op(queue, request.op, is_job=False)
-    if request.input_type is not None:
-        request = request._replace(options=await queue.with_prompt(request.options, request.input_type))
     if request.model is None and exchange.dialect.reports_model:
         # while it waits, another model may join, and then no model is the default
         request = request._replace(model=queue.name)
@@ -155,13 +154,20 @@ async def _answer(exchange: Exchange) -> Response:
         client.watch()
         try:
             client.check()
-            if request.long_text in (MEAN, CHUNKS):
-                result = await queue.answer_long(request, memory)
-            else:
-                result = await queue.answer(request, exchange.redis_id, memory)
+            result = await _compute(exchange, queue, request, memory)
         finally:
             client.unwatch()
         return _encode(exchange, request, result)
+
+
+async def _compute(
+    exchange: Exchange, queue: ServedQueue, request: InferenceRequest, memory: HeldMemory
+) -> InferenceResult:
+    if request.input_type is not None:
+        request = request._replace(options=await queue.with_prompt(request.options, request.input_type))
+    if request.long_text in (MEAN, CHUNKS):
+        return await queue.answer_long(request, memory)
+    return await queue.answer(request, exchange.redis_id, memory)
 
 
 def _hold(state: State, holder: ShareHolder, request: InferenceRequest) -> HeldMemory:

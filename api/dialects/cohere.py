@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from api.dialects.request import InferenceResult
     from api.settings_groups import RequestLimits
 
-MAX_PRIORITY = 999
+LOWEST_PRIORITY = 999
 CUT: Mapping[str, Literal["right", "left", "no"]] = {"END": "right", "START": "left", "NONE": "no"}
 API_VERSION = {"version": "2", "is_experimental": False}
 UNSERVED = {
@@ -93,7 +93,10 @@ class CohereEmbedBody(BaseModel):
         default="END", description="Side from which to truncate a text that is too long; NONE makes it an error."
     )
     priority: int = Field(
-        default=0, ge=0, le=MAX_PRIORITY, description="Above 0 for requests that no user waits for: they run as bulk."
+        default=0,
+        ge=0,
+        le=LOWEST_PRIORITY,
+        description="Above 0 for requests that no user waits for: they run as bulk.",
     )
 
     def all_texts(self) -> list[str]:

@@ -36,7 +36,7 @@ BITS_PER_BYTE = 8
 RANGE = 4.0
 """Of whole numbers, in root mean squares of a vector's numbers: one in 16,000 of a normal distribution is outside."""
 
-MAX_INT8, INT8_OFFSET = 127, 128
+INT8_STEPS, INT8_OFFSET = 127, 128
 
 
 def int8_range(dim: int) -> float:
@@ -91,5 +91,5 @@ def _quantize(vectors: NDArray[np.float32], output_type: OutputType) -> NDArray[
         _check_whole_bytes(dim)
         bits = np.packbits(vectors > 0, axis=-1)
         return bits if output_type == "ubinary" else (bits ^ np.uint8(INT8_OFFSET)).view(np.int8)
-    numbers = np.clip(np.rint(vectors * (MAX_INT8 / int8_range(dim))), -MAX_INT8, MAX_INT8).astype(np.int8)
+    numbers = np.clip(np.rint(vectors * (INT8_STEPS / int8_range(dim))), -INT8_STEPS, INT8_STEPS).astype(np.int8)
     return numbers if output_type == "int8" else np.asarray(numbers.view(np.uint8) ^ np.uint8(INT8_OFFSET))

@@ -30,7 +30,7 @@ SPECIAL_TOKENS, PROMPT_TOKENS = 2, 32
 """Tokens that are kept free in a chunk: for the model's special ones, and for a prompt."""
 
 NARROWER = 0.75
-MAX_ATTEMPTS = 4
+ATTEMPTS = 4
 """If a chunk is cut all the same, as by a long prompt, all are made narrower, and the request runs again."""
 
 FULL_RETRY_S = 1.0
@@ -67,7 +67,7 @@ async def answer_long(
     reserve = SPECIAL_TOKENS + (PROMPT_TOKENS if request.options.prompt_name else 0)
     max_tokens = limits.max_tokens - reserve
     offsets = {} if not limits.max_tokens else await _offsets_of(answer, request, texts, max_tokens, memory, deadline)
-    for attempt in range(MAX_ATTEMPTS):
+    for attempt in range(ATTEMPTS):
         spans = [
             spans_of(text, offsets[i], max(1, int(max_tokens * NARROWER**attempt)))
             if i in offsets
