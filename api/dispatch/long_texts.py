@@ -7,7 +7,7 @@ spread over the workers.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -68,24 +68,16 @@ async def answer_long(
     max_tokens = limits.max_tokens - reserve
     offsets = {} if not limits.max_tokens else await _offsets_of(answer, request, texts, max_tokens, memory, deadline)
     for attempt in range(ATTEMPTS):
-        spans = [
-            spans_of(text, offsets[i], max(1, int(max_tokens * NARROWER**attempt)))
-            if i in offsets
-            else [Span(0, len(text))]
-            for i, text in enumerate(texts)
-        ]
-        _check(spans, limits.max_chunks)
+        spans = _cut(texts, offsets, max(1, int(max_tokens * NARROWER**attempt)), limits.max_chunks)
         chunks = tuple(text[start:stop] for text, own in zip(texts, spans, strict=True) for start, stop in own)
         if not memory.grow(size_of_inputs(chunks)):
             raise OverloadedError("The gateway has no memory for these chunks: try again.", retry_after_s=FULL_RETRY_S)
         result = await answer(_chunk_request(request, chunks, deadline), "", memory)
         if not result.truncated:
             break
-    return (
-        result._replace(spans=spans)
-        if request.long_text == CHUNKS
-        else _mean(request, result, spans, normalizes=normalizes)
-    )
+    if request.long_text == CHUNKS:
+        return result._replace(spans=spans)
+    return _mean(request, result, spans, normalizes=normalizes)
 
 
 def _chunk_request(request: InferenceRequest, chunks: tuple[str, ...], deadline: float) -> InferenceRequest:
@@ -127,13 +119,19 @@ def _left_ms(deadline: float) -> int:
     return left_ms
 
 
-def _check(spans: Sequence[Sequence[Span]], max_chunks: int) -> None:
-    number = sum(map(len, spans))
-    if number > max_chunks:
+def _cut(
+    texts: Sequence[str], offsets: Mapping[int, Sequence[tuple[int, int]]], max_tokens: int, max_chunks: int
+) -> list[list[Span]]:
+    """Returns the chunks of each text: of one without `offsets` all of it. Raises TooLargeError: there are too many."""
+    spans = [
+        spans_of(text, offsets[i], max_tokens) if i in offsets else [Span(0, len(text))] for i, text in enumerate(texts)
+    ]
+    if (number := sum(map(len, spans))) > max_chunks:
         raise TooLargeError(
             f"These texts make {number} chunks, over the limit of {max_chunks}: send fewer or shorter ones at once, or "
             "raise the setting max_inputs of the gateway."
         )
+    return spans
 
 
 def _mean(
