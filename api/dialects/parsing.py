@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import orjson
-from pydantic.fields import FieldInfo
 
 from api.dialects.long_integers import mark_long_integers
 from api.dialects.request import NO_INPUT_ERRORS
@@ -37,6 +36,10 @@ FAULT_WORDS = {
     "string_type": "send a text",
     "list_type": "send a list",
     "model_type": "send an object",
+    "bool_type": "send true or false",
+    "bool_parsing": "send true or false",
+    "string_too_long": "send at most {max_length} characters",
+    "too_short": "send a list of at least {min_length}",
 }
 """What is wrong with a field, by the kind of fault that pydantic finds. Its own words name types of Python."""
 
@@ -180,24 +183,26 @@ def invalid_body_error(error: ValidationError, model: type[BaseModel], hint: str
         model: of the body.
         hint: for a body that is no object.
     """
-    fault = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    fault = error.errors(include_url=False, include_input=False)[0]
     if fault["type"] == "json_invalid":
         return InvalidRequestError(f"The body is not valid JSON: {fault['msg'].removeprefix('Invalid JSON: ')}.")
-    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in fault["loc"])
+    # The location of a value in a union has the name of one of its types, which is no identifier.
+    parts = [part for part in fault["loc"] if isinstance(part, int) or part.isidentifier()]
+    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)
     field = path.removeprefix(".")[:MAX_FIELD_CHARS]
     message = f"{field or 'body'}: {_describe_fault(fault, model)}." + (hint if not field else "")
     return InvalidRequestError(message, param=field or None)
 
 
 def _describe_fault(fault: ErrorDetails, model: type[BaseModel]) -> str:
-    """Returns what is wrong: the kind of the fault says so, and for any other kind the field says what it takes."""
-    if fault["type"] in FAULT_WORDS:
-        other, hint = OTHER_FIELDS.get(fault["loc"], ("", ""))
-        return FAULT_WORDS[fault["type"]] + (hint if other in model.model_fields else "")
-    fields, field = model.model_fields, FieldInfo()
-    for part in fault["loc"]:
-        field = fields[str(part)]
-        fields = getattr(field.annotation, "model_fields", {})
+    """Returns what is wrong: the kind of the fault says so, and for a number the field says what it takes."""
+    kind, context, place = fault["type"], fault.get("ctx", {}), fault["loc"]
+    if kind in FAULT_WORDS:
+        other, hint = OTHER_FIELDS.get(place, ("", ""))
+        return FAULT_WORDS[kind].format(**context) + (hint if other in model.model_fields else "")
+    if kind == "literal_error":
+        return "send " + str(context["expected"]).replace("'", "")
+    field = model.model_fields[str(place[0])]
     return f"send {what_it_takes(field.annotation, field.metadata)}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -9,23 +10,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
+from api.dialects.cohere import CohereEmbedBody, ContentInput, TextPart
 from api.dialects.native import BatchBody, EmbedBody, RequestOptions
 from api.dialects.openai import EmbeddingsBody
 from api.dialects.parsing import invalid_body_error
 from api.dialects.predict import PredictBody
-from api.dialects.tei import DecodeBody, SimilarityBody, TeiBody, TokenizeBody
+from api.dialects.tei import DecodeBody, SimilarityBody, SimilarityInputs, TeiBody, TokenizeBody, TruncationFields
 from api.dialects.text_options import TextOptions
 from api.jobs.schema import JobBody
 
 BODIES: list[type[BaseModel]]
 BODIES = [BatchBody, EmbedBody, EmbeddingsBody, JobBody, PredictBody, RequestOptions, TextOptions]
-BODIES += [DecodeBody, SimilarityBody, TeiBody, TokenizeBody]
-LIBRARY_WORDS = ("should", "valid", "required", "string", "boolean", "integer", "array", "dictionary", "none")
+BODIES += [CohereEmbedBody, DecodeBody, SimilarityBody, TeiBody, TokenizeBody]
+PARTS: list[type[BaseModel]] = [ContentInput, SimilarityInputs, TextPart, TruncationFields]
+LIBRARY_WORDS = ("valid", "required", "string", "boolean", "integer", "array", "dictionary", "input should")
+KNOWN = {"body", *(name for model in [*BODIES, *PARTS] for name in model.model_fields)}
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.just("x" * 300) | st.text(max_size=3),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
     max_leaves=4,
 )
+FORMATS = "float, float16, int8, uint8, binary, ubinary or base64"
+PART = "inputs[0].content[0]"
 SIMILAR = {"source_sentence": "a", "sentences": ["b"]}
 
 
@@ -57,6 +63,10 @@ def message_of(model: type[BaseModel], values: object, *, is_query: bool = False
         (BatchBody, {"texts": "a"}, "texts: send a list."),
         (EmbedBody, [], "body: send an object."),
         (EmbeddingsBody, {}, "model: it is missing."),
+        (EmbeddingsBody, {"model": "m", "embedding_type": "int4"}, f"embedding_type: send {FORMATS}."),
+        (CohereEmbedBody, {"model": "m", "embedding_types": ["int4"]}, f"embedding_types[0]: send {FORMATS}."),
+        (CohereEmbedBody, {"model": "m", "embedding_types": []}, "embedding_types: send a list of at least 1."),
+        (CohereEmbedBody, {"model": "m", "inputs": [{"content": [{"type": "image"}]}]}, f"{PART}.type: send text."),
         (SimilarityBody, {"inputs": SIMILAR, "parameters": True}, "parameters: send an object."),
         (
             SimilarityBody,
@@ -93,5 +103,6 @@ def test_no_error_has_words_of_the_library(data: st.DataObject) -> None:
     values: Any = {"model": "m", "inputs": SIMILAR, name: data.draw(VALUES)}
     field, _, words = message_of(model, data.draw(st.sampled_from([values, values[name]]))).partition(": ")
     if field:
-        assert words.startswith("send ") or words == "it is missing."
+        assert all(part in KNOWN for part in re.findall(r"[^].[0-9]+", field))
+        assert re.match("send .", words) or words == "it is missing."
         assert not [each for each in LIBRARY_WORDS if each in words.lower()]
