@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from gpuworker.model_files import find_in, read_files
+from gpuworker.model_type import type_of
 from shared.messages import PREDICT, TEXT_OPS
 from shared.model_names import DEFAULT_MODEL, canonical_model
 
@@ -146,9 +148,17 @@ def counts_inputs(name: str) -> bool:
     return is_function(name) or name in ("null", "simulated") or name.startswith("simulated:")
 
 
-def ops_of(name: str) -> tuple[str, ...]:
-    """Returns the operations that a model offers: its name shows whether it is a function before it is loaded."""
-    return (PREDICT,) if is_function(name) else TEXT_OPS
+def ops_of(name: str, revision: str | None = None) -> tuple[str, ...]:
+    """Returns the operations that a model offers, before it is loaded; none if its files are on the hub.
+
+    Raises:
+        ModelLoadError: as `parse_model` does.
+    """
+    model = parse_model(name, revision)
+    if model.kind != "sentence":
+        return (PREDICT,) if model.kind == "function" else TEXT_OPS
+    folder = Path(model.path)
+    return type_of(read_files(find_in(folder))).ops if folder.is_dir() else ()
 
 
 def _simulated(name: str) -> Model:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from gpuworker.backends.base import InputRefusedError
 
 if TYPE_CHECKING:
-    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.base.model import BaseModel
 
 
 class Prompts:
@@ -18,7 +18,7 @@ class Prompts:
         names: sorted.
     """
 
-    def __init__(self, model: SentenceTransformer) -> None:
+    def __init__(self, model: BaseModel) -> None:
         self._by_name: dict[str, str] = {name: prompt or "" for name, prompt in model.prompts.items()}
         self.names: Sequence[str] = sorted(self._by_name)
         self._default = self._by_name.get(model.default_prompt_name or "", "")

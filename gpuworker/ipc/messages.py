@@ -138,6 +138,9 @@ class Ready(_Message, frozen=True):
     packs: bool = False
     prompts: tuple[str, ...] = ()
     normalizes: bool = False
+    ops: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+    activation: str = ""
 
 
 class LoadFailed(_Message, frozen=True):

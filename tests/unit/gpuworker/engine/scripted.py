@@ -74,6 +74,8 @@ class ScriptedBackend:
     pooling: str = ""
     max_input_tokens: int = 0
     prompts: Sequence[str] = ()
+    labels: Sequence[str] = ()
+    activation = ""
     max_batch_tokens: int = 1_000
     packs: bool = False
     runners: int = 1

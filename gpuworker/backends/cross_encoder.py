@@ -1,0 +1,84 @@
+"""Rerankers and classifiers: models whose transformer reads a text, or two texts at once, and returns logits.
+
+sentence-transformers' CrossEncoder loads them. The steps of its `predict` are taken apart, as those of `encode` are for
+embeddings, up to the activation: a gateway makes scores of the logits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from sentence_transformers import CrossEncoder
+from sentence_transformers.util import batch_to_device
+
+from gpuworker.backends.equivalence import largest_difference
+from gpuworker.backends.model_loading import load_model
+from gpuworker.backends.sentence_runner import SentenceRunner
+from gpuworker.backends.transformer_backend import TransformerBackend
+from gpuworker.model_spec import ModelLoadError
+from gpuworker.model_type import MULTI_LABEL, scoring_type
+from shared.messages import Options
+
+if TYPE_CHECKING:
+    from gpuworker.backends.base import Vector
+    from gpuworker.ipc.engine_options import EngineOptions
+    from gpuworker.model_spec import Model
+    from gpuworker.model_type import ModelType
+
+PROBE_QUERY = "the lazy dog"
+
+
+class ScoringRunner(SentenceRunner):
+    """Collates and runs batches of a model whose output is logits."""
+
+    output = "scores"
+    probe_options = Options(query=PROBE_QUERY)
+    difference = staticmethod(largest_difference)
+
+    def encode(self, texts: Sequence[str], prompt: str | None = None, *, raw: bool = False) -> Vector:  # noqa: ARG002 - the logits are raw
+        """Returns the logits of the probe query with each text, by the steps of `CrossEncoder.predict`."""
+        with torch.inference_mode():
+            pairs = [(PROBE_QUERY, each) for each in texts]
+            features = batch_to_device(self.model.preprocess(pairs, prompt=prompt), self.model.device)
+            logits: Vector = self.model(features)[self.output].float().cpu().numpy()
+        return logits
+
+
+class CrossEncoderBackend(TransformerBackend):
+    """A reranker or a classifier. Its outputs are logits, of shape (labels,) for each input.
+
+    Args:
+        model: its name and place.
+        options: of the engine.
+        model_type: what its files say of it.
+
+    Raises:
+        ModelLoadError: see TransformerBackend; or it reads no pairs of texts, or only through a template for chats.
+    """
+
+    runner_class = ScoringRunner
+
+    def __init__(self, model: Model, options: EngineOptions, model_type: ModelType) -> None:
+        if options.backend != "torch":
+            raise ModelLoadError(
+                f"--backend {options.backend} runs models of embeddings, and {model.name} is a {model_type.name}: use "
+                "--backend torch"
+            )
+        self._type = model_type
+        super().__init__(model, options)
+        if self._tokenizer is None:
+            raise ModelLoadError(
+                f"model {model.name} cannot be served: its tokenizer is not a fast one, or it reads pairs through a "
+                "template for chats, which is not supported yet"
+            )
+
+    def _load(self, model: Model, options: EngineOptions, dtype: torch.dtype) -> CrossEncoder:
+        loaded: CrossEncoder = load_model(CrossEncoder, model, options, self.device, dtype)
+        found = self._type
+        if len(found.labels) != loaded.num_labels:  # its head is another module, which config.json does not describe
+            names = [f"LABEL_{index}" for index in range(loaded.num_labels)]
+            found = scoring_type(names, is_multi_label=getattr(loaded.config, "problem_type", "") == MULTI_LABEL)
+        self.ops, self.labels, self.activation = frozenset(found.ops), found.labels, found.activation
+        return loaded
