@@ -16,7 +16,7 @@ from api import metrics
 from api.dialects.base import BaseDialect
 from api.dialects.headers import media_type_of, prefers_async
 from api.dialects.job_options import JobOptions, parse_job_options
-from api.dialects.request import PREFER_HEADER, TRUNCATED_HEADER
+from api.dialects.request import PREFER_HEADER, TRUNCATED_HEADER, Stamp
 from api.dialects.strict_body import check_no_query
 from api.dispatch.admission import memory_full_error
 from api.http.answer_cycle import WholeResponse
@@ -144,10 +144,12 @@ async def _answer(exchange: Exchange) -> Response:
             exchange.body_memory.release()
     queue = state.queues.of_model(request.model)
     scope["state"][QUEUE] = queue.name
-    state.queues.check_op(queue, request.op, is_job=False)
+    state.queues.check_op(queue, request.op)
     if request.model is None and exchange.dialect.reports_model:
         # while it waits, another model may join, and then no model is the default
         request = request._replace(model=queue.name)
+    if exchange.dialect.has_stamp:
+        request = request._replace(stamp=Stamp(exchange.request_id, int(time.time())))
     with _hold(state, holder, request) as memory:
         client.watch()
         try:
@@ -161,7 +163,8 @@ async def _answer(exchange: Exchange) -> Response:
 def _hold(state: State, holder: ShareHolder, request: InferenceRequest) -> HeldMemory:
     """Reserves the memory of the inputs, until the end of a `with` block. Raises OverloadedError: there is none."""
     memory = HeldMemory(state.in_flight_budget, holder)
-    if not memory.grow(size_of_inputs(request.inputs)):
+    query = request.options.query
+    if not memory.grow(size_of_inputs(request.inputs if query is None else (*request.inputs, query))):
         raise memory_full_error(random.random())  # noqa: S311 - spreads clients
     return memory
 
@@ -204,7 +207,7 @@ def _parse(exchange: Exchange, pieces: list[bytes]) -> InferenceRequest:
     if exchange.dialect.strict_query and exchange.request.scope.get("query_string"):
         check_no_query(exchange.request.query_params)
     request = exchange.dialect.parse(body, exchange.headers, exchange.state.limits)
-    if exchange.prefers_async:
+    if exchange.prefers_async and exchange.dialect.becomes_jobs:
         fields = b"" if media_type_of(exchange.headers) in exchange.dialect.binary_types else body
         exchange.job_options = parse_job_options(fields, exchange.headers, exchange.dialect.body_model)
     return request

@@ -30,8 +30,10 @@ from api.dialects.operations import (
     unhealthy_answers,
 )
 from api.dialects.predict import Predict
+from api.dialects.ranking_operations import RANKING_OPERATIONS
 from api.dialects.report_models import Health, Info, Model, ModelList
 from api.dialects.request import MODEL_HEADER
+from api.dialects.rerank import CohereRerank, Rerank
 from api.handler import respond
 from api.http.error_responses import error_response, refuse
 from api.http.request_id import request_id_of
@@ -54,8 +56,11 @@ DIALECTS: dict[str, BaseDialect] = {
         Predict("/v1/predict"),
         OPENAI,
         OpenAI("/embeddings"),
-        tei.Embed("/"),
-        tei.Embed("/invocations"),
+        tei.Default("/"),
+        tei.Default("/invocations"),
+        Rerank("/rerank"),
+        Rerank(),
+        CohereRerank(),
         tei.EmbedAll("/embed_all"),
         tei.Similarity("/similarity"),
         tei.Tokenize("/tokenize"),
@@ -70,13 +75,11 @@ Their requests go straight to handler.serve; the functions of `_add_route` are o
 UNLISTED_PATHS = ("/openapi.json", f"{STATIC_PATH}/{{path:path}}")
 """The paths beside those of routes."""
 
-_RANKING = "ranking is not served yet; POST /similarity compares texts by their vectors."
 _GENERATION = "text is not generated; POST /v1/embeddings returns the vectors of texts."
 _BATCHES = "OpenAI's Batch API is not served; POST /jobs takes a file of texts in lines, to be run later."
 _COHERE = 'Cohere\'s API is not served; POST /embed takes {"texts": ["...", ...]}.'
 _MEDIA = "only texts are embedded; POST /v1/embeddings takes them."
 UNSERVED_BY_TEI = {
-    "/rerank": _RANKING,
     "/embed_sparse": "sparse vectors are not served; POST /embed returns dense ones.",
     "/vertex": "the envelope of Vertex AI is not served; POST /embed takes what is in `instances`, one at a time.",
     "/api-doc/openapi.json": "the OpenAPI description is at GET /openapi.json.",
@@ -177,7 +180,7 @@ def _add_route(dialect: BaseDialect) -> None:
     async def embed(request: Request) -> Response:
         return await respond(request, request.app.state.redbatch, dialect)
 
-    operation = OPERATIONS[dialect.route]
+    operation = (OPERATIONS | RANKING_OPERATIONS)[dialect.route]
     router.post(dialect.route, tags=[operation.tag], **operation.options)(embed)
 
 

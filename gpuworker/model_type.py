@@ -131,7 +131,12 @@ def labels_of(config: Mapping[str, Any]) -> list[str]:
     if isinstance(named, Mapping) and named and all(str(each).isdecimal() for each in named):
         return [str(label) for _, label in sorted((int(index), label) for index, label in named.items())]
     number = config.get("num_labels")
-    return [f"LABEL_{index}" for index in range(number if isinstance(number, int) else DEFAULT_NUM_LABELS)]
+    return numbered_labels(number if isinstance(number, int) else DEFAULT_NUM_LABELS)
+
+
+def numbered_labels(number: int) -> list[str]:
+    """Returns the names of labels that have none, as Transformers writes them."""
+    return [f"LABEL_{index}" for index in range(number)]
 
 
 def _language_model_reranker(files: ModelFiles) -> ModelType:

@@ -10,11 +10,17 @@
 - operations: the OpenAPI descriptions of the embedding routes.
 - parsing: parses bodies into inputs, and checks these.
 - predict: user-defined functions.
+- ranking: the scores of texts and their order.
+- ranking_models: the answers with these as pydantic models, for OpenAPI.
+- ranking_operations: the OpenAPI descriptions of the routes that rank texts.
 - report_models: what a gateway reports about itself, as pydantic models.
 - request: a request and its result, independent of the dialect.
+- rerank: the rerank APIs of Cohere, Jina and vLLM.
 - response_models: the answers as pydantic models, for OpenAPI.
 - strict_body: refuses unknown fields of a body.
 - tei: the API of Text Embeddings Inference.
+- tei_base: what its dialects have in common.
+- tei_rerank: its rerank API.
 - text_options: options of texts: prompt, truncation, dimensions, length.
 - vectors: vectors as JSON and as .npy.
 """

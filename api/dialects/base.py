@@ -34,6 +34,8 @@ class BaseDialect(ABC):
         binary_types: the media types of bodies that are not JSON.
         strict_query: whether parameters of the query are refused: options belong in the body.
         reports_model: whether the answer depends on the request's model.
+        has_stamp: whether the answer has an id.
+        becomes_jobs: whether a client may prefer a job to an answer; otherwise that preference is ignored.
     """
 
     route: str
@@ -42,6 +44,8 @@ class BaseDialect(ABC):
     binary_types: frozenset[str] = frozenset()
     strict_query = False
     reports_model = False
+    has_stamp = False
+    becomes_jobs = True
 
     def __init__(self, route: str | None = None) -> None:
         if route is not None:

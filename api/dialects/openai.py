@@ -121,9 +121,13 @@ class OpenAI(BaseDialect):
 
     def encode_error(self, error: RedbatchError, request_id: str) -> tuple[int, bytes]:  # noqa: ARG002 - in a header only
         """Returns status and body of an answer with an error."""
-        param = error.param if isinstance(error, RequestError) else None
-        fields = {"message": error.message, "type": error_type(error), "param": param, "code": error.code}
-        return status_of(error), orjson.dumps({"error": fields})
+        return status_of(error), orjson.dumps({"error": openai_error(error)})
+
+
+def openai_error(error: RedbatchError) -> dict[str, str | None]:
+    """Returns an error as OpenAI's clients read it."""
+    param = error.param if isinstance(error, RequestError) else None
+    return {"message": error.message, "type": error_type(error), "param": param, "code": error.code}
 
 
 def error_type(error: RedbatchError) -> str:

@@ -26,6 +26,24 @@ MAX_MODEL = 256
 NO_INPUT_ERRORS: Mapping[int, RequestError] = MappingProxyType({})
 
 
+class Ranking(NamedTuple):
+    """How an answer ranks texts: the best `top_n` of them (None: all), with or without the texts themselves.
+
+    With `raw`, scores are the logits of the model, otherwise these after its activation.
+    """
+
+    top_n: int | None = None
+    with_texts: bool = False
+    raw: bool = False
+
+
+class Stamp(NamedTuple):
+    """The id of an answer, and when it was made (seconds since the epoch), for dialects that report these."""
+
+    request_id: str = ""
+    created_s: int = 0
+
+
 class InferenceRequest(NamedTuple):
     """A client's request.
 
@@ -33,7 +51,7 @@ class InferenceRequest(NamedTuple):
     fail; `input_errors` are those of inputs that are invalid, so that no worker need try them, by index. `single` and
     `base64` set the form of the vectors in the answer. `model` is the client's name for the model, if it names one.
     `tenant` is the API client that the request counts for. If these are only some inputs of the client's request,
-    `indices` are their indices in it; an error names an input by these.
+    `indices` are their indices in it; an error names an input by these. `ranking` and `stamp` are for the answer.
     """
 
     inputs: tuple[Input, ...]
@@ -48,6 +66,8 @@ class InferenceRequest(NamedTuple):
     model: str | None = None
     tenant: Tenant = ANONYMOUS
     indices: Sequence[int] = ()
+    ranking: Ranking = Ranking()
+    stamp: Stamp = Stamp()
 
 
 class InferenceResult(NamedTuple):

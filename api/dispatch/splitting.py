@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from api.dialects.request import InferenceRequest, InferenceResult
 from shared.codec import encode_body
 from shared.errors import InvalidRequestError, RequestError
-from shared.messages import EMBED, EMBED_ALL, PREDICT, Body, Failure, Input, NewEntry, Reply, Vectors
+from shared.messages import EMBED_ALL, PREDICT, VECTOR_OPS, Body, Failure, Input, NewEntry, Reply, Vectors
 
 CHARS_PER_TOKEN = 4
 BYTES_PER_ID = 4
 SPECIAL_TOKENS = 2
 
-SHORT_OUTPUT_OPS = (EMBED, PREDICT)
+SHORT_OUTPUT_OPS = (*VECTOR_OPS, PREDICT)
 """Operations whose outputs, as far as is known, fit into the reply to an entry of several inputs."""
 
 MAX_ENTRY_BYTES = 4 * 2**20
@@ -27,7 +27,7 @@ def estimate_tokens(value: Input) -> int:
     return len(value) // CHARS_PER_TOKEN + SPECIAL_TOKENS
 
 
-def cost_of(op: str, part: Sequence[Input], max_tokens: int) -> int:
+def cost_of(op: str, part: Sequence[Input], max_tokens: int, query: str | None = None) -> int:
     """Returns the cost of an entry: the estimated tokens of texts, or the number of inputs of a function.
 
     What an input costs a function only its class can say, and the gateway runs no code of users.
@@ -37,13 +37,15 @@ def cost_of(op: str, part: Sequence[Input], max_tokens: int) -> int:
         part: the inputs.
         max_tokens: that the model reads of a text; 0 if there is no maximum, or it is unknown. Workers measure their
             rate in these costs: with what is cut off, it would be far too high after some long texts.
+        query: the text that the model reads with each input, if there is one.
     """
     if op == PREDICT:
         return len(part)
-    tokens = sum(map(estimate_tokens, part))
-    if not max_tokens or tokens <= max_tokens or op not in (EMBED, EMBED_ALL):
+    query_tokens = 0 if query is None else estimate_tokens(query)
+    tokens = sum(map(estimate_tokens, part)) + query_tokens * len(part)
+    if not max_tokens or tokens <= max_tokens or op not in (*VECTOR_OPS, EMBED_ALL):
         return tokens
-    return sum(min(max_tokens, estimate_tokens(each)) for each in part)
+    return sum(min(max_tokens, query_tokens + estimate_tokens(each)) for each in part)
 
 
 def inputs_per_entry(op: str, per_entry: int) -> int:
@@ -78,11 +80,8 @@ def split(request: InferenceRequest, per_entry: int, max_tokens: int = 0) -> tup
                 error = InvalidRequestError("An input holds a lone surrogate, which is not a character.")
             else:
                 counted_bytes = len(body) if request.op == PREDICT else 0
-                new_entries.append(
-                    NewEntry(
-                        start - len(failures), len(part), cost_of(request.op, part, max_tokens), body, counted_bytes
-                    )
-                )
+                cost = cost_of(request.op, part, max_tokens, request.options.query)
+                new_entries.append(NewEntry(start - len(failures), len(part), cost, body, counted_bytes))
                 continue
         if not request.partial:
             raise error

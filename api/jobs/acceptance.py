@@ -59,7 +59,7 @@ async def respond_async(
     """
     idempotency_key = parse_idempotency_key(headers)
     queue, shard = await find_shard(request, state, inference.model, inference.tenant, idempotency_key)
-    state.queues.check_op(queue, inference.op, is_job=True)
+    state.queues.check_op(queue, inference.op)
     inference = check_input_sizes(inference, queue.workers())
     check_output_size(inference, queue.workers())
     timeout_s = None if options.timeout_ms is None else options.timeout_ms / 1000

@@ -18,7 +18,7 @@ from gpuworker.backends.model_loading import load_model
 from gpuworker.backends.sentence_runner import SentenceRunner
 from gpuworker.backends.transformer_backend import TransformerBackend
 from gpuworker.model_spec import ModelLoadError
-from gpuworker.model_type import MULTI_LABEL, scoring_type
+from gpuworker.model_type import MULTI_LABEL, numbered_labels, scoring_type
 from shared.messages import Options
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class CrossEncoderBackend(TransformerBackend):
         loaded: CrossEncoder = load_model(CrossEncoder, model, options, self.device, dtype)
         found = self._type
         if len(found.labels) != loaded.num_labels:  # its head is another module, which config.json does not describe
-            names = [f"LABEL_{index}" for index in range(loaded.num_labels)]
+            names = numbered_labels(loaded.num_labels)
             found = scoring_type(names, is_multi_label=getattr(loaded.config, "problem_type", "") == MULTI_LABEL)
         self.ops, self.labels, self.activation = frozenset(found.ops), found.labels, found.activation
         return loaded

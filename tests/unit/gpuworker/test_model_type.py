@@ -102,7 +102,7 @@ def test_a_model_that_is_not_served_says_what_to_do(files: ModelFiles, name: str
 
 
 def test_the_config_of_a_transformer_in_its_folder_is_read(tmp_path: Path) -> None:
-    """modules.json says where it is; a template is in a file of its own, or in the config of the tokenizer."""
+    """modules.json says where it is; a template is in a separate file, or in the config of the tokenizer."""
     place = tmp_path / "0_Transformer"
     place.mkdir()
     (tmp_path / "modules.json").write_text(json.dumps([TRANSFORMER | {"path": "0_Transformer"}, "no module"]))

@@ -99,7 +99,7 @@ def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("with_modules", [False, True])
 def test_a_reranker_has_the_logits_of_predict(tmp_path: Path, reranker: Path, *, with_modules: bool) -> None:
-    """Pairs of different lengths in one batch, one of them cut, whoever has saved the folder."""
+    """Pairs of different lengths in one batch, one of them cut, from a folder that either library has saved."""
     folder = save_as_cross_encoder(tmp_path, reranker) if with_modules else reranker
     backend = load(folder)
     assert (backend.ops, backend.dim) == (frozenset(RERANKER_OPS), 1)
