@@ -32,6 +32,7 @@ from api.jobs.acceptance import respond_async
 from api.memory_budget import SMALL_BYTES, HeldMemory, size_of_inputs
 from api.tenants import ANONYMOUS
 from shared.errors import InvalidRequestError, RedbatchError, UnavailableError
+from shared.messages import CLASSIFY
 from shared.process.tasks import yield_as_long
 
 if TYPE_CHECKING:
@@ -148,6 +149,8 @@ async def _answer(exchange: Exchange) -> Response:
     if request.model is None and exchange.dialect.reports_model:
         # while it waits, another model may join, and then no model is the default
         request = request._replace(model=queue.name)
+    if request.op == CLASSIFY:
+        request = request._replace(labels=queue.labels)
     if exchange.dialect.has_stamp:
         request = request._replace(stamp=Stamp(exchange.request_id, int(time.time())))
     with _hold(state, holder, request) as memory:
@@ -163,8 +166,8 @@ async def _answer(exchange: Exchange) -> Response:
 def _hold(state: State, holder: ShareHolder, request: InferenceRequest) -> HeldMemory:
     """Reserves the memory of the inputs, until the end of a `with` block. Raises OverloadedError: there is none."""
     memory = HeldMemory(state.in_flight_budget, holder)
-    query = request.options.query
-    if not memory.grow(size_of_inputs(request.inputs if query is None else (*request.inputs, query))):
+    queries = [each for each in (*request.queries, request.options.query) if each is not None]
+    if not memory.grow(size_of_inputs((*request.inputs, *queries) if queries else request.inputs)):
         raise memory_full_error(random.random())  # noqa: S311 - spreads clients
     return memory
 
@@ -198,12 +201,24 @@ async def _read_request(exchange: Exchange, client: ClientConnection, holder: Sh
         return _parse(exchange, pieces)
 
 
+def _is_for_classifier(exchange: Exchange, body: bytes) -> bool:
+    """Whether the model of a request classifies texts; False if that is unknown."""
+    try:
+        model = exchange.dialect.model_of(body, exchange.headers)
+        return CLASSIFY in exchange.state.queues.of_model(model).ops
+    except RedbatchError:  # raised again when the request is parsed or sent
+        return False
+
+
 def _parse(exchange: Exchange, pieces: list[bytes]) -> InferenceRequest:
     body = b"".join(pieces)
     if not body and media_type_of(exchange.headers) not in exchange.dialect.binary_types:
         raise InvalidRequestError("The body is empty: send a JSON object.")
     pieces.clear()  # otherwise a large body would be in memory twice
     exchange.dialect = exchange.dialect.for_body(body)
+    other = exchange.dialect.for_classifier(body)
+    if other is not None and _is_for_classifier(exchange, body):
+        exchange.dialect = other
     if exchange.dialect.strict_query and exchange.request.scope.get("query_string"):
         check_no_query(exchange.request.query_params)
     request = exchange.dialect.parse(body, exchange.headers, exchange.state.limits)

@@ -34,6 +34,7 @@ from api.dialects.ranking_operations import RANKING_OPERATIONS
 from api.dialects.report_models import Health, Info, Model, ModelList
 from api.dialects.request import MODEL_HEADER
 from api.dialects.rerank import CohereRerank, Rerank
+from api.dialects.vllm import Classify, Score
 from api.handler import respond
 from api.http.error_responses import error_response, refuse
 from api.http.request_id import request_id_of
@@ -61,6 +62,10 @@ DIALECTS: dict[str, BaseDialect] = {
         Rerank("/rerank"),
         Rerank(),
         CohereRerank(),
+        Score(),
+        Score("/v1/score"),
+        Classify(),
+        Classify("/v1/classify"),
         tei.EmbedAll("/embed_all"),
         tei.Similarity("/similarity"),
         tei.Tokenize("/tokenize"),
@@ -90,8 +95,6 @@ UNSERVED = UNSERVED_BY_TEI | {
     "/responses": _GENERATION,
     "/batches": _BATCHES,
     "/files": _BATCHES,
-    "/score": "pairs are not scored by a model; POST /similarity compares texts by their vectors.",
-    "/classify": "classifiers are not served; POST /predict calls a function of yours, which may be one.",
     "/pooling": "POST /embed returns a vector for each text, and POST /embed_all one for each token.",
     "/detokenize": "POST /decode returns the texts of token ids.",
     "/v1/embed": _COHERE,

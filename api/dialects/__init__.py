@@ -1,6 +1,7 @@
 """The wire formats of clients, in the gateway process: from a body to a request, from a result to an answer. Pure.
 
 - base: the base class of all dialects.
+- classes: the scores of labels.
 - example_errors: the errors that the OpenAPI descriptions show.
 - headers: time and lane of a request; the times of its answer.
 - job_options: the options of a request that becomes a job.
@@ -20,7 +21,9 @@
 - strict_body: refuses unknown fields of a body.
 - tei: the API of Text Embeddings Inference.
 - tei_base: what its dialects have in common.
+- tei_predict: its API for classifiers.
 - tei_rerank: its rerank API.
 - text_options: options of texts: prompt, truncation, dimensions, length.
+- vllm: the APIs of vLLM for scores and classes.
 - vectors: vectors as JSON and as .npy.
 """

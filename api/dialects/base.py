@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from api.dialects.headers import timing_headers
+from api.dialects.request import MODEL_HEADER
 from api.errors import error_body, status_of
 from shared.errors import RedbatchError
 
@@ -54,6 +55,14 @@ class BaseDialect(ABC):
     def for_body(self, body: bytes) -> BaseDialect:  # noqa: ARG002 - for a route that takes several dialects
         """Returns the dialect of a body. Raises InvalidRequestError: the body mixes two."""
         return self
+
+    def for_classifier(self, body: bytes) -> BaseDialect | None:  # noqa: ARG002 - for a route of two kinds of models
+        """Returns the dialect of a body if the model classifies texts; None: this one."""
+        return None
+
+    def model_of(self, body: bytes, headers: Mapping[str, str]) -> str | None:  # noqa: ARG002 - a body may name it
+        """Returns the model that a request names, before it is parsed. Raises RequestError: the body is malformed."""
+        return headers.get(MODEL_HEADER)
 
     def max_bytes(self, limits: RequestLimits) -> int:
         """Returns the maximum size of a body, which `body_setting` sets."""

@@ -73,7 +73,7 @@ class OpenAI(BaseDialect):
 
     route = "/v1/embeddings"
     reports_model = True
-    body_model = EmbeddingsBody
+    body_model: type[BaseModel] = EmbeddingsBody
     body_setting = "max_v1_body_bytes"
 
     def parse(self, body: bytes, headers: Mapping[str, str], limits: RequestLimits) -> InferenceRequest:

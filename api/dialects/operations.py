@@ -23,7 +23,7 @@ from api.dialects.headers import JSON
 from api.dialects.native import BatchBody, EmbedBody, Native
 from api.dialects.openai import EmbeddingsBody, OpenAI
 from api.dialects.predict import BINARY_TYPES, PredictBody
-from api.dialects.ranking_models import RankedTexts
+from api.dialects.ranking_models import LabelScores, RankedTexts
 from api.dialects.report_models import Health
 from api.dialects.request import MAX_TIMEOUT_MS, TRUNCATED_HEADER
 from api.dialects.response_models import (
@@ -46,6 +46,7 @@ from api.dialects.response_models import (
     replace_values,
 )
 from api.dialects.tei import DecodeBody, Embed, EmbedAllBody, SimilarityBody, TeiBody, TokenizeBody
+from api.dialects.tei_predict import TeiPredictBody
 from api.dialects.tei_rerank import TeiRerankBody
 from shared.errors import RedbatchError
 from shared.keys import LANES
@@ -259,9 +260,13 @@ _OPENAI = Operation(
     TAG_OPENAI,
 )
 _PREDICT = Operation(
-    "Call a user-defined function",
-    _with_binary_bodies(request_of(body_schema(PredictBody))),
-    _answers(PredictAnswer | PredictManyAnswer, "Outputs in the order of the inputs", {NATIVE: PREDICT_ERRORS}),
+    "Call a user-defined function, or classify texts if the model is a classifier, for TEI's clients",
+    _with_binary_bodies(request_of({"anyOf": [body_schema(PredictBody), body_schema(TeiPredictBody, ["inputs"])]})),
+    _answers(
+        PredictAnswer | PredictManyAnswer | LabelScores,
+        "Outputs in the order of the inputs, or all labels with their scores",
+        {NATIVE: PREDICT_ERRORS, TEI: TEI_ERRORS},
+    ),
 )
 
 OPERATIONS: dict[str, Operation] = {

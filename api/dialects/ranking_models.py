@@ -151,3 +151,91 @@ class CohereErrorAnswer(BaseModel):
 
     id: str
     message: str
+
+
+class VllmUsage(Usage):
+    """The number of tokens that the model has read."""
+
+    model_config = examples(
+        {"prompt_tokens": 14, "total_tokens": 14, "completion_tokens": 0, "prompt_tokens_details": None}
+    )
+
+    completion_tokens: int
+    prompt_tokens_details: None
+
+
+_VLLM = {
+    "id": EXAMPLE_ID,
+    "object": "list",
+    "created": 1_795_573_889,
+    "model": "my-reranker",
+    "usage": {"prompt_tokens": 14, "total_tokens": 14, "completion_tokens": 0, "prompt_tokens_details": None},
+}
+
+
+class _VllmAnswer(BaseModel):
+    id: str
+    object: Literal["list"]
+    created: int
+    model: str
+    usage: VllmUsage
+
+
+class PairScore(BaseModel):
+    """The score of a pair."""
+
+    model_config = examples({"index": 0, "object": "score", "score": 0.9981})
+
+    index: int
+    object: Literal["score"]
+    score: float
+
+
+class ScoreAnswer(_VllmAnswer):
+    """Answer of POST /score."""
+
+    model_config = examples(
+        _VLLM | {"data": [{"index": i, "object": "score", "score": each} for i, each in enumerate((0.9981, 0.0024))]}
+    )
+
+    data: list[PairScore]
+
+
+class Classification(BaseModel):
+    """The label of an input with the highest score, and the scores of all labels."""
+
+    model_config = examples({"index": 0, "label": "positive", "probs": [0.02, 0.98], "num_classes": 2})
+
+    index: int
+    label: str
+    probs: list[float]
+    num_classes: int
+
+
+class ClassifyAnswer(_VllmAnswer):
+    """Answer of POST /classify."""
+
+    model_config = examples(
+        _VLLM
+        | {
+            "model": "my-classifier",
+            "data": [{"index": 0, "label": "positive", "probs": [0.02, 0.98], "num_classes": 2}],
+        }
+    )
+
+    data: list[Classification]
+
+
+class LabelScore(BaseModel):
+    """A label and its score."""
+
+    model_config = examples({"score": 0.98, "label": "positive"})
+
+    score: float
+    label: str
+
+
+LabelScores = Annotated[
+    list[LabelScore] | list[list[LabelScore]],
+    Field(examples=[[{"score": 0.98, "label": "positive"}, {"score": 0.02, "label": "negative"}]]),
+]

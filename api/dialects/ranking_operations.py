@@ -8,6 +8,7 @@ from api.dialects.operations import (
     HEADERS,
     IDEMPOTENCY,
     MODEL_PARAMETER,
+    OPENAI,
     TAG_RERANKING,
     Answers,
     ErrorFormat,
@@ -18,15 +19,18 @@ from api.dialects.operations import (
     request_of,
 )
 from api.dialects.ranking_models import (
+    ClassifyAnswer,
     CohereErrorAnswer,
     CohereRerankAnswer,
     RankedTexts,
     RerankAnswer,
     RerankErrorAnswer,
+    ScoreAnswer,
 )
 from api.dialects.rerank import CohereRerank, CohereRerankBody, Rerank, RerankBody
 from api.dialects.response_models import TeiErrorAnswer
 from api.dialects.tei_rerank import TeiRerank, TeiRerankBody
+from api.dialects.vllm import ClassifyBody, ScoreBody
 
 RERANK = ErrorFormat("Cohere, Jina, vLLM", Rerank(), RerankErrorAnswer)
 COHERE = ErrorFormat("Cohere", CohereRerank(), CohereErrorAnswer)
@@ -37,8 +41,9 @@ _DOCUMENTS_BODY = body_schema(RerankBody, ["query", "documents"])
 _TEXTS_BODY = body_schema(TeiRerankBody)
 
 
-def _answers(model: object, errors: Errors) -> Answers:
-    description = "The index and the score of each text, the best first"
+def _answers(
+    model: object, errors: Errors, description: str = "The index and the score of each text, the best first"
+) -> Answers:
     return {
         200: {"description": description, "model": model, "headers": ANSWER_HEADERS},
         **error_answers(errors, {422: "A field is missing or invalid"}),
@@ -52,6 +57,20 @@ _RERANK = Operation(
     TAG_RERANKING,
 )
 
+_VLLM_REQUEST = [*_HEADERS, MODEL_PARAMETER]
+_SCORE = Operation(
+    "Score pairs of texts, for clients of vLLM",
+    request_of(body_schema(ScoreBody, ["text_1", "text_2"]), _VLLM_REQUEST),
+    _answers(ScoreAnswer, {OPENAI: RERANK_ERRORS}, "The score of each pair, in their order"),
+    TAG_RERANKING,
+)
+_CLASSIFY = Operation(
+    "Classify texts, for clients of vLLM",
+    request_of(body_schema(ClassifyBody, ["input"]), _VLLM_REQUEST),
+    _answers(ClassifyAnswer, {OPENAI: RERANK_ERRORS}, "The scores of the labels of each text"),
+    TAG_RERANKING,
+)
+
 RANKING_OPERATIONS = {
     "/rerank": _RERANK,
     "/v1/rerank": _RERANK,
@@ -61,5 +80,9 @@ RANKING_OPERATIONS = {
         _answers(CohereRerankAnswer, {COHERE: COHERE_RERANK_ERRORS}),
         TAG_RERANKING,
     ),
+    "/score": _SCORE,
+    "/v1/score": _SCORE,
+    "/classify": _CLASSIFY,
+    "/v1/classify": _CLASSIFY,
 }
 """By route."""

@@ -37,6 +37,13 @@ class Ranking(NamedTuple):
     raw: bool = False
 
 
+class Labels(NamedTuple):
+    """The labels of a model, one for each logit, and the activation that makes scores of these: see Heartbeat."""
+
+    names: tuple[str, ...] = ()
+    activation: str = ""
+
+
 class Stamp(NamedTuple):
     """The id of an answer, and when it was made (seconds since the epoch), for dialects that report these."""
 
@@ -51,7 +58,9 @@ class InferenceRequest(NamedTuple):
     fail; `input_errors` are those of inputs that are invalid, so that no worker need try them, by index. `single` and
     `base64` set the form of the vectors in the answer. `model` is the client's name for the model, if it names one.
     `tenant` is the API client that the request counts for. If these are only some inputs of the client's request,
-    `indices` are their indices in it; an error names an input by these. `ranking` and `stamp` are for the answer.
+    `indices` are their indices in it; an error names an input by these. `ranking`, `labels` and `stamp` are for the
+    answer. If pairs have different first texts, `queries` has these for all inputs (None: no pair), in place of the one
+    in `options`.
     """
 
     inputs: tuple[Input, ...]
@@ -66,7 +75,9 @@ class InferenceRequest(NamedTuple):
     model: str | None = None
     tenant: Tenant = ANONYMOUS
     indices: Sequence[int] = ()
+    queries: tuple[str | None, ...] = ()
     ranking: Ranking = Ranking()
+    labels: Labels = Labels()
     stamp: Stamp = Stamp()
 
 

@@ -1,6 +1,6 @@
 """The dialect of POST /rerank as Text Embeddings Inference (TEI) has it: a body with `texts`, and an array. Pure.
 
-A client that sends `top_n`, as LiteLLM does, gets only so many results; TEI itself ignores the field.
+`top_n`, which LiteLLM sends, limits the results; TEI itself ignores the field.
 """
 
 from __future__ import annotations
@@ -50,7 +50,40 @@ class TeiRerankBody(TruncationFields):
     top_n: int | None = Field(default=None, ge=1, description="Maximum number of results; all by default.")
 
 
-class TeiRerank(TeiDialect):
+class TeiScoring(TeiDialect):
+    """The headers and errors of TEI's routes that score pairs of texts."""
+
+    def headers(
+        self, workers: DeviceInfo, request: InferenceRequest, result: InferenceResult, took_s: float
+    ) -> dict[str, str]:
+        """Returns TEI's measures, in which the query counts with each text."""
+        headers = super().headers(workers, request, result, took_s)
+        num_chars = sum(map(len, request.inputs)) + _query_chars(request)
+        return headers | {"x-compute-characters": str(num_chars)}
+
+    def message_of(self, error: RedbatchError) -> str:
+        """Returns the message of an error in TEI's words, where it has some."""
+        if too_long := _TOO_LONG.search(error.message):
+            tokens, maximum = too_long.groups()
+            return (
+                f"Input validation error: `inputs` must have less than {maximum} tokens. Given: {tokens}. Allow "
+                "truncate, or shorten the texts."
+            )
+        if isinstance(error, OverloadedError):
+            return f"Model is overloaded. {error.message}"
+        if isinstance(error, ModelError) and error.message != NOT_A_NUMBER:
+            return f"Backend error: {error.message}"
+        return super().message_of(error)
+
+
+def _query_chars(request: InferenceRequest) -> int:
+    """Returns the characters of the first texts of all pairs."""
+    if request.queries:
+        return sum(len(each or "") for each in request.queries)
+    return len(request.options.query or "") * len(request.inputs)
+
+
+class TeiRerank(TeiScoring):
     """The dialect of a body with `query` and `texts`."""
 
     body_model = TeiRerankBody
@@ -79,28 +112,6 @@ class TeiRerank(TeiDialect):
             text = {"text": request.inputs[index]} if request.ranking.with_texts else {}
             answer.append({"index": index, **text, "score": score})
         return dump_json(answer)
-
-    def headers(
-        self, workers: DeviceInfo, request: InferenceRequest, result: InferenceResult, took_s: float
-    ) -> dict[str, str]:
-        """Returns TEI's measures, in which the query counts with each text."""
-        headers = super().headers(workers, request, result, took_s)
-        num_chars = sum(map(len, request.inputs)) + len(request.options.query or "") * len(request.inputs)
-        return headers | {"x-compute-characters": str(num_chars)}
-
-    def message_of(self, error: RedbatchError) -> str:
-        """Returns the message of an error in TEI's words, where it has some."""
-        if too_long := _TOO_LONG.search(error.message):
-            tokens, maximum = too_long.groups()
-            return (
-                f"Input validation error: `inputs` must have less than {maximum} tokens. Given: {tokens}. Allow "
-                "truncate, or shorten the texts."
-            )
-        if isinstance(error, OverloadedError):
-            return f"Model is overloaded. {error.message}"
-        if isinstance(error, ModelError) and error.message != NOT_A_NUMBER:
-            return f"Backend error: {error.message}"
-        return super().message_of(error)
 
 
 def is_tei_rerank(body: bytes, other_field: str) -> bool:

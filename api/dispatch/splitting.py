@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 
 from api.dialects.request import InferenceRequest, InferenceResult
 from shared.codec import encode_body
 from shared.errors import InvalidRequestError, RequestError
-from shared.messages import EMBED_ALL, PREDICT, VECTOR_OPS, Body, Failure, Input, NewEntry, Reply, Vectors
+from shared.messages import EMBED_ALL, PREDICT, VECTOR_OPS, Body, Failure, Input, NewEntry, Options, Reply, Vectors
 
 CHARS_PER_TOKEN = 4
 BYTES_PER_ID = 4
@@ -69,18 +70,17 @@ def split(request: InferenceRequest, per_entry: int, max_tokens: int = 0) -> tup
     """
     new_entries: list[NewEntry] = []
     failures: list[Failure] = []
-    inputs = request.inputs
     size = 1 if request.partial else inputs_per_entry(request.op, per_entry)
-    for start, part in split_inputs(inputs, size, by_bytes=request.op == PREDICT):
+    for start, part, options in _parts_of(request, size):
         error: RequestError | None = request.input_errors.get(start)
         if error is None:
             try:
-                body = encode_body(Body(request.op, part, request.options))
+                body = encode_body(Body(request.op, part, options))
             except UnicodeEncodeError:
                 error = InvalidRequestError("An input holds a lone surrogate, which is not a character.")
             else:
                 counted_bytes = len(body) if request.op == PREDICT else 0
-                cost = cost_of(request.op, part, max_tokens, request.options.query)
+                cost = cost_of(request.op, part, max_tokens, options.query)
                 new_entries.append(NewEntry(start - len(failures), len(part), cost, body, counted_bytes))
                 continue
         if not request.partial:
@@ -120,6 +120,21 @@ def build_result(replies: Sequence[Reply], failures: Sequence[Failure]) -> Infer
             truncated += [each.position + index for index in each.truncated]
     means = queue_ms / number, inference_ms / number
     return InferenceResult(replies, *means, batch_size, tokens, tokenize_ms / number, sorted(truncated))
+
+
+def _parts_of(request: InferenceRequest, max_inputs: int) -> Iterator[tuple[int, tuple[Input, ...], Options]]:
+    """Yields the inputs of each entry, with the index of the first and their options: an entry has one query."""
+    if not request.queries:
+        for start, part in split_inputs(request.inputs, max_inputs, by_bytes=request.op == PREDICT):
+            yield start, part, request.options
+        return
+    begin = 0
+    for query, group in groupby(request.queries):
+        end = begin + len(list(group))
+        options = request.options._replace(query=query)
+        for start, part in split_inputs(request.inputs[begin:end], max_inputs, by_bytes=False):
+            yield begin + start, part, options
+        begin = end
 
 
 def split_inputs(

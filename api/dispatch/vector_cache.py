@@ -203,7 +203,7 @@ class CachingDispatcher:
             RedbatchError: see the dispatcher, if any vector has to be computed.
         """
         revision = self._revision()
-        if request.op not in VECTOR_OPS or revision is None or request.input_errors:
+        if request.op not in VECTOR_OPS or revision is None or request.input_errors or request.queries:
             return await self._dispatcher.answer(request, request_id, memory)
         owner = (request.tenant.name,) if self._per_tenant else ()
         try:

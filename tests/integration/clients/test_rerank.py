@@ -7,6 +7,7 @@ import hashlib
 import json
 import math
 import re
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -175,14 +176,81 @@ def test_the_examples_of_the_page_are_answered(gateway: GatewayProcess) -> None:
     """Each request that docs/api.md shows, with the keys of the answer that it shows."""
     section = PAGE.read_text(encoding="utf-8").partition("## Rerank\n")[2].partition("\n## ")[0]
     shown = re.findall(r"8080(/\S+) .*\\\n  -d '(.+)'\n# ([^`]+)```", section)
-    assert [path for path, _, _ in shown] == ["/rerank", "/v1/rerank", "/v2/rerank"]
+    assert [path for path, _, _ in shown] == ["/rerank", "/v1/rerank", "/v2/rerank", "/score", "/classify", "/predict"]
     for path, body, expected in shown:
-        sent = json.loads(body.replace("my-reranker", queue_of(gateway)))
-        answer = post(gateway, path, sent, x_model=queue_of(gateway))
+        queue = queue_of(gateway) + ("-labels" if path in ("/classify", "/predict") else "")
+        sent = json.loads(re.sub("my-[a-z]+", queue, body))
+        answer = post(gateway, path, sent, x_model=queue)
         assert answer.status_code == 200, answer.text
-        found = answer.json()
         assert set(re.findall(r'"(\w+)":', expected)) <= set(re.findall(r'"(\w+)":', answer.text))
-        assert isinstance(found, list) == expected.startswith("[")
+        assert isinstance(answer.json(), list) == expected.startswith("[")
+
+
+def logits(text: str, query: str | None = None) -> list[float]:
+    """Returns the logits of a text or of a pair by the simulated classifier."""
+    digest = hashlib.sha256((text if query is None else f"{query}\0{text}").encode()).digest()
+    return [each / 255 * 16 - 8 for each in digest[:3]]
+
+
+def probabilities(text: str, query: str | None = None) -> list[float]:
+    """Returns the softmax of these logits."""
+    powers = [math.exp(each) for each in logits(text, query)]
+    return [each / sum(powers) for each in powers]
+
+
+@pytest.mark.parametrize("path", ["/score", "/v1/score"])
+def test_pairs_are_scored_in_their_order(gateway: GatewayProcess, path: str) -> None:
+    """Of one query with a hundred texts, or each with its own; and classifiers and embeddings score nothing."""
+    queue = queue_of(gateway)
+    queries = [f"query {number // 3}" for number in range(len(MANY))]
+    for firsts in ([QUERY], queries):
+        body = {"model": queue, "queries": firsts, "documents": MANY}
+        answer = post(gateway, path, body)
+        assert answer.status_code == 200, answer.text
+        pairs = zip(firsts * (len(MANY) // len(firsts)), MANY, strict=True)
+        assert [each["score"] for each in answer.json()["data"]] == [
+            pytest.approx(score(query, text), abs=1e-6) for query, text in pairs
+        ]
+    assert abs(answer.json()["created"] - time.time()) < 60
+    for suffix in ("-null", "-labels"):
+        refused = post(gateway, path, {"model": queue + suffix, "text_1": "q", "text_2": "a"})
+        assert (refused.status_code, refused.json()["error"]["code"]) == (400, "unsupported_operation")
+
+
+@pytest.mark.parametrize("path", ["/classify", "/v1/classify"])
+def test_texts_are_classified_for_clients_of_vllm(gateway: GatewayProcess, path: str) -> None:
+    """With the label of the highest probability; a reranker has one label, and a model of embeddings none."""
+    queue = queue_of(gateway)
+    answer = post(gateway, path, {"model": f"{queue}-labels", "input": TEXTS})
+    assert answer.status_code == 200, answer.text
+    for text, each in zip(TEXTS, answer.json()["data"], strict=True):
+        assert each["probs"] == pytest.approx(probabilities(text), abs=1e-6)
+        assert each["label"] == f"LABEL_{max(range(3), key=logits(text).__getitem__)}"
+    alone = post(gateway, path, {"model": queue, "input": "a"}).json()["data"]
+    assert [(each["label"], each["num_classes"]) for each in alone] == [("LABEL_0", 1)]
+    refused = post(gateway, path, {"model": f"{queue}-null", "input": "a"})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "unsupported_operation")
+
+
+@pytest.mark.parametrize("path", ["/predict", "/v1/predict"])
+def test_the_model_decides_what_predict_takes(gateway: GatewayProcess, path: str) -> None:
+    """A classifier answers in TEI's words, whether a header or the body names it; other models in Redbatch's."""
+    name = f"{queue_of(gateway)}-labels"
+    found = post(gateway, path, {"inputs": [["a"], ["b", "c"]]}, x_model=name)
+    assert found.status_code == 200, found.text
+    assert "x-compute-tokens" in found.headers
+    expected = probabilities("a"), probabilities("c", "b")
+    for labels, scores in zip(found.json(), expected, strict=True):
+        assert [each["score"] for each in labels] == pytest.approx(sorted(scores, reverse=True), abs=1e-6)
+    single = post(gateway, path, {"inputs": "a", "model": name})
+    assert single.status_code == 200, single.text
+    assert {each["label"]: each["score"] for each in single.json()} == {
+        f"LABEL_{index}": pytest.approx(each, abs=1e-6) for index, each in enumerate(probabilities("a"))
+    }
+    own = post(gateway, path, {"input": "a"}, x_model=name)
+    assert (own.status_code, error_of(own)["code"]) == (400, "unsupported_operation")
+    other = post(gateway, path, {"inputs": ["a"]}, x_model=f"{queue_of(gateway)}-null")
+    assert (other.status_code, error_of(other)["code"]) == (400, "unsupported_operation")
 
 
 @pytest.mark.parametrize("path", ["/rerank", "/v1/rerank", "/v2/rerank"])

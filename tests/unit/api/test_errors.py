@@ -13,9 +13,11 @@ from api.errors import STATUS, error_body, headers_of, status_of
 from api.routes import DIALECTS
 from shared.errors import (
     HeadTooLargeError,
+    InvalidRequestError,
     JobGoneError,
     JobNotFoundError,
     JobUnfinishedError,
+    KeyReusedError,
     MethodNotAllowedError,
     NotFoundError,
     QueueFullError,
@@ -97,8 +99,11 @@ def test_the_documented_statuses_are_those_of_possible_errors(dialect: BaseDiale
     Errors of heads and of routing are not documented, and those of jobs on their own routes. Nothing raises the root of
     the tree.
     """
-    dialects = {dialect, *(dialect.for_body(body) for body in (b'{"inputs": "a"}', b'{"texts": ["a"]}'))}
-    errors = [cls("") for cls in set(error_tree()) - UNDOCUMENTED]
+    body = b'{"inputs": "a"}'
+    dialects = {dialect, dialect.for_body(body), dialect.for_body(b'{"texts": ["a"]}')}
+    dialects |= {each for each in [dialect.for_classifier(body)] if each is not None}
+    impossible = UNDOCUMENTED if dialect.becomes_jobs else UNDOCUMENTED | {KeyReusedError}
+    errors = [*(cls("") for cls in set(error_tree()) - impossible), InvalidRequestError("", param="a")]
     possible = {each.encode_error(error, "")[0] for each in dialects for error in errors}
     accepted = {202} if dialect.becomes_jobs else set()
     assert set((OPERATIONS | RANKING_OPERATIONS)[dialect.route].answers) == {200} | accepted | possible

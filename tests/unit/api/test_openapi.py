@@ -65,8 +65,10 @@ def test_the_gateway_accepts_the_examples_of_each_body(path: str) -> None:
         if path == "/jobs":
             assert parse_job_body(body).values()
         else:
-            request = DIALECTS[path].for_body(body).parse(body, {}, GatewaySettings().requests)
-            assert request.inputs
+            dialect = DIALECTS[path].for_body(body)
+            if isinstance(example.get("inputs"), str):  # on /predict, for a classifier only
+                dialect = dialect.for_classifier(body) or dialect
+            assert dialect.parse(body, {}, GatewaySettings().requests).inputs
 
 
 @pytest.mark.parametrize("kind", NDJSON_TYPES)
