@@ -19,6 +19,7 @@ from api.dialects.job_options import JobOptions, parse_job_options
 from api.dialects.request import PREFER_HEADER, TRUNCATED_HEADER, Stamp
 from api.dialects.strict_body import check_no_query
 from api.dispatch.admission import memory_full_error
+from api.dispatch.cosines import cosines_of
 from api.http.answer_cycle import WholeResponse
 from api.http.body import BodyLimits, BodyUnreadError, read_body
 from api.http.client_connection import CLIENT, ClientConnection, client_address
@@ -32,13 +33,14 @@ from api.jobs.acceptance import respond_async
 from api.memory_budget import SMALL_BYTES, HeldMemory, size_of_inputs
 from api.tenants import ANONYMOUS
 from shared.errors import InvalidRequestError, RedbatchError, UnavailableError
-from shared.messages import CLASSIFY
+from shared.messages import CLASSIFY, SCORE
 from shared.process.tasks import yield_as_long
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from api.dialects.request import InferenceRequest, InferenceResult
+    from api.served_queue import ServedQueue
     from api.state import State
     from api.tenants import ShareHolder
     from shared.api_keys import Scope as KeyScope
@@ -145,7 +147,17 @@ async def _answer(exchange: Exchange) -> Response:
             exchange.body_memory.release()
     queue = state.queues.of_model(request.model)
     scope["state"][QUEUE] = queue.name
-    state.queues.check_op(queue, request.op)
+    return await _answer_from(queue, exchange, request, holder)
+
+
+async def _answer_from(
+    queue: ServedQueue, exchange: Exchange, request: InferenceRequest, holder: ShareHolder
+) -> Response:
+    state = exchange.state
+    client: ClientConnection = exchange.request.scope["state"][CLIENT]
+    cosines = cosines_of(request, queue.ops) if request.op == SCORE else None
+    if cosines is None:
+        state.queues.check_op(queue, request.op)
     if request.model is None and exchange.dialect.reports_model:
         # while it waits, another model may join, and then no model is the default
         request = request._replace(model=queue.name)
@@ -157,9 +169,11 @@ async def _answer(exchange: Exchange) -> Response:
         client.watch()
         try:
             client.check()
-            result = await queue.answer(request, exchange.redis_id, memory)
+            result = await queue.answer(cosines.request if cosines else request, exchange.redis_id, memory)
         finally:
             client.unwatch()
+        if cosines is not None:
+            request, result = request._replace(ranking=request.ranking._replace(raw=True)), cosines.score(result)
         return _encode(exchange, request, result)
 
 

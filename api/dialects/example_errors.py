@@ -80,8 +80,8 @@ TEI_ERRORS = (
 )
 _NO_RERANKER = UnsupportedOperationError.of(
     SCORE,
-    "The model of queue minilm does not offer score. It offers: embed, embed_all, tokenize, decode. Send the request "
-    "to POST /embed.",
+    "The model of queue my-classifier does not offer score. It offers: tokenize, decode, classify. Send the request to "
+    "POST /predict.",
 )
 _RANKING = (*(each for each in _COMMON if each is not KEY_REUSED), _NO_RERANKER)
 RERANK_ERRORS = (

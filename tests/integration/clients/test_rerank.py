@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 
 from tests import plain_http
-from tests.integration.gateway.gateway_cluster import GatewayCluster, GatewayProcess, error_of, log_lines
+from tests.integration.gateway.gateway_cluster import GatewayCluster, GatewayProcess, error_of, log_lines, null_vector
 from tests.openapi_examples import ANSWERS, BODIES, JSON, examples_of
 from tests.processes import Processes
 from tests.waiting import wait_until
@@ -118,18 +119,43 @@ def test_a_body_with_documents_gets_an_object(gateway: GatewayProcess, path: str
     assert found["meta"]["tokens"]["input_tokens"] == len(MANY)
 
 
+def cosine(first: str, second: str) -> float:
+    """Returns the cosine of the vectors of two texts by the null model."""
+    vectors = [np.frombuffer(null_vector(each), dtype="<f4").astype(float) for each in (first, second)]
+    return float(vectors[0] @ vectors[1] / np.prod([np.linalg.norm(each) for each in vectors]))
+
+
+def test_a_model_of_embeddings_ranks_by_cosine(gateway: GatewayProcess) -> None:
+    """In each dialect, and each text is embedded once, however often it stands in pairs."""
+    queue = f"{queue_of(gateway)}-null"
+    texts = [*TEXTS, QUERY, TEXTS[0]]
+    expected = [cosine(QUERY, text) for text in texts]
+    best = sorted(range(len(texts)), key=lambda index: -expected[index])
+    tei = post(gateway, "/rerank", {"query": QUERY, "texts": texts}, x_model=queue)
+    assert tei.status_code == 200, tei.text
+    assert int(tei.headers["x-compute-tokens"]) == len({QUERY, *texts})
+    assert [each["score"] for each in tei.json()] == pytest.approx([expected[index] for index in best], abs=1e-6)
+    assert (tei.json()[0]["index"], tei.json()[0]["score"]) == (4, pytest.approx(1, abs=1e-6))
+    for path in ("/rerank", "/v1/rerank", "/v2/rerank"):
+        answer = post(gateway, path, {"model": queue, "query": QUERY, "documents": texts, "top_n": 2})
+        assert [each["index"] for each in answer.json()["results"]] == best[:2]
+    pairs = post(gateway, "/score", {"model": queue, "text_1": ["a", "b", "a"], "text_2": ["b", "a", "a"]}).json()
+    scores = [cosine("a", "b"), cosine("a", "b"), 1]
+    assert [each["score"] for each in pairs["data"]] == pytest.approx(scores, abs=1e-6)
+    assert pairs["usage"]["total_tokens"] == 2
+
+
 def test_a_model_that_cannot_rank_is_refused_in_each_dialect(gateway: GatewayProcess) -> None:
     """At once, with what it offers and which queue ranks; and a reranker gives no vectors."""
     queue = queue_of(gateway)
-    for suffix in ("-null", "-labels"):
-        advice = f"The model of queue {queue}{suffix} does not offer score; these do: {queue}."
-        tei = post(gateway, "/rerank", {"query": "q", "texts": ["a"]}, x_model=queue + suffix)
-        assert (tei.status_code, tei.json()["error_type"]) == (424, "Backend")
-        assert tei.json()["error"].startswith(f"Backend error: model is not a re-ranker model. {advice}")
-        body = {"query": "q", "documents": ["a"], "model": queue + suffix}
-        for path in ("/rerank", "/v1/rerank", "/v2/rerank"):
-            refused = post(gateway, path, body)
-            assert (refused.status_code, refused.json()["message"][: len(advice)]) == (400, advice)
+    advice = f"The model of queue {queue}-labels does not offer score; these do: {queue}."
+    tei = post(gateway, "/rerank", {"query": "q", "texts": ["a"]}, x_model=f"{queue}-labels")
+    assert (tei.status_code, tei.json()["error_type"]) == (424, "Backend")
+    assert tei.json()["error"].startswith(f"Backend error: model is not a re-ranker model. {advice}")
+    body = {"query": "q", "documents": ["a"], "model": f"{queue}-labels"}
+    for path in ("/rerank", "/v1/rerank", "/v2/rerank"):
+        refused = post(gateway, path, body)
+        assert (refused.status_code, refused.json()["message"][: len(advice)]) == (400, advice)
     native = gateway.embed({"text": "a", "model": queue})
     assert (native.status_code, error_of(native)["code"]) == (400, "unsupported_operation")
     assert f"does not offer embed; these do: {queue}-null." in error_of(native)["message"]
@@ -200,7 +226,7 @@ def probabilities(text: str, query: str | None = None) -> list[float]:
 
 @pytest.mark.parametrize("path", ["/score", "/v1/score"])
 def test_pairs_are_scored_in_their_order(gateway: GatewayProcess, path: str) -> None:
-    """Of one query with a hundred texts, or each with its own; and classifiers and embeddings score nothing."""
+    """Of one query with a hundred texts, or each with its own; and a classifier scores nothing."""
     queue = queue_of(gateway)
     queries = [f"query {number // 3}" for number in range(len(MANY))]
     for firsts in ([QUERY], queries):
@@ -212,9 +238,8 @@ def test_pairs_are_scored_in_their_order(gateway: GatewayProcess, path: str) -> 
             pytest.approx(score(query, text), abs=1e-6) for query, text in pairs
         ]
     assert abs(answer.json()["created"] - time.time()) < 60
-    for suffix in ("-null", "-labels"):
-        refused = post(gateway, path, {"model": queue + suffix, "text_1": "q", "text_2": "a"})
-        assert (refused.status_code, refused.json()["error"]["code"]) == (400, "unsupported_operation")
+    refused = post(gateway, path, {"model": f"{queue}-labels", "text_1": "q", "text_2": "a"})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "unsupported_operation")
 
 
 @pytest.mark.parametrize("path", ["/classify", "/v1/classify"])
