@@ -6,8 +6,8 @@ embeddings, up to the activation: a gateway makes scores of the logits.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 from sentence_transformers import CrossEncoder
@@ -22,7 +22,10 @@ from gpuworker.model_type import MULTI_LABEL, numbered_labels, scoring_type
 from shared.messages import Options
 
 if TYPE_CHECKING:
+    from sentence_transformers.base.model import BaseModel
+
     from gpuworker.backends.base import Vector
+    from gpuworker.backends.tokenizer import ModelTokenizer
     from gpuworker.ipc.engine_options import EngineOptions
     from gpuworker.model_spec import Model
     from gpuworker.model_type import ModelType
@@ -31,11 +34,30 @@ PROBE_QUERY = "the lazy dog"
 
 
 class ScoringRunner(SentenceRunner):
-    """Collates and runs batches of a model whose output is logits."""
+    """Collates and runs batches of a model whose output is logits.
+
+    In a packed batch, the head of the model gets the first token of each sequence, which is what it reads of a padded
+    one. A model whose head reads anything else has other logits then, and does not run packed (see acceleration).
+    """
 
     output = "scores"
     probe_options = Options(query=PROBE_QUERY)
     difference = staticmethod(largest_difference)
+
+    def __init__(
+        self,
+        model: BaseModel,
+        tokenizer: ModelTokenizer | None,
+        *,
+        normalizes: bool,
+        threads: Mapping[bool, int],
+        bucket_tokens: int | None,
+    ) -> None:
+        super().__init__(model, tokenizer, normalizes=normalizes, threads=threads, bucket_tokens=bucket_tokens)
+        body = getattr(model.transformers_model, "base_model", None)
+        layers = getattr(body, "encoder", None) or getattr(body, "transformer", None)
+        if isinstance(layers, torch.nn.Module):
+            layers.register_forward_hook(_keep_first_tokens, with_kwargs=True)
 
     def encode(self, texts: Sequence[str], prompt: str | None = None, *, raw: bool = False) -> Vector:  # noqa: ARG002 - the logits are raw
         """Returns the logits of the probe query with each text, by the steps of `CrossEncoder.predict`."""
@@ -44,6 +66,15 @@ class ScoringRunner(SentenceRunner):
             features = batch_to_device(self.model.preprocess(pairs, prompt=prompt), self.model.device)
             logits: Vector = self.model(features)[self.output].float().cpu().numpy()
         return logits
+
+
+def _keep_first_tokens(_module: object, _arguments: object, named: Mapping[str, Any], output: Any) -> Any:  # noqa: ANN401 - of any model
+    """A hook after the layers of a transformer: of a packed batch, keeps the first token of each sequence."""
+    boundaries = named.get("cu_seq_lens_q")
+    if boundaries is not None:
+        first_tokens = output.last_hidden_state[0, boundaries[:-1].long()]
+        output.last_hidden_state = first_tokens.unsqueeze(1)
+    return output
 
 
 class CrossEncoderBackend(TransformerBackend):
