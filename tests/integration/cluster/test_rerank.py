@@ -58,7 +58,8 @@ async def rank(client: httpx.AsyncClient, url: str, number: int, query: str, tex
 async def test_each_pair_has_its_score(cluster: GatewayCluster, tmp_path: Path, num_pairs: int) -> None:
     """In 16 concurrent requests to two gateways, whose pairs share batches, by two dialects."""
     folder = build_scoring_model(tmp_path / "my-reranker")
-    await cluster.start_worker(str(folder))
+    worker = await cluster.start_worker(str(folder))
+    assert [(each["type"], each["packed"]) for each in worker.log_records("engine ready")] == [("reranker", True)]
     gateways = [await cluster.start_gateway() for _ in range(2)]
     requests = make_requests(num_pairs)
     slots = asyncio.Semaphore(MAX_IN_FLIGHT)
