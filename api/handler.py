@@ -17,9 +17,10 @@ from api.dialects.base import BaseDialect
 from api.dialects.headers import media_type_of, prefers_async
 from api.dialects.job_options import JobOptions, parse_job_options
 from api.dialects.long_text import CHUNKS, MEAN
-from api.dialects.request import PREFER_HEADER, TRUNCATED_HEADER
+from api.dialects.request import PREFER_HEADER, TRUNCATED_HEADER, Stamp
 from api.dialects.strict_body import check_no_query
 from api.dispatch.admission import memory_full_error
+from api.dispatch.cosines import cosines_of
 from api.http.answer_cycle import WholeResponse
 from api.http.body import BodyLimits, BodyUnreadError, read_body
 from api.http.client_connection import CLIENT, ClientConnection, client_address
@@ -33,6 +34,7 @@ from api.jobs.acceptance import respond_async
 from api.memory_budget import SMALL_BYTES, HeldMemory, size_of_inputs
 from api.tenants import ANONYMOUS
 from shared.errors import InvalidRequestError, RedbatchError, UnavailableError
+from shared.messages import CLASSIFY, SCORE
 from shared.process.tasks import yield_as_long
 
 if TYPE_CHECKING:
@@ -146,17 +148,33 @@ async def _answer(exchange: Exchange) -> Response:
             exchange.body_memory.release()
     queue = state.queues.of_model(request.model)
     scope["state"][QUEUE] = queue.name
-    state.queues.check_op(queue, request.op, is_job=False)
+    return await _answer_from(queue, exchange, request, holder)
+
+
+async def _answer_from(
+    queue: ServedQueue, exchange: Exchange, request: InferenceRequest, holder: ShareHolder
+) -> Response:
+    state = exchange.state
+    client: ClientConnection = exchange.request.scope["state"][CLIENT]
+    cosines = cosines_of(request, queue.ops) if request.op == SCORE else None
+    if cosines is None:
+        state.queues.check_op(queue, request.op)
     if request.model is None and exchange.dialect.reports_model:
         # while it waits, another model may join, and then no model is the default
         request = request._replace(model=queue.name)
+    if request.op == CLASSIFY:
+        request = request._replace(labels=queue.labels)
+    if exchange.dialect.has_stamp:
+        request = request._replace(stamp=Stamp(exchange.request_id, int(time.time())))
     with _hold(state, holder, request) as memory:
         client.watch()
         try:
             client.check()
-            result = await _compute(exchange, queue, request, memory)
+            result = await _compute(exchange, queue, cosines.request if cosines else request, memory)
         finally:
             client.unwatch()
+        if cosines is not None:
+            request, result = request._replace(ranking=request.ranking._replace(raw=True)), cosines.score(result)
         return _encode(exchange, request, result)
 
 
@@ -173,7 +191,8 @@ async def _compute(
 def _hold(state: State, holder: ShareHolder, request: InferenceRequest) -> HeldMemory:
     """Reserves the memory of the inputs, until the end of a `with` block. Raises OverloadedError: there is none."""
     memory = HeldMemory(state.in_flight_budget, holder)
-    if not memory.grow(size_of_inputs(request.inputs)):
+    queries = [each for each in (*request.queries, request.options.query) if each is not None]
+    if not memory.grow(size_of_inputs((*request.inputs, *queries) if queries else request.inputs)):
         raise memory_full_error(random.random())  # noqa: S311 - spreads clients
     return memory
 
@@ -207,16 +226,28 @@ async def _read_request(exchange: Exchange, client: ClientConnection, holder: Sh
         return _parse(exchange, pieces)
 
 
+def _is_for_classifier(exchange: Exchange, body: bytes) -> bool:
+    """Whether the model of a request classifies texts; False if that is unknown."""
+    try:
+        model = exchange.dialect.model_of(body, exchange.headers)
+        return CLASSIFY in exchange.state.queues.of_model(model).ops
+    except RedbatchError:  # raised again when the request is parsed or sent
+        return False
+
+
 def _parse(exchange: Exchange, pieces: list[bytes]) -> InferenceRequest:
     body = b"".join(pieces)
     if not body and media_type_of(exchange.headers) not in exchange.dialect.binary_types:
         raise InvalidRequestError("The body is empty: send a JSON object.")
     pieces.clear()  # otherwise a large body would be in memory twice
     exchange.dialect = exchange.dialect.for_body(body)
+    other = exchange.dialect.for_classifier(body)
+    if other is not None and _is_for_classifier(exchange, body):
+        exchange.dialect = other
     if exchange.dialect.strict_query and exchange.request.scope.get("query_string"):
         check_no_query(exchange.request.query_params)
     request = exchange.dialect.parse(body, exchange.headers, exchange.state.limits)
-    if exchange.prefers_async:
+    if exchange.prefers_async and exchange.dialect.becomes_jobs:
         fields = b"" if media_type_of(exchange.headers) in exchange.dialect.binary_types else body
         exchange.job_options = parse_job_options(fields, exchange.headers, exchange.dialect.body_model)
     return request

@@ -20,8 +20,9 @@ from shared.errors import (
     ModelNotFoundError,
     NoWorkerError,
     RedisUnreachableError,
+    UnsupportedOperationError,
 )
-from shared.messages import OPS
+from shared.messages import CLASSIFY, EMBED, OPS, PREDICT, SCORE
 from shared.model_names import public_model, queue_slug
 from shared.process.tasks import cancel_and_wait
 from shared.producer import MAX_QUEUES
@@ -41,6 +42,14 @@ Requests that name its model then get 404, not 503. A queue stays announced for 
 """
 
 NO_WORKER_RETRY_S = 1.0
+
+ROUTES = {
+    EMBED: "POST /embed",
+    PREDICT: "POST /predict",
+    SCORE: "POST /rerank",
+    CLASSIFY: "POST /predict",
+}
+"""The usual route of an operation; a job has its texts for EMBED, and its inputs for PREDICT."""
 
 
 class Queues:
@@ -125,11 +134,10 @@ class Queues:
         names = ", ".join(map(_names_of, self.live())) or "none at the moment"
         raise ModelNotFoundError(f"There is no such model here. Served: {names}.", param="model")
 
-    def check_op(self, queue: ServedQueue, op: str, *, is_job: bool) -> None:
-        """Raises InvalidRequestError: the workers of a queue, or its last ones, do not offer an operation.
+    def check_op(self, queue: ServedQueue, op: str) -> None:
+        """Raises UnsupportedOperationError: the workers of a queue, or its last ones, do not offer an operation.
 
-        The error names the queues that do. If there are none, only a job is refused: other requests get the error of a
-        worker, which names the route.
+        The error names the queues that do; if there are none, what this one offers.
         """
         ops = queue.ops
         if not ops or op in ops:
@@ -138,12 +146,11 @@ class Queues:
         others = ", ".join(each.name for each in self.live() if op in each.ops)
         if others:
             message = f"{refusal}; these do: {others}. Name one in the field `model`, or in the header X-Model."
-            raise InvalidRequestError(message, param="model")
-        if is_job:
-            offered = ", ".join(each for each in OPS if each in ops)
-            raise InvalidRequestError(
-                f"{refusal}. It offers: {offered}. In a job, texts are for embed, and inputs for predict."
-            )
+            raise UnsupportedOperationError.of(op, message)
+        offered = ", ".join(each for each in OPS if each in ops)
+        routes = ", or ".join(route for each, route in ROUTES.items() if each in ops)
+        message = f"{refusal}. It offers: {offered}. Send the request to {routes}."
+        raise UnsupportedOperationError.of(op, message)
 
     def of_name(self, name: str) -> ServedQueue | None:
         """Returns the queue with exactly this name; None if it is not served."""

@@ -31,8 +31,11 @@ from api.dialects.operations import (
     unhealthy_answers,
 )
 from api.dialects.predict import Predict
+from api.dialects.ranking_operations import RANKING_OPERATIONS
 from api.dialects.report_models import Health, Info, Model, ModelList
 from api.dialects.request import MODEL_HEADER
+from api.dialects.rerank import CohereRerank, Rerank
+from api.dialects.vllm import Classify, Score
 from api.handler import respond
 from api.http.error_responses import error_response, refuse
 from api.http.request_id import request_id_of
@@ -56,8 +59,15 @@ DIALECTS: dict[str, BaseDialect] = {
         OPENAI,
         OpenAI("/embeddings"),
         CohereEmbed(),
-        tei.Embed("/"),
-        tei.Embed("/invocations"),
+        tei.Default("/"),
+        tei.Default("/invocations"),
+        Rerank("/rerank"),
+        Rerank(),
+        CohereRerank(),
+        Score(),
+        Score("/v1/score"),
+        Classify(),
+        Classify("/v1/classify"),
         tei.EmbedAll("/embed_all"),
         tei.Similarity("/similarity"),
         tei.Tokenize("/tokenize"),
@@ -72,13 +82,11 @@ Their requests go straight to handler.serve; the functions of `_add_route` are o
 UNLISTED_PATHS = ("/openapi.json", f"{STATIC_PATH}/{{path:path}}")
 """The paths beside those of routes."""
 
-_RANKING = "ranking is not served yet; POST /similarity compares texts by their vectors."
 _GENERATION = "text is not generated; POST /v1/embeddings returns the vectors of texts."
 _BATCHES = "OpenAI's Batch API is not served; POST /jobs takes a file of texts in lines, to be run later."
 _COHERE = "the first version of Cohere's API is not served: POST /v2/embed is."
 _MEDIA = "only texts are embedded; POST /v1/embeddings takes them."
 UNSERVED_BY_TEI = {
-    "/rerank": _RANKING,
     "/embed_sparse": "sparse vectors are not served; POST /embed returns dense ones.",
     "/vertex": "the envelope of Vertex AI is not served; POST /embed takes what is in `instances`, one at a time.",
     "/api-doc/openapi.json": "the OpenAPI description is at GET /openapi.json.",
@@ -89,8 +97,6 @@ UNSERVED = UNSERVED_BY_TEI | {
     "/responses": _GENERATION,
     "/batches": _BATCHES,
     "/files": _BATCHES,
-    "/score": "pairs are not scored by a model; POST /similarity compares texts by their vectors.",
-    "/classify": "classifiers are not served; POST /predict calls a function of yours, which may be one.",
     "/pooling": "POST /embed returns a vector for each text, and POST /embed_all one for each token.",
     "/detokenize": "POST /decode returns the texts of token ids.",
     "/v1/embed": _COHERE,
@@ -178,7 +184,7 @@ def _add_route(dialect: BaseDialect) -> None:
     async def embed(request: Request) -> Response:
         return await respond(request, request.app.state.redbatch, dialect)
 
-    operation = OPERATIONS[dialect.route]
+    operation = (OPERATIONS | RANKING_OPERATIONS)[dialect.route]
     router.post(dialect.route, tags=[operation.tag], **operation.options)(embed)
 
 

@@ -9,7 +9,7 @@ import structlog
 
 from api import metrics
 from api.dialects.input_types import prompt_of
-from api.dialects.request import InferenceRequest, InferenceResult
+from api.dialects.request import InferenceRequest, InferenceResult, Labels
 from api.dispatch.dispatcher import Dispatcher
 from api.dispatch.long_texts import TextLimits, answer_long
 from api.dispatch.monitor import Monitor
@@ -25,6 +25,7 @@ from api.settings_groups import CacheSettings
 from api.tenants import Tenant
 from shared.cache import CacheBound
 from shared.errors import InvalidRequestError, JobsFullError, NoWorkerError, RedisUnreachableError
+from shared.heartbeats import label_names
 from shared.messages import Heartbeat, Options
 from shared.model_names import canonical_model, public_model
 from shared.process.tasks import cancel_and_wait
@@ -144,6 +145,12 @@ class ServedQueue:
     def ops(self) -> frozenset[str]:
         """The operations that the last seen workers offer; empty if they are unknown."""
         return frozenset().union(*(each.ops for each in self._monitors))
+
+    @property
+    def labels(self) -> Labels:
+        """The labels of its model, as a worker reports them; none if it has none, or no worker has loaded it."""
+        worker = next((each for each in self.workers() if each.activation), None)
+        return Labels() if worker is None else Labels(label_names(worker), worker.activation)
 
     def missing(self) -> list[str]:
         """Returns what prevents answers on all shards: redis, or worker; an empty list if any shard can answer."""

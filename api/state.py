@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from api import metrics
-from api.dialects.report_models import Info, Model
+from api.dialects.report_models import Info, Model, ModelType
 from api.fair_lock import FairLock
 from api.http.auth import ApiKeyAuthenticator
 from api.memory_budget import MemoryBudget
@@ -18,7 +18,8 @@ from api.settings_groups import JobSettings, RequestLimits, TenantSettings
 from api.tenants import Tenant, tenant_from_header, tenant_from_key
 from shared.api_keys import Scope
 from shared.errors import ModelNotFoundError, NoWorkerError
-from shared.messages import LOADING, STANDBY
+from shared.heartbeats import label_names
+from shared.messages import CLASSIFY, LOADING, SCORE, STANDBY, Heartbeat
 from shared.model_names import public_model
 from shared.process.version import __version__
 
@@ -108,7 +109,7 @@ class State:
             model_sha=loaded.commit or None,
             model_dtype=loaded.dtype,
             served_model_name=queue.name,
-            model_type={"embedding": {"pooling": loaded.pooling}},
+            model_type=_model_type(loaded),
             max_concurrent_requests=self.settings.max_queue_inputs,
             max_input_length=loaded.max_input_tokens,
             max_batch_tokens=loaded.max_batch_tokens,
@@ -127,6 +128,18 @@ class State:
     def alive(self) -> bool:
         """Whether the event loop of the gateway still runs."""
         return self.queues.alive()
+
+
+def _model_type(worker: Heartbeat) -> dict[str, ModelType]:
+    """Returns what a model is, as TEI describes it."""
+    if CLASSIFY not in worker.ops:
+        return {"embedding": {"pooling": worker.pooling}}
+    names = label_names(worker)
+    labels: ModelType = {
+        "id2label": {str(index): name for index, name in enumerate(names)},
+        "label2id": {name: index for index, name in enumerate(names)},
+    }
+    return {"reranker" if SCORE in worker.ops else "classifier": labels}
 
 
 def _model(queue: ServedQueue, name: str) -> Model:

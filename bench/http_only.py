@@ -41,7 +41,7 @@ class ConstantDispatcher:
         """Returns this dispatcher for any model."""
         return self
 
-    def check_op(self, *_arguments: object, is_job: bool) -> None:
+    def check_op(self, *_arguments: object) -> None:
         """Allows every operation."""
 
     def missing(self) -> list[str]:

@@ -12,6 +12,8 @@
 - metrics: Prometheus metrics of a worker.
 - tracing: spans of batches, if requests are traced.
 - model_spec: the backend of a model, by its name.
+- model_type: what a model is, by its files.
+- model_files: reads these files.
 - hub: whether the hub, from which a model has to come, answers.
 - functions: the protocol of a user's function (public).
 - policy: decisions as pure code: values in, values out.

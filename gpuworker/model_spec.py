@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from gpuworker.model_files import find_in, read_files
+from gpuworker.model_type import numbered_labels, scoring_type, type_of
 from shared.messages import PREDICT, TEXT_OPS
 from shared.model_names import DEFAULT_MODEL, canonical_model
 
@@ -46,6 +48,7 @@ class Model:
         base_ms: of a simulated model: time of a batch of one input.
         item_ms: of a simulated model: additional time for each further input.
         revision: of a simulated model: selects different vectors.
+        num_labels: of a simulated reranker or classifier; 0: it makes embeddings.
     """
 
     name: str
@@ -54,6 +57,7 @@ class Model:
     base_ms: float = 0.0
     item_ms: float = 0.0
     revision: str = ""
+    num_labels: int = 0
 
     @property
     def is_simulated(self) -> bool:
@@ -151,17 +155,32 @@ def counts_inputs(name: str) -> bool:
     return is_function(name) or name in ("null", "simulated") or name.startswith("simulated:")
 
 
-def ops_of(name: str) -> tuple[str, ...]:
-    """Returns the operations that a model offers: its name shows whether it is a function before it is loaded."""
-    return (PREDICT,) if is_function(name) else TEXT_OPS
+def ops_of(name: str, revision: str | None = None) -> tuple[str, ...]:
+    """Returns the operations that a model offers, before it is loaded; none if its files are on the hub.
+
+    Raises:
+        ModelLoadError: as `parse_model` does.
+    """
+    model = parse_model(name, revision)
+    if model.num_labels:
+        return scoring_type(numbered_labels(model.num_labels), is_multi_label=False).ops
+    if model.kind != "sentence":
+        return (PREDICT,) if model.kind == "function" else TEXT_OPS
+    folder = Path(model.path)
+    return type_of(read_files(find_in(folder))).ops if folder.is_dir() else ()
 
 
 def _simulated(name: str) -> Model:
-    values = {"base_ms": "5", "item_ms": "3", "revision": ""}
+    values = {"base_ms": "5", "item_ms": "3", "revision": "", "labels": "0"}
     for part in filter(None, name.partition(":")[2].split(",")):
-        match = re.fullmatch(r"(base_ms|item_ms)=(\d+(?:\.\d+)?)|(revision)=([A-Za-z0-9._-]{1,40})", part)
+        match = re.fullmatch(
+            r"(base_ms|item_ms)=(\d+(?:\.\d+)?)|(revision)=([A-Za-z0-9._-]{1,40})|(labels)=(\d{1,2})", part
+        )
         if match is None:
-            raise ModelLoadError(f"model {name}: write simulated:base_ms=5,item_ms=3, optionally with revision=2")
-        values[match[1] or match[3]] = match[2] or match[4]
-    base_ms, item_ms = float(values["base_ms"]), float(values["item_ms"])
-    return Model(name, "simulated", base_ms=base_ms, item_ms=item_ms, revision=values["revision"])
+            raise ModelLoadError(
+                f"model {name}: write simulated:base_ms=5,item_ms=3, optionally with revision=2, or as a reranker with "
+                "labels=1"
+            )
+        values[match[1] or match[3] or match[5]] = match[2] or match[4] or match[6]
+    base_ms, item_ms, num_labels = float(values["base_ms"]), float(values["item_ms"]), int(values["labels"])
+    return Model(name, "simulated", "", base_ms, item_ms, values["revision"], num_labels)

@@ -32,6 +32,7 @@ from gpuworker.ipc.messages import (
     TurnStarted,
 )
 from gpuworker.model_spec import is_function
+from gpuworker.model_type import name_of_ops
 from gpuworker.policy.circuit import CircuitState
 from gpuworker.policy.hang_timeout import HangTimeout
 from gpuworker.policy.standby import StandbyRule
@@ -192,6 +193,7 @@ class Worker:
 
     def _on_ready(self, ready: Ready) -> None:
         of_texts = {
+            "type": name_of_ops(ready.ops),
             "dim": ready.dim,
             "dtype": ready.dtype,
             "pooling": ready.pooling,

@@ -79,16 +79,17 @@ _DEFAULT_OPTIONS = _Options()
 _NUM_INPUTS = Meta(min_length=1, max_length=MAX_INPUTS)
 
 
-class _Body(Struct):
+class _Body(Struct, kw_only=True):
     op: str
     options: _Options
+    query: str | None = None
 
 
-class _TextBody(_Body):
+class _TextBody(_Body, kw_only=True):
     inputs: Annotated[tuple[str, ...], _NUM_INPUTS]
 
 
-class _MixedBody(_Body):
+class _MixedBody(_Body, kw_only=True):
     """Texts and bytes. They are decoded one by one: what is neither could take a multiple of its size in memory."""
 
     inputs: Annotated[tuple[Raw, ...], _NUM_INPUTS]
@@ -168,7 +169,9 @@ def encode_body(body: Body) -> bytes:
     options = {} if body.options == DEFAULT_OPTIONS else _non_default_options(body.options)
     is_binary = body.op == PREDICT and any(isinstance(each, bytes) for each in body.inputs)
     op = PREDICT_BINARY if is_binary else body.op
-    return _encode({"op": op, "inputs": body.inputs, "options": options})
+    fields = {"op": op, "inputs": body.inputs, "options": options}
+    # Not among the options: a worker that knows neither it nor the op hands the entry back for the op.
+    return _encode(fields if body.options.query is None else {**fields, "query": body.options.query})
 
 
 def encode_ids(ids: Sequence[int]) -> bytes:
@@ -205,7 +208,11 @@ def input_size(value: Input) -> int:
 
 def _non_default_options(options: Options) -> dict[str, object]:
     """Returns the options that are not left to the model, which differ from the default."""
-    return {name: value for name, value in options._asdict().items() if value != Options._field_defaults[name]}
+    return {
+        name: value
+        for name, value in options._replace(query=None)._asdict().items()
+        if value != Options._field_defaults[name]
+    }
 
 
 def decode_body(data: bytes) -> Body:
@@ -219,7 +226,8 @@ def decode_body(data: bytes) -> Body:
     inputs: tuple[Input, ...] = (
         body.inputs if isinstance(body, _TextBody) else tuple([_decode_input(each, op) for each in body.inputs])
     )
-    options = DEFAULT_OPTIONS if body.options == _DEFAULT_OPTIONS else Options(**asdict(body.options))
+    is_default = body.options == _DEFAULT_OPTIONS and body.query is None
+    options = DEFAULT_OPTIONS if is_default else Options(**asdict(body.options), query=body.query)
     return Body(PREDICT if op == PREDICT_BINARY else op, inputs, options)
 
 

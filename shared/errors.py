@@ -4,6 +4,7 @@ RedbatchError
 ├── RequestError                  the client's fault: a retry does not help
 │   ├── InvalidRequestError       malformed JSON, missing or empty text, wrong type
 │   │   ├── EmptyInputsError      there is nothing to embed
+│   │   ├── UnsupportedOperationError the model does not offer the operation
 │   │   └── NothingToRunError     no input of a job can run
 │   ├── UnauthorizedError         missing or invalid API key
 │   ├── ForbiddenError            the API key lacks the required scope
@@ -45,7 +46,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import ClassVar
+from typing import ClassVar, Self
 
 OMITTED = "…"
 
@@ -102,6 +103,20 @@ class EmptyInputsError(InvalidRequestError):
     """An input is empty, or there is none: a separate class because some clients distinguish it."""
 
     code = "empty_inputs"
+
+
+class UnsupportedOperationError(InvalidRequestError):
+    """The model of the queue does not offer the operation `op`."""
+
+    code = "unsupported_operation"
+    op = ""
+
+    @classmethod
+    def of(cls, op: str, message: str) -> Self:
+        """Returns the error for an operation."""
+        error = cls(message, param="model")
+        error.op = op
+        return error
 
 
 class NothingToRunError(InvalidRequestError):

@@ -40,6 +40,11 @@ def mixed_models(workers: Iterable[Heartbeat]) -> list[str]:
     return sorted(models) if len(models) > 1 and len({each.revision for each in loaded}) > 1 else []
 
 
+def label_names(worker: Heartbeat) -> tuple[str, ...]:
+    """Returns the names of the labels of a reranker or classifier; numbered ones if it has too many to report."""
+    return worker.labels or tuple(f"LABEL_{index}" for index in range(worker.dim))
+
+
 def _describe(beat: Heartbeat) -> str:
     name = canonical_model(beat.model)
     return f"{name} ({beat.dim} dimensions)" if beat.dim else name

@@ -23,12 +23,27 @@ MAX_OUTPUTS_BYTES = 32 * 2**20
 MAX_TOKENS = 2**52
 """No bound in tokens."""
 
-EMBED, EMBED_ALL, TOKENIZE, DECODE, PREDICT = OPS = ("embed", "embed_all", "tokenize", "decode", "predict")
-"""The operation on each input: one vector; a vector for each token; its tokens; the text of token ids; or the result of
-a function."""
+EMBED, EMBED_ALL, TOKENIZE, DECODE, PREDICT, SCORE, CLASSIFY = OPS = (
+    "embed",
+    "embed_all",
+    "tokenize",
+    "decode",
+    "predict",
+    "score",
+    "classify",
+)
+"""The operation on each input: one vector; a vector for each token; its tokens; the text of token ids; the result of a
+function; the one logit of a reranker; or the logit of each label."""
 
 TEXT_OPS = (EMBED, EMBED_ALL, TOKENIZE, DECODE)
-"""The operations of a model of texts; a function has PREDICT alone."""
+"""The operations of a model of embeddings; a function has PREDICT alone."""
+
+CLASSIFIER_OPS = (CLASSIFY, TOKENIZE, DECODE)
+RERANKER_OPS = (SCORE, *CLASSIFIER_OPS)
+"""A reranker is a classifier with one label: both run alike, and only a reranker gives texts an order."""
+
+VECTOR_OPS = (EMBED, SCORE, CLASSIFY)
+"""Operations that return one vector for each input, of the length that the worker reports."""
 
 TOKENIZER_OPS = (TOKENIZE, DECODE)
 """Operations that need only the tokenizer, while the device does other work."""
@@ -51,7 +66,8 @@ class Options(NamedTuple):
     prompt, and "" no prompt. `normalize` makes vectors of length 1, or leaves them unchanged; None does what the model
     does. `dimensions` truncates vectors to this many dimensions, before normalization. An input that is too long for
     the model is truncated at the side that `truncate` names; with "no" it is rejected. `special_tokens` has the
-    tokenizer add the special tokens of the model, and keeps them in the text decoded from token ids.
+    tokenizer add the special tokens of the model, and keeps them in the text decoded from token ids. For SCORE and
+    CLASSIFY, `query` is the first text of a pair whose second text is the input; None: there is no pair.
     """
 
     prompt_name: str | None = None
@@ -59,6 +75,7 @@ class Options(NamedTuple):
     dimensions: int | None = None
     truncate: Literal["right", "left", "no"] = "right"
     special_tokens: bool = True
+    query: str | None = None
 
 
 DEFAULT_OPTIONS = Options()
@@ -214,11 +231,13 @@ class Heartbeat:
     names their pool, and the slots of it that it accepts. `max_input_bytes` is the limit of an input of its function; 0
     if it sets none. A worker that is `failing` has the type of its model's last exception there, and tries again in
     `retry_s`; while it tries, with one entry, it is ready and still has it. `ops` are the operations that the model
-    offers, also while it loads; empty if an older worker does not report them. `activity` is what the worker did in the
-    last seconds. `prompts` are the names of the model's prompts; None while it loads, or if there are too many to
-    report. `empty_prompts` are those of them without a text. `normalizes`: whether its vectors have length 1 by
-    default; None while it loads. A worker that has ended because its model does not load leaves the reason in
-    `load_error`, in a heartbeat that is its host's; it is for the operator, since it may name paths.
+    offers, also while it loads; empty if an older worker does not report them, and while a model of the hub loads.
+    `activity` is what the worker did in the last seconds. `prompts` are the names of the model's prompts; None while it
+    loads, or if there are too many to report; `empty_prompts` are those of them without a text. `normalizes`: whether
+    its vectors have length 1 by default; None while it loads. A worker that has ended because its model does not load
+    leaves the reason in `load_error`, in a heartbeat that is its host's; it is for the operator, since it may name
+    paths. A reranker or classifier has the names of its `labels`, one for each number of its vectors (none if they are
+    too long to report), and the `activation` that makes scores of these: sigmoid or softmax.
     """
 
     worker: str
@@ -256,3 +275,5 @@ class Heartbeat:
     normalizes: bool | None = None
     empty_prompts: tuple[str, ...] = ()
     load_error: str = ""
+    labels: tuple[str, ...] = ()
+    activation: str = ""

@@ -2,6 +2,7 @@
 
 - base: the base class of all dialects.
 - chunking: where a text that is too long is cut into chunks.
+- classes: the scores of labels.
 - cohere: Cohere's embeddings API.
 - example_errors: the errors that the OpenAPI descriptions show.
 - headers: time and lane of a request; the times of its answer.
@@ -15,11 +16,19 @@
 - parsing: parses bodies into inputs, and checks these.
 - predict: user-defined functions.
 - quantization: vectors in other number formats than float32.
+- ranking: the scores of texts and their order.
+- ranking_models: the answers with these as pydantic models, for OpenAPI.
+- ranking_operations: the OpenAPI descriptions of the routes that rank texts.
 - report_models: what a gateway reports about itself, as pydantic models.
 - request: a request and its result, independent of the dialect.
+- rerank: the rerank APIs of Cohere, Jina and vLLM.
 - response_models: the answers as pydantic models, for OpenAPI.
 - strict_body: refuses unknown fields of a body.
 - tei: the API of Text Embeddings Inference.
+- tei_base: what its dialects have in common.
+- tei_predict: its API for classifiers.
+- tei_rerank: its rerank API.
 - text_options: options of texts: prompt, truncation, dimensions, length.
+- vllm: the APIs of vLLM for scores and classes.
 - vectors: vectors as JSON and as .npy.
 """

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from api.dialects.headers import timing_headers
+from api.dialects.request import MODEL_HEADER
 from api.errors import error_body, status_of
 from shared.errors import RedbatchError
 
@@ -34,6 +35,8 @@ class BaseDialect(ABC):
         binary_types: the media types of bodies that are not JSON.
         strict_query: whether parameters of the query are refused: options belong in the body.
         reports_model: whether the answer depends on the request's model.
+        has_stamp: whether the answer has an id.
+        becomes_jobs: whether a client may prefer a job to an answer; otherwise that preference is ignored.
     """
 
     route: str
@@ -42,6 +45,8 @@ class BaseDialect(ABC):
     binary_types: frozenset[str] = frozenset()
     strict_query = False
     reports_model = False
+    has_stamp = False
+    becomes_jobs = True
 
     def __init__(self, route: str | None = None) -> None:
         if route is not None:
@@ -50,6 +55,14 @@ class BaseDialect(ABC):
     def for_body(self, body: bytes) -> BaseDialect:  # noqa: ARG002 - for a route that takes several dialects
         """Returns the dialect of a body. Raises InvalidRequestError: the body mixes two."""
         return self
+
+    def for_classifier(self, body: bytes) -> BaseDialect | None:  # noqa: ARG002 - for a route of two kinds of models
+        """Returns the dialect of a body if the model classifies texts; None: this one."""
+        return None
+
+    def model_of(self, body: bytes, headers: Mapping[str, str]) -> str | None:  # noqa: ARG002 - a body may name it
+        """Returns the model that a request names, before it is parsed. Raises RequestError: the body is malformed."""
+        return headers.get(MODEL_HEADER)
 
     def max_bytes(self, limits: RequestLimits) -> int:
         """Returns the maximum size of a body, which `body_setting` sets."""

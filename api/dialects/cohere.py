@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
-from uuid import uuid4
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from api.dialects.request import InferenceResult
     from api.settings_groups import RequestLimits
 
-LOWEST_PRIORITY = 999
+LOWEST_PRIORITY, INVALID_FIELD = 999, 422
 CUT: Mapping[str, Literal["right", "left", "no"]] = {"END": "right", "START": "left", "NONE": "no"}
 API_VERSION = {"version": "2", "is_experimental": False}
 UNSERVED = {
@@ -114,6 +113,7 @@ class CohereEmbed(BaseDialect):
 
     route = "/v2/embed"
     reports_model = True
+    has_stamp = True
     body_model = CohereEmbedBody
     body_setting = "max_v1_body_bytes"
 
@@ -148,7 +148,7 @@ class CohereEmbed(BaseDialect):
             meta["warnings"] = [f"Truncated to the model's maximum length: {', '.join(map(str, result.truncated))}."]
         return dump_json(
             {
-                "id": str(uuid4()),
+                "id": request.stamp.request_id,
                 "response_type": "embeddings_by_type",
                 "embeddings": {each: encode_rows(rows, each) for each in request.output_types},
                 "texts": request.inputs,
@@ -157,6 +157,15 @@ class CohereEmbed(BaseDialect):
         )
 
     def encode_error(self, error: RedbatchError, request_id: str) -> tuple[int, bytes]:
-        """Returns status and body of an answer with an error; too many or too long texts are a 400 for Cohere."""
-        status = 400 if isinstance(error, TooLargeError) else status_of(error)
-        return status, orjson.dumps({"id": request_id, "message": error.message})
+        """Returns status and body of an answer with an error."""
+        return encode_cohere_error(error, request_id)
+
+
+def encode_cohere_error(error: RedbatchError, request_id: str) -> tuple[int, bytes]:
+    """Returns status and body of an answer with an error of Cohere's second version, for all of its routes.
+
+    A field that is missing or invalid is a 422, what is too large a 400.
+    """
+    is_field = type(error) is InvalidRequestError and error.param is not None
+    status = INVALID_FIELD if is_field else 400 if isinstance(error, TooLargeError) else status_of(error)
+    return status, orjson.dumps({"id": request_id, "message": error.message})

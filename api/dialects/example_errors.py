@@ -18,11 +18,14 @@ from shared.errors import (
     RateLimitedError,
     RedbatchError,
     RedisUnreachableError,
+    TooLargeError,
     TooManyFailuresError,
     UnauthorizedError,
     UnavailableError,
     UnsupportedMediaTypeError,
+    UnsupportedOperationError,
 )
+from shared.messages import SCORE
 
 NO_API_KEY = UnauthorizedError("Send an API key: Authorization: Bearer <key>, or x-api-key: <key>.")
 NO_SUCH_MODEL = ModelNotFoundError("There is no such model here. Served: minilm.", param="model")
@@ -79,6 +82,31 @@ TEI_ERRORS = (
     BodyTooLargeError(_BODY_TOO_LARGE.format(2_000_000, "max_body_bytes")),
     _TOO_MANY_INPUTS,
     *_COMMON,
+)
+_NO_RERANKER = UnsupportedOperationError.of(
+    SCORE,
+    "The model of queue my-classifier does not offer score. It offers: tokenize, decode, classify. Send the request to "
+    "POST /predict.",
+)
+_RANKING = (*(each for each in _COMMON if each is not KEY_REUSED), _NO_RERANKER)
+RERANK_ERRORS = (
+    InvalidRequestError("query: it is empty.", param="query"),
+    EmptyInputsError("invalid request: list of documents must not be empty", param="documents"),
+    BodyTooLargeError(_BODY_TOO_LARGE.format(33_554_432, "max_v1_body_bytes")),
+    *_RANKING,
+)
+COHERE_RERANK_ERRORS = (
+    InvalidRequestError("model: it is missing.", param="model"),
+    EmptyInputsError("invalid request: list of documents must not be empty", param="documents"),
+    BodyTooLargeError(_BODY_TOO_LARGE.format(33_554_432, "max_v1_body_bytes")),
+    *_RANKING,
+)
+TEI_RERANK_ERRORS = (
+    EmptyInputsError("`texts` cannot be empty", param="texts"),
+    BodyTooLargeError(_BODY_TOO_LARGE.format(33_554_432, "max_v1_body_bytes")),
+    TooLargeError("batch size 3000 > maximum allowed batch size 2048"),
+    InvalidRequestError("733 tokens, and this model takes 512: shorten it, or allow truncate."),
+    *_RANKING,
 )
 _TOO_MANY_FAILURES = TooManyFailuresError("Too many wrong keys came from your address: wait, then try again.")
 KEY_ERRORS = (

@@ -106,7 +106,7 @@ class OpenAI(BaseDialect):
 
     route = "/v1/embeddings"
     reports_model = True
-    body_model = EmbeddingsBody
+    body_model: type[BaseModel] = EmbeddingsBody
     body_setting = "max_v1_body_bytes"
 
     def parse(self, body: bytes, headers: Mapping[str, str], limits: RequestLimits) -> InferenceRequest:
@@ -161,9 +161,13 @@ class OpenAI(BaseDialect):
 
     def encode_error(self, error: RedbatchError, request_id: str) -> tuple[int, bytes]:  # noqa: ARG002 - in a header only
         """Returns status and body of an answer with an error."""
-        param = error.param if isinstance(error, RequestError) else None
-        fields = {"message": error.message, "type": error_type(error), "param": param, "code": error.code}
-        return status_of(error), orjson.dumps({"error": fields})
+        return status_of(error), orjson.dumps({"error": openai_error(error)})
+
+
+def openai_error(error: RedbatchError) -> dict[str, str | None]:
+    """Returns an error as OpenAI's clients read it."""
+    param = error.param if isinstance(error, RequestError) else None
+    return {"message": error.message, "type": error_type(error), "param": param, "code": error.code}
 
 
 def _by_type(types: Sequence[OutputType], encoded: Sequence[Iterable[Any]]) -> list[dict[str, Any] | None]:

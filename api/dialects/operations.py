@@ -25,6 +25,7 @@ from api.dialects.headers import JSON
 from api.dialects.native import BatchBody, EmbedBody, Native
 from api.dialects.openai import EmbeddingsBody, OpenAI
 from api.dialects.predict import BINARY_TYPES, PredictBody
+from api.dialects.ranking_models import LabelScores, RankedTexts
 from api.dialects.report_models import Health
 from api.dialects.request import MAX_TIMEOUT_MS, TRUNCATED_HEADER
 from api.dialects.response_models import (
@@ -49,6 +50,8 @@ from api.dialects.response_models import (
     replace_values,
 )
 from api.dialects.tei import DecodeBody, Embed, EmbedAllBody, SimilarityBody, TeiBody, TokenizeBody
+from api.dialects.tei_predict import TeiPredictBody
+from api.dialects.tei_rerank import TeiRerankBody
 from shared.errors import RedbatchError
 from shared.keys import LANES
 
@@ -56,16 +59,11 @@ Schema = dict[str, Any]
 Answers = dict[int | str, dict[str, Any]]
 
 
-TAG_EMBEDDINGS, TAG_OPENAI, TAG_TEI, TAG_COHERE, TAG_JOBS, TAG_OPERATIONS = (
-    "Embeddings",
-    "OpenAI",
-    "TEI",
-    "Cohere",
-    "Jobs",
-    "Operations",
-)
+TAG_EMBEDDINGS, TAG_RERANKING, TAG_OPENAI, TAG_TEI = "Embeddings", "Reranking", "OpenAI", "TEI"
+TAG_COHERE, TAG_JOBS, TAG_OPERATIONS = "Cohere", "Jobs", "Operations"
 TAGS: list[dict[str, Any]] = [
     {"name": TAG_EMBEDDINGS, "description": "Redbatch's own routes: vectors of texts, and outputs of your function"},
+    {"name": TAG_RERANKING, "description": "Scores of texts for a query, for clients of Cohere, Jina, vLLM and TEI"},
     {"name": TAG_OPENAI, "description": "For OpenAI's clients"},
     {"name": TAG_TEI, "description": "For clients of Hugging Face's Text Embeddings Inference"},
     {"name": TAG_COHERE, "description": "For Cohere's clients"},
@@ -116,7 +114,7 @@ ERROR_DESCRIPTIONS = {
     413: "Body, number of inputs or length of an input over the limit",
     415: "The body is not JSON, nor of another type that the route takes",
     422: "Malformed JSON, a wrong type, or the number or length of inputs over the limit",
-    424: "The model failed on an input",
+    424: "The model failed on an input, or does not offer this",
     429: "Queue full, rate limited, or Redis low on memory; `Retry-After` says when to retry",
     500: "The model failed on an input",
     503: "Redis is unreachable, or no worker has been alive for a while",
@@ -164,13 +162,13 @@ def error_answers(errors: Errors, descriptions: dict[int, str] | None = None) ->
 
 def _answers(model: object, description: str, errors: Errors) -> Answers:
     return {
-        200: {"description": description, "model": model, "headers": _ANSWER_HEADERS},
+        200: {"description": description, "model": model, "headers": ANSWER_HEADERS},
         202: {"description": "With Prefer: respond-async: accepted as a job", "model": AcceptedJob},
         **error_answers(errors, {} if TEI in errors else {422: _KEY_REUSED}),
     }
 
 
-_ANSWER_HEADERS: Schema = {
+ANSWER_HEADERS: Schema = {
     TRUNCATED_HEADER: {
         "schema": {"type": "integer", "minimum": 1},
         "description": "Number of inputs that were truncated to the model's maximum length; absent if there are none.",
@@ -182,7 +180,7 @@ IDEMPOTENCY = {
     "schema": {"type": "string", "pattern": "^[!-~]{1,255}$"},
     "description": "Requests with the same key make one job: send a request again if its answer was lost.",
 }
-_HEADERS = [
+HEADERS = [
     {
         "name": "X-Timeout-Ms",
         "in": "header",
@@ -223,7 +221,7 @@ MODEL_PARAMETER = {
 }
 
 
-def request_of(schema: Schema, headers: Sequence[Schema] = (*_HEADERS, MODEL_PARAMETER)) -> dict[str, Any]:
+def request_of(schema: Schema, headers: Sequence[Schema] = (*HEADERS, MODEL_PARAMETER)) -> dict[str, Any]:
     """Returns the OpenAPI description of a request with this body and these headers."""
     return {"requestBody": {"required": True, **content(schema)}, "parameters": list(headers)}
 
@@ -255,17 +253,26 @@ def _tei(summary: str, body: Schema, model: object, description: str) -> Operati
 
 
 _TEI_BODY = body_schema(TeiBody, ["inputs"])
-_TEI_EMBED = _tei("Embed, for TEI's clients", _TEI_BODY, Vectors, _IN_ORDER)
+_TEI_DEFAULT = _tei(
+    "Embed, or rank texts if the model is a reranker, for TEI's clients",
+    {"anyOf": [_TEI_BODY, body_schema(TeiRerankBody)]},
+    Vectors | RankedTexts,
+    f"{_IN_ORDER}; or the index and the score of each text, the best first",
+)
 _OPENAI = Operation(
     "Embed, for OpenAI's clients",
-    request_of(body_schema(EmbeddingsBody, ["input"]), _HEADERS),
+    request_of(body_schema(EmbeddingsBody, ["input"]), HEADERS),
     _answers(EmbeddingsAnswer, f"{_IN_ORDER}, as numbers or as float32 in base64", {OPENAI: OPENAI_ERRORS}),
     TAG_OPENAI,
 )
 _PREDICT = Operation(
-    "Call a user-defined function",
-    _with_binary_bodies(request_of(body_schema(PredictBody))),
-    _answers(PredictAnswer | PredictManyAnswer, "Outputs in the order of the inputs", {NATIVE: PREDICT_ERRORS}),
+    "Call a user-defined function, or classify texts if the model is a classifier, for TEI's clients",
+    _with_binary_bodies(request_of({"anyOf": [body_schema(PredictBody), body_schema(TeiPredictBody, ["inputs"])]})),
+    _answers(
+        PredictAnswer | PredictManyAnswer | LabelScores,
+        "Outputs in the order of the inputs, or all labels with their scores",
+        {NATIVE: PREDICT_ERRORS, TEI: TEI_ERRORS},
+    ),
 )
 
 OPERATIONS: dict[str, Operation] = {
@@ -285,12 +292,12 @@ OPERATIONS: dict[str, Operation] = {
     "/embeddings": _OPENAI,
     "/v2/embed": Operation(
         "Embed, for Cohere's clients",
-        request_of(body_schema(CohereEmbedBody), _HEADERS),
+        request_of(body_schema(CohereEmbedBody), HEADERS),
         _answers(CohereEmbedAnswer, f"{_IN_ORDER}, for each number format", {COHERE: COHERE_ERRORS}),
         TAG_COHERE,
     ),
-    "/": _TEI_EMBED,
-    "/invocations": _TEI_EMBED,
+    "/": _TEI_DEFAULT,
+    "/invocations": _TEI_DEFAULT,
     "/embed_all": _tei(
         "Embed each token",
         body_schema(EmbedAllBody, ["inputs"]),

@@ -16,6 +16,7 @@ from api.dialects.native import RequestOptions
 from api.dialects.parsing import invalid_body_error, parse_object, too_many_inputs_error
 from api.dialects.request import MODEL_HEADER, PRIORITY_HEADER, InferenceRequest
 from api.dialects.strict_body import unknown_field_error
+from api.dialects.tei_predict import TeiPredict
 from api.dialects.text_options import TEXT_OPTIONS, function_option_error
 from api.dialects.vectors import dump_json, encode_failures
 from shared.codec import encode_binary, input_size
@@ -60,6 +61,15 @@ class Predict(BaseDialect):
     strict_query = True
     body_setting = "max_predict_body_bytes"
     binary_types = frozenset(BINARY_TYPES)
+
+    def for_classifier(self, body: bytes) -> BaseDialect | None:
+        """Returns TEI's dialect of a body with `inputs`; `input` is for functions only."""
+        return TeiPredict(self.route) if b'"inputs"' in body else None
+
+    def model_of(self, body: bytes, headers: Mapping[str, str]) -> str | None:
+        """Returns the model that a request names."""
+        model = parse_object(body).get("model") if b'"model"' in body else None
+        return model if isinstance(model, str) else headers.get(MODEL_HEADER)
 
     def parse(self, body: bytes, headers: Mapping[str, str], limits: RequestLimits) -> InferenceRequest:
         """Returns the request in a body; raises as `BaseDialect.parse` does."""
@@ -107,8 +117,8 @@ def _pop_inputs(fields: dict[str, Any], limits: RequestLimits) -> list[Any]:
     values = fields.pop("inputs")
     if isinstance(values, str):  # as clients of TEI send a text to a classifier
         raise InvalidRequestError(
-            'inputs: send a list, or {"input": ...}. This route is for functions: classifiers are not served, and '
-            "vectors of texts are at POST /embed.",
+            'inputs: send a list, or {"input": ...}: the model of this queue is no classifier. Vectors of texts are at '
+            "POST /embed.",
             param="inputs",
         )
     if not isinstance(values, list) or not values:

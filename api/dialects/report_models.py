@@ -9,6 +9,8 @@ from pydantic import BaseModel, Field
 from api.dialects.response_models import examples
 from shared.process.version import __version__
 
+ModelType = dict[str, str | dict[str, str] | dict[str, int]]
+
 
 class Info(BaseModel):
     """Answer of GET /info: the model and the limits, as TEI reports them."""
@@ -37,7 +39,7 @@ class Info(BaseModel):
     model_sha: str | None
     model_dtype: str
     served_model_name: str
-    model_type: dict[str, dict[str, str]]
+    model_type: dict[str, ModelType]
     max_concurrent_requests: int
     max_input_length: int
     max_batch_tokens: int

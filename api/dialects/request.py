@@ -29,6 +29,31 @@ MAX_MODEL = 256
 NO_INPUT_ERRORS: Mapping[int, RequestError] = MappingProxyType({})
 
 
+class Ranking(NamedTuple):
+    """How an answer ranks texts: the best `top_n` of them (None: all), with or without the texts themselves.
+
+    With `raw`, scores are the logits of the model, otherwise these after its activation.
+    """
+
+    top_n: int | None = None
+    with_texts: bool = False
+    raw: bool = False
+
+
+class Labels(NamedTuple):
+    """The labels of a model, one for each logit, and the activation that makes scores of these: see Heartbeat."""
+
+    names: tuple[str, ...] = ()
+    activation: str = ""
+
+
+class Stamp(NamedTuple):
+    """The id of an answer, and when it was made (seconds since the epoch), for dialects that report these."""
+
+    request_id: str = ""
+    created_s: int = 0
+
+
 class InferenceRequest(NamedTuple):
     """A client's request.
 
@@ -37,7 +62,9 @@ class InferenceRequest(NamedTuple):
     `base64` and `output_types` set the form of the vectors in the answer. `input_type` says what texts are for, and is
     resolved to one of the model's prompts; `long_text` is one of api.dialects.long_text. `model` is the client's name
     for the model, if it names one. `tenant` is the API client that the request counts for. If these are only some
-    inputs of the client's request, `indices` are their indices in it; an error names an input by these.
+    inputs of the client's request, `indices` are their indices in it; an error names an input by these. `ranking`,
+    `labels` and `stamp` are for the answer. If pairs have different first texts, `queries` has these for all inputs
+    (None: no pair), in place of the one in `options`.
     """
 
     inputs: tuple[Input, ...]
@@ -55,6 +82,10 @@ class InferenceRequest(NamedTuple):
     output_types: Sequence[OutputType] = (FLOAT,)
     input_type: str | None = None
     long_text: str = CUT
+    queries: tuple[str | None, ...] = ()
+    ranking: Ranking = Ranking()
+    labels: Labels = Labels()
+    stamp: Stamp = Stamp()
 
 
 class InferenceResult(NamedTuple):

@@ -8,60 +8,28 @@ The contract is what TEI's code does, where its OpenAPI page differs: a body tha
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
-import orjson
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
+from pydantic import ConfigDict, Field, WithJsonSchema
 
 from api.dialects.base import BaseDialect
-from api.dialects.headers import parse_lane, resolve_timeout_ms
-from api.dialects.parsing import IDS, INPUTS, check_inputs, invalid_body_error, parse_fields, parse_inputs
-from api.dialects.request import MODEL_HEADER, PRIORITY_HEADER, InferenceRequest
+from api.dialects.parsing import IDS, INPUTS, check_inputs, parse_fields, parse_inputs
+from api.dialects.request import InferenceRequest
+from api.dialects.tei_base import PROMPT, TeiDialect, TeiModel, TruncationFields, tei_request, validate_body
+from api.dialects.tei_rerank import TeiRerank, is_tei_rerank
 from api.dialects.vectors import dump_json, rows_of
-from shared.codec import MAX_DIM, MAX_PROMPT_NAME
+from shared.codec import MAX_DIM
 from shared.errors import (
-    BodyTimeoutError,
-    BodyTooLargeError,
-    DeadlineExceededError,
     EmptyInputsError,
-    ForbiddenError,
     InvalidRequestError,
-    MethodNotAllowedError,
-    ModelError,
-    NotFoundError,
-    OverloadedError,
-    RedbatchError,
     RequestError,
-    UnauthorizedError,
-    UnavailableError,
-    UnsupportedMediaTypeError,
 )
 from shared.messages import DECODE, EMBED, EMBED_ALL, TOKENIZE, Options, Values, Vectors
 
 if TYPE_CHECKING:
-    from api.dialects.base import DeviceInfo
     from api.dialects.request import InferenceResult
     from api.settings_groups import RequestLimits
-
-B = TypeVar("B", bound=BaseModel)
-ERROR_TYPES: dict[type[RedbatchError], tuple[int, str]] = {
-    EmptyInputsError: (400, "Empty"),
-    UnauthorizedError: (401, "Validation"),
-    ForbiddenError: (403, "Validation"),
-    NotFoundError: (404, "Validation"),
-    MethodNotAllowedError: (405, "Validation"),
-    BodyTimeoutError: (408, "Validation"),
-    BodyTooLargeError: (413, "Validation"),
-    UnsupportedMediaTypeError: (415, "Validation"),
-    RequestError: (422, "Validation"),
-    ModelError: (424, "Backend"),
-    OverloadedError: (429, "Overloaded"),
-    UnavailableError: (503, "Unhealthy"),
-    DeadlineExceededError: (504, "Backend"),
-    RedbatchError: (500, "Backend"),
-}
-"""Status and `error_type` of each branch of the error tree. TEI itself has no timeouts."""
 
 _TEXTS = {
     "description": "A text, or a list of texts.",
@@ -74,34 +42,6 @@ _IDS = {
     "description": "Token ids, or a list of lists of token ids.",
     "anyOf": [IDS, {"type": "array", "items": IDS, "minItems": 1}],
 }
-_PROMPT = Field(
-    default=None,
-    max_length=MAX_PROMPT_NAME,
-    description="One of the model's prompts, as query. Empty: no prompt, not even the model's default.",
-)
-
-
-class _Body(BaseModel):
-    model_config = ConfigDict(strict=True, extra="ignore")
-
-
-class TruncationFields(_Body):
-    """Whether and how to truncate a text that is too long, and the prompt of the text."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"truncate": True, "truncation_direction": "right"}]})
-
-    truncate: bool = Field(default=True, description="Whether to truncate a text that is too long for the model.")
-    truncation_direction: Literal["Left", "left", "Right", "right"] = Field(
-        default="right", description="Side from which to truncate."
-    )
-    prompt_name: str | None = _PROMPT
-
-    @property
-    def truncate_side(self) -> Literal["right", "left", "no"]:
-        """The side from which to truncate a text that is too long."""
-        if not self.truncate:
-            return "no"
-        return "left" if self.truncation_direction.lower() == "left" else "right"
 
 
 class EmbedAllBody(TruncationFields):
@@ -127,7 +67,7 @@ class TeiBody(EmbedAllBody):
 _SIMILARITY_INPUTS: Any = {"source_sentence": "a cat", "sentences": ["a dog", "a car"]}
 
 
-class SimilarityInputs(_Body):
+class SimilarityInputs(TeiModel):
     """The texts that POST /similarity compares."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [_SIMILARITY_INPUTS]})
@@ -136,7 +76,7 @@ class SimilarityInputs(_Body):
     sentences: list[str] = Field(fail_fast=True, json_schema_extra={"minItems": 1})
 
 
-class SimilarityBody(_Body):
+class SimilarityBody(TeiModel):
     """Body of POST /similarity."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"inputs": _SIMILARITY_INPUTS}]})
@@ -145,7 +85,7 @@ class SimilarityBody(_Body):
     parameters: TruncationFields = Field(default_factory=TruncationFields)
 
 
-class TokenizeBody(_Body):
+class TokenizeBody(TeiModel):
     """Body of POST /tokenize."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"inputs": ["Hello, world"]}]})
@@ -154,10 +94,10 @@ class TokenizeBody(_Body):
     add_special_tokens: bool = Field(
         default=True, description="Whether to add the special tokens that the model reads."
     )
-    prompt_name: str | None = _PROMPT
+    prompt_name: str | None = PROMPT
 
 
-class DecodeBody(_Body):
+class DecodeBody(TeiModel):
     """Body of POST /decode."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"ids": [[7592, 2088]]}]})
@@ -183,35 +123,8 @@ def is_tei(body: bytes) -> bool:
     return "inputs" in fields
 
 
-class _TeiDialect(BaseDialect):
-    """The headers and errors that TEI's routes have in common."""
-
-    reports_model = True
-
-    def headers(
-        self, workers: DeviceInfo, request: InferenceRequest, result: InferenceResult, took_s: float
-    ) -> dict[str, str]:
-        """Returns TEI's measures: whole ms, characters and tokens of all inputs, and the kind of device."""
-        took_ms = str(round(took_s * 1000))
-        return {
-            "x-compute-type": workers.compute_type(request.model),
-            "x-compute-time": took_ms,
-            "x-compute-characters": str(sum(len(each) for each in request.inputs if isinstance(each, str))),
-            "x-compute-tokens": str(result.tokens),
-            "x-total-time": took_ms,
-            "x-tokenization-time": str(round(result.tokenize_ms)),
-            "x-queue-time": str(round(result.queue_ms)),
-            "x-inference-time": str(round(result.inference_ms)),
-        }
-
-    def encode_error(self, error: RedbatchError, request_id: str) -> tuple[int, bytes]:  # noqa: ARG002 - in a header only
-        """Returns status and body of an answer with an error."""
-        status, error_type = next(ERROR_TYPES[each] for each in type(error).__mro__ if each in ERROR_TYPES)
-        return status, orjson.dumps({"error": error.message, "error_type": error_type})
-
-
-class Embed(_TeiDialect):
-    """The dialect of POST /embed, of POST / and of POST /invocations."""
+class Embed(TeiDialect):
+    """The dialect of POST /embed."""
 
     body_model = TeiBody
 
@@ -219,16 +132,24 @@ class Embed(_TeiDialect):
         """Returns the request in a body; raises as `BaseDialect.parse` does."""
         values = parse_fields(body)
         inputs = _inputs(values.pop("inputs", None), limits)
-        fields = _validate(TeiBody, values)
+        fields = validate_body(TeiBody, values)
         options = Options(fields.prompt_name, fields.normalize, fields.dimensions, fields.truncate_side)
-        return _tei_request(inputs, EMBED, options, headers, limits)
+        return tei_request(inputs, EMBED, options, headers, limits)
 
     def encode_result(self, request: InferenceRequest, result: InferenceResult) -> bytes:  # noqa: ARG002 - one form
         """Returns the body of an answer with vectors."""
         return dump_json(list(rows_of(result)))
 
 
-class EmbedAll(_TeiDialect):
+class Default(Embed):
+    """The dialect of POST / and POST /invocations, where a client also ranks texts, if the model is a reranker."""
+
+    def for_body(self, body: bytes) -> BaseDialect:
+        """Returns the dialect of a body. Raises InvalidRequestError: the body mixes two."""
+        return TeiRerank(self.route) if is_tei_rerank(body, "inputs") else self
+
+
+class EmbedAll(TeiDialect):
     """The dialect of POST /embed_all: a vector for each token."""
 
     body_model = EmbedAllBody
@@ -237,8 +158,8 @@ class EmbedAll(_TeiDialect):
         """Returns the request in a body; raises as `BaseDialect.parse` does."""
         values = parse_fields(body)
         inputs = _inputs(values.pop("inputs", None), limits)
-        fields = _validate(EmbedAllBody, values)
-        return _tei_request(
+        fields = validate_body(EmbedAllBody, values)
+        return tei_request(
             inputs, EMBED_ALL, Options(fields.prompt_name, truncate=fields.truncate_side), headers, limits
         )
 
@@ -252,7 +173,7 @@ class EmbedAll(_TeiDialect):
         return dump_json(answer)
 
 
-class Similarity(_TeiDialect):
+class Similarity(TeiDialect):
     """The dialect of POST /similarity: cosines of vectors."""
 
     body_model = SimilarityBody
@@ -263,14 +184,14 @@ class Similarity(_TeiDialect):
         parameters = values.get("parameters")
         if isinstance(parameters, dict):
             values["parameters"] = {name: value for name, value in parameters.items() if value is not None}
-        fields = _validate(SimilarityBody, values)
+        fields = validate_body(SimilarityBody, values)
         inputs = (fields.inputs.source_sentence, *fields.inputs.sentences)
         if len(inputs) == 1 or "" in inputs:
             raise EmptyInputsError("`inputs` cannot be empty", param="inputs")
         check_inputs(inputs, limits, "inputs[{}]")
         truncation = fields.parameters
         options = Options(truncation.prompt_name, normalize=True, truncate=truncation.truncate_side)
-        return _tei_request(inputs, EMBED, options, headers, limits)
+        return tei_request(inputs, EMBED, options, headers, limits)
 
     def encode_result(self, request: InferenceRequest, result: InferenceResult) -> bytes:  # noqa: ARG002 - one form
         """Returns the body of an answer: the cosine of the first input with each of the others."""
@@ -278,7 +199,7 @@ class Similarity(_TeiDialect):
         return dump_json(np.clip(rows[1:] @ rows[0], -1.0, 1.0))
 
 
-class Tokenize(_TeiDialect):
+class Tokenize(TeiDialect):
     """The dialect of POST /tokenize."""
 
     body_model = TokenizeBody
@@ -289,16 +210,16 @@ class Tokenize(_TeiDialect):
         inputs = _inputs(values.pop("inputs", None), limits)
         if not all(isinstance(each, str) for each in inputs):
             raise InvalidRequestError("inputs: send a text, or a list of texts.", param="inputs")
-        fields = _validate(TokenizeBody, values)
+        fields = validate_body(TokenizeBody, values)
         options = Options(fields.prompt_name, special_tokens=fields.add_special_tokens)
-        return _tei_request(inputs, TOKENIZE, options, headers, limits)
+        return tei_request(inputs, TOKENIZE, options, headers, limits)
 
     def encode_result(self, request: InferenceRequest, result: InferenceResult) -> bytes:  # noqa: ARG002 - one form
         """Returns the body of an answer with the tokens of each input."""
         return _join(result)
 
 
-class Decode(_TeiDialect):
+class Decode(TeiDialect):
     """The dialect of POST /decode."""
 
     body_model = DecodeBody
@@ -310,19 +231,12 @@ class Decode(_TeiDialect):
         inputs = _inputs(ids, limits, "ids") if ids else ()
         if not inputs or not all(isinstance(each, bytes) for each in inputs):
             raise InvalidRequestError("ids: send token ids, or a list of lists of token ids.", param="ids")
-        fields = _validate(DecodeBody, values)
-        return _tei_request(inputs, DECODE, Options(special_tokens=not fields.skip_special_tokens), headers, limits)
+        fields = validate_body(DecodeBody, values)
+        return tei_request(inputs, DECODE, Options(special_tokens=not fields.skip_special_tokens), headers, limits)
 
     def encode_result(self, request: InferenceRequest, result: InferenceResult) -> bytes:  # noqa: ARG002 - one form
         """Returns the body of an answer with the text of each input."""
         return _join(result)
-
-
-def _validate(model: type[B], values: dict[str, Any]) -> B:
-    try:
-        return model.model_validate(values)
-    except ValidationError as error:
-        raise invalid_body_error(error, model) from None
 
 
 def _inputs(value: object, limits: RequestLimits, name: str = "inputs") -> Sequence[str | bytes]:
@@ -332,14 +246,6 @@ def _inputs(value: object, limits: RequestLimits, name: str = "inputs") -> Seque
     inputs = parse_inputs(value, limits.max_inputs, name)
     check_inputs(inputs, limits, name + "[{}]")
     return inputs
-
-
-def _tei_request(
-    inputs: Sequence[str | bytes], op: str, options: Options, headers: Mapping[str, str], limits: RequestLimits
-) -> InferenceRequest:
-    timeout_ms = resolve_timeout_ms(None, headers, len(inputs), limits)
-    lane = parse_lane(headers.get(PRIORITY_HEADER))
-    return InferenceRequest(tuple(inputs), timeout_ms, lane, options, op, model=headers.get(MODEL_HEADER))
 
 
 def _join(result: InferenceResult) -> bytes:

@@ -14,6 +14,7 @@
 - monitor: the state of Redis and of the fleet, polled.
 - size_limits: the size limits of a request that depend on its workers.
 - splitting: the entries of a request, and its result from the replies to them.
+- cosines: scores of pairs by a model of embeddings.
 - coalescing: which requests may share an entry, and how much of them it may have.
 - coalescer: sends these in one entry, and gives each its part of the answer.
 - producer_spans: the spans of a queue, if requests are traced.

@@ -30,7 +30,7 @@ from api.memory_budget import HeldMemory
 from api.settings import GatewaySettings
 from shared.errors import RedisUnreachableError
 from shared.keys import INTERACTIVE, LANES
-from shared.messages import EMBED
+from shared.messages import VECTOR_OPS
 from shared.process.tasks import cancel_and_wait, run_forever
 from shared.process.unexpected_replies import record_unexpected_reply
 from shared.queue_connections import QueueConnections
@@ -168,7 +168,7 @@ class Dispatcher:
         self, request: InferenceRequest, request_id: str, deadline: float, memory: HeldMemory | None
     ) -> InferenceResult:
         """Returns the result of a request with its own entries; raises as `answer` does."""
-        if request.op != EMBED:
+        if request.op not in VECTOR_OPS:
             request = check_input_sizes(request, self.monitor.workers())
             check_output_size(request, self.monitor.workers())
         new_entries, failures = split(request, self._entry_limits.max_inputs, self.monitor.max_input_tokens)
@@ -225,7 +225,7 @@ class Dispatcher:
 
         Returns the maximum size of the results. Raises OverloadedError.
         """
-        if request.op != EMBED:
+        if request.op not in VECTOR_OPS:
             return MAX_VALUES_BYTES
         vector_bytes = self.monitor.vector_bytes
         size = len(request.inputs) * (vector_bytes or UNKNOWN_DIM * BYTES_PER_NUMBER)

@@ -11,7 +11,7 @@ from api.dialects.request import InferenceRequest
 from api.dispatch.admission import memory_full_error
 from api.memory_budget import HeldMemory, size_of_reply, unbounded
 from shared.errors import InputFailedError, InternalError, RedbatchError, TooLargeError, error_from_code
-from shared.messages import EMBED, EMBED_ALL, Failure, NewEntry, Ref, Reply, Values, Vectors
+from shared.messages import EMBED_ALL, VECTOR_OPS, Failure, NewEntry, Ref, Reply, Values, Vectors
 
 MAX_VALUES_BYTES = 64 * 2**20
 """Maximum size of an answer that is not vectors: its size is unknown before the replies arrive."""
@@ -152,7 +152,8 @@ class InFlight:
             error.log_fields = _log_fields(reply)
             self.fail(error)
             return True
-        if self._op != EMBED and not self._memory.grow(size_of_reply(reply)):  # those of EMBED were reserved before
+        # vectors were reserved before
+        if self._op not in VECTOR_OPS and not self._memory.grow(size_of_reply(reply)):
             self.fail(memory_full_error(random.random()))  # noqa: S311 - spreads clients
             return True
         self._replies[reply.position] = reply
@@ -244,8 +245,8 @@ class InFlight:
     def _matches_op(self, reply: Reply) -> bool:
         """Whether a reply is of the kind that the operation of the request returns."""
         if isinstance(reply, Vectors):
-            return (self._op == EMBED and not reply.counts) or (self._op == EMBED_ALL and bool(reply.counts))
-        return isinstance(reply, Failure) or self._op not in (EMBED, EMBED_ALL)
+            return (self._op in VECTOR_OPS and not reply.counts) or (self._op == EMBED_ALL and bool(reply.counts))
+        return isinstance(reply, Failure) or self._op not in (*VECTOR_OPS, EMBED_ALL)
 
     def _complete(self, replies: Iterable[Reply]) -> None:
         ordered = sorted(replies, key=lambda reply: reply.position)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 
 from api.dialects.request import InferenceRequest, InferenceResult
 from shared.codec import encode_body
 from shared.errors import InvalidRequestError, RequestError
-from shared.messages import EMBED, EMBED_ALL, PREDICT, Body, Failure, Input, NewEntry, Reply, Vectors
+from shared.messages import EMBED_ALL, PREDICT, VECTOR_OPS, Body, Failure, Input, NewEntry, Options, Reply, Vectors
 
 CHARS_PER_TOKEN = 4
 BYTES_PER_ID = 4
 SPECIAL_TOKENS = 2
 
-SHORT_OUTPUT_OPS = (EMBED, PREDICT)
+SHORT_OUTPUT_OPS = (*VECTOR_OPS, PREDICT)
 """Operations whose outputs, as far as is known, fit into the reply to an entry of several inputs."""
 
 MAX_ENTRY_BYTES = 4 * 2**20
@@ -27,7 +28,7 @@ def estimate_tokens(value: Input) -> int:
     return len(value) // CHARS_PER_TOKEN + SPECIAL_TOKENS
 
 
-def cost_of(op: str, part: Sequence[Input], max_tokens: int) -> int:
+def cost_of(op: str, part: Sequence[Input], max_tokens: int, query: str | None = None) -> int:
     """Returns the cost of an entry: the estimated tokens of texts, or the number of inputs of a function.
 
     What an input costs a function only its class can say, and the gateway runs no code of users.
@@ -37,13 +38,15 @@ def cost_of(op: str, part: Sequence[Input], max_tokens: int) -> int:
         part: the inputs.
         max_tokens: that the model reads of a text; 0 if there is no maximum, or it is unknown. Workers measure their
             rate in these costs: with what is cut off, it would be far too high after some long texts.
+        query: the text that the model reads with each input, if there is one.
     """
     if op == PREDICT:
         return len(part)
-    tokens = sum(map(estimate_tokens, part))
-    if not max_tokens or tokens <= max_tokens or op not in (EMBED, EMBED_ALL):
+    query_tokens = 0 if query is None else estimate_tokens(query)
+    tokens = sum(map(estimate_tokens, part)) + query_tokens * len(part)
+    if not max_tokens or tokens <= max_tokens or op not in (*VECTOR_OPS, EMBED_ALL):
         return tokens
-    return sum(min(max_tokens, estimate_tokens(each)) for each in part)
+    return sum(min(max_tokens, query_tokens + estimate_tokens(each)) for each in part)
 
 
 def inputs_per_entry(op: str, per_entry: int) -> int:
@@ -67,22 +70,18 @@ def split(request: InferenceRequest, per_entry: int, max_tokens: int = 0) -> tup
     """
     new_entries: list[NewEntry] = []
     failures: list[Failure] = []
-    inputs = request.inputs
     size = 1 if request.partial else inputs_per_entry(request.op, per_entry)
-    for start, part in split_inputs(inputs, size, by_bytes=request.op == PREDICT):
+    for start, part, options in _parts_of(request, size):
         error: RequestError | None = request.input_errors.get(start)
         if error is None:
             try:
-                body = encode_body(Body(request.op, part, request.options))
+                body = encode_body(Body(request.op, part, options))
             except UnicodeEncodeError:
                 error = InvalidRequestError("An input holds a lone surrogate, which is not a character.")
             else:
                 counted_bytes = len(body) if request.op == PREDICT else 0
-                new_entries.append(
-                    NewEntry(
-                        start - len(failures), len(part), cost_of(request.op, part, max_tokens), body, counted_bytes
-                    )
-                )
+                cost = cost_of(request.op, part, max_tokens, options.query)
+                new_entries.append(NewEntry(start - len(failures), len(part), cost, body, counted_bytes))
                 continue
         if not request.partial:
             raise error
@@ -121,6 +120,21 @@ def build_result(replies: Sequence[Reply], failures: Sequence[Failure]) -> Infer
             truncated += [each.position + index for index in each.truncated]
     means = queue_ms / number, inference_ms / number
     return InferenceResult(replies, *means, batch_size, tokens, tokenize_ms / number, sorted(truncated))
+
+
+def _parts_of(request: InferenceRequest, max_inputs: int) -> Iterator[tuple[int, tuple[Input, ...], Options]]:
+    """Yields the inputs of each entry, with the index of the first and their options: an entry has one query."""
+    if not request.queries:
+        for start, part in split_inputs(request.inputs, max_inputs, by_bytes=request.op == PREDICT):
+            yield start, part, request.options
+        return
+    begin = 0
+    for query, group in groupby(request.queries):
+        end = begin + len(list(group))
+        options = request.options._replace(query=query)
+        for start, part in split_inputs(request.inputs[begin:end], max_inputs, by_bytes=False):
+            yield begin + start, part, options
+        begin = end
 
 
 def split_inputs(

@@ -25,7 +25,7 @@ from shared.cache import CacheBound, CachedVector, cache_key
 from shared.connection import RedisConnection
 from shared.errors import RedisUnreachableError
 from shared.keys import Keys
-from shared.messages import EMBED, READY, Failure, Heartbeat, Options, Reply, Vectors
+from shared.messages import READY, VECTOR_OPS, Failure, Heartbeat, Options, Reply, Vectors
 from shared.process.unexpected_replies import record_failing_call
 
 log = structlog.get_logger()
@@ -203,7 +203,7 @@ class CachingDispatcher:
             RedbatchError: see the dispatcher, if any vector has to be computed.
         """
         revision = self._revision()
-        if request.op != EMBED or revision is None or request.input_errors:
+        if request.op not in VECTOR_OPS or revision is None or request.input_errors or request.queries:
             return await self._dispatcher.answer(request, request_id, memory)
         owner = (request.tenant.name,) if self._per_tenant else ()
         try:

@@ -61,7 +61,7 @@ async def respond_async(
     """
     idempotency_key = parse_idempotency_key(headers)
     queue, shard = await find_shard(request, state, inference.model, inference.tenant, idempotency_key)
-    state.queues.check_op(queue, inference.op, is_job=True)
+    state.queues.check_op(queue, inference.op)
     if any(each not in (FLOAT, BASE64) for each in inference.output_types):
         raise InvalidRequestError("A job has float32: leave out the header Prefer, or the type of the numbers.")
     if inference.long_text in (MEAN, CHUNKS):

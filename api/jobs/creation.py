@@ -119,7 +119,7 @@ async def _create_from_body(
         op, check = PREDICT, partial(check_value, limit=limit)
     else:
         op, check = EMBED, partial(check_text, max_chars=state.limits.max_input_chars)
-    state.queues.check_op(queue, op, is_job=True)
+    state.queues.check_op(queue, op)
     limits = shard.monitor.limits(tenant, state.jobs.timeout_s)
     options = await queue.with_prompt(body.options, body.input_type)
     job_request = JobRequest(tenant.name, lane, idempotency_key, limits, op, options)
@@ -270,7 +270,7 @@ async def _with_op(
     is_checked = False
     async for chunk in chunks:
         if reader.op is not None and not is_checked:
-            state.queues.check_op(queue, reader.op, is_job=True)
+            state.queues.check_op(queue, reader.op)
             for name in fields.model_fields_set if reader.op == PREDICT else ():
                 raise function_option_error(name)
             upload.op = reader.op

@@ -3,6 +3,7 @@
 - acceleration: the choice of how a transformer runs.
 - base: the interface between the engine and a model.
 - buckets: batches of few shapes.
+- cross_encoder: rerankers and classifiers.
 - equivalence: the check that another way to run gives the same vectors.
 - function: a user's class as a model.
 - function_values: the inputs and outputs of such a class.
@@ -18,11 +19,12 @@
 - revision: the revision of a model.
 - prompts: the prompts of a model.
 - runtimes: ONNX Runtime and OpenVINO.
-- sentence: sentence-transformers models.
+- sentence: sentence-transformers models that make embeddings.
 - sentence_runner: collates and runs the batches of such a model.
 - simulated: the models `null` and `simulated`.
 - tokenizer: a model's tokenizer.
 - tokenizer_threads: how many threads tokenizers use.
+- transformer_backend: what the backends of sentence-transformers models have in common.
 - transfer: copies batches to the device, and vectors back.
 - whole_texts: the inputs of a model whose texts are not tokenized before they run.
 """

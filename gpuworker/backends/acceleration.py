@@ -15,7 +15,7 @@ import torch
 from sentence_transformers.base.modules.transformer import Transformer
 
 from gpuworker.backends import model_loading, packing, precision, prepacked_linear
-from gpuworker.backends.equivalence import PROBE_TEXTS, TOLERANCE, distance
+from gpuworker.backends.equivalence import PROBE_TEXTS, TOLERANCE
 from gpuworker.backends.onnx_transformer import OnnxTransformer, ensure_graph
 from gpuworker.backends.runtimes import RUNTIMES, Cores
 from gpuworker.model_spec import Model, ModelLoadError, one_line
@@ -74,7 +74,7 @@ def _apply_checked(runner: SentenceRunner, change: str, dtype: torch.dtype, appl
         raise
     except Exception as error:  # the libraries raise errors of any class
         raise ModelLoadError(f"{change} cannot run this model here: {one_line(error)}") from error
-    difference = max(distance(each, expected) for each in vectors)
+    difference = max(runner.difference(each, expected) for each in vectors)
     if not difference <= TOLERANCE[dtype]:
         raise ModelLoadError(
             f"{change} gives other vectors than torch does, off by {difference:.1g} of 1: leave it out"
@@ -83,7 +83,7 @@ def _apply_checked(runner: SentenceRunner, change: str, dtype: torch.dtype, appl
 
 def _run_probe(runner: SentenceRunner, *, exclusive: bool) -> Vector:
     tokenizer = cast("ModelTokenizer", runner.tokenizer)  # models without one are refused before this
-    vectors = runner.run(runner.collate(tokenizer.tokenize(PROBE_TEXTS)), exclusive=exclusive)
+    vectors = runner.run(runner.collate(tokenizer.tokenize(PROBE_TEXTS, runner.probe_options)), exclusive=exclusive)
     return np.asarray(vectors)
 
 
@@ -127,7 +127,7 @@ def _try_packing(runner: SentenceRunner, dtype: torch.dtype) -> None:
     runner.first_position = packing.first_position_of(transformer.model)
     try:
         transformer.model.set_attn_implementation(packing.IMPLEMENTATION)
-        if distance(_run_probe(runner, exclusive=False), expected) <= TOLERANCE[dtype]:
+        if runner.difference(_run_probe(runner, exclusive=False), expected) <= TOLERANCE[dtype]:
             return
     except Exception as error:  # noqa: BLE001 - not every model can run so, and each raises an error of another class
         log.debug("this model does not pack", error=type(error).__name__)

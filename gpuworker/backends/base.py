@@ -84,6 +84,8 @@ class Backend(Protocol):
         max_input_tokens: maximum tokens that it reads of an input; 0 if there is no maximum.
         prompts: names of its prompts, sorted.
         empty_prompts: those of them without a text.
+        labels: names of the numbers of its vectors, if these are logits of labels.
+        activation: what makes scores of such logits: see gpuworker.model_type; otherwise empty.
         max_batch_tokens: the token budget that suits the device when the user sets none.
         packs: whether its batches have no padding, whatever the lengths of their inputs are.
         runners: how many batches run at the same time, each in a separate thread.
@@ -108,6 +110,8 @@ class Backend(Protocol):
     max_input_tokens: int
     prompts: Sequence[str]
     empty_prompts: Sequence[str]
+    labels: Sequence[str]
+    activation: str
     max_batch_tokens: int
     packs: bool
     runners: int

@@ -25,6 +25,11 @@ def distance(found: Vector, expected: Vector) -> float:
     return float(difference)
 
 
+def largest_difference(found: Vector, expected: Vector) -> float:
+    """Returns the largest difference between two numbers, as a part of the largest number if that is over 1."""
+    return float(abs(found - expected).max() / max(1.0, abs(expected).max()))
+
+
 def _unit(vectors: Vector) -> Vector:
     lengths: Vector = np.sqrt((vectors * vectors).sum(axis=-1, keepdims=True))
     unit: Vector = np.divide(vectors, np.maximum(lengths, TINY), dtype=np.float32)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
-from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.model import BaseModel
 from sentence_transformers.base.modules.transformer import Transformer
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling
 from sentence_transformers.util import get_device_name
@@ -19,10 +19,10 @@ from gpuworker.model_spec import Model, ModelLoadError, one_line
 if TYPE_CHECKING:
     from gpuworker.ipc.engine_options import EngineOptions
 
-_CROSS_ENCODER = "ForSequenceClassification"
+M = TypeVar("M", bound=BaseModel)
 
 
-def load_model(model: Model, options: EngineOptions, device: str, dtype: torch.dtype) -> SentenceTransformer:
+def load_model(model_class: type[M], model: Model, options: EngineOptions, device: str, dtype: torch.dtype) -> M:
     """Returns the model, ready to run. Only safetensors are loaded, and no code that comes with the model.
 
     Raises:
@@ -31,7 +31,7 @@ def load_model(model: Model, options: EngineOptions, device: str, dtype: torch.d
     log_library_records()
     logging.getLogger("sentence_transformers").setLevel(logging.WARNING)  # the worker logs what it loads
     try:
-        loaded = SentenceTransformer(
+        loaded = model_class(
             model.path,
             device=device,
             revision=options.model_revision,
@@ -45,7 +45,7 @@ def load_model(model: Model, options: EngineOptions, device: str, dtype: torch.d
     return loaded.eval()
 
 
-def doubts_about(model: SentenceTransformer) -> list[str]:
+def doubts_about(model: BaseModel) -> list[str]:
     """Returns why the vectors of a model that was loaded probably mean nothing; usually nothing."""
     first, doubts = model[0], []
     tokenizer = getattr(first, "processor", None)
@@ -55,9 +55,6 @@ def doubts_about(model: SentenceTransformer) -> list[str]:
         doubts.append(
             "its tokenizer knows no words, as tokenizer.json is missing: different texts have the same vector"
         )
-    config = getattr(getattr(first, "model", None), "config", None)
-    if any(name.endswith(_CROSS_ENCODER) for name in getattr(config, "architectures", None) or ()):
-        doubts.append("it is a cross-encoder, trained to score pairs of texts: its vectors of single texts mean little")
     return doubts
 
 
@@ -74,7 +71,7 @@ def device_of(options: EngineOptions) -> str:
     return "cpu"
 
 
-def fast_tokenizer_of(model: SentenceTransformer) -> PreTrainedTokenizerFast | None:
+def fast_tokenizer_of(model: BaseModel) -> PreTrainedTokenizerFast | None:
     """Returns the tokenizer of a transformer of texts; None if texts cannot be tokenized apart from the model's run."""
     first = model[0]
     plain = isinstance(first, Transformer) and "message" not in first.modality_config
@@ -86,19 +83,19 @@ def fast_tokenizer_of(model: SentenceTransformer) -> PreTrainedTokenizerFast | N
     return tokenizer
 
 
-def commit_of(model: SentenceTransformer) -> str:
+def commit_of(model: BaseModel) -> str:
     """Returns the commit of a model on the hub; empty if it names none."""
     config = getattr(getattr(model[0], "model", None), "config", None)
     return getattr(config, "_commit_hash", None) or ""
 
 
-def pooling_of(model: SentenceTransformer) -> str:
+def pooling_of(model: BaseModel) -> str:
     """Returns how a model makes one vector of those of its tokens; empty if that is no separate step."""
     modes = next((each.pooling_mode for each in model if isinstance(each, Pooling)), "")
     return modes if isinstance(modes, str) else "+".join(modes)
 
 
-def normalizes(model: SentenceTransformer) -> bool:
+def normalizes(model: BaseModel) -> bool:
     """Returns whether the last step of a model gives its vectors length 1."""
     last = model[-1]
     return isinstance(last, Normalize) and last.module_output_name == "sentence_embedding"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.model import BaseModel
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -20,7 +20,7 @@ def dtype_of(name: str, device: str) -> torch.dtype:
     return torch.bfloat16 if has_bfloat16 else torch.float16
 
 
-def cast_weights(model: SentenceTransformer, dtype: torch.dtype) -> None:
+def cast_weights(model: BaseModel, dtype: torch.dtype) -> None:
     """Casts the transformer's weights to a shorter format. The steps after it, from pooling on, keep float32.
 
     So do tables that are no weights: in a short format the angles of rotary positions would be off by whole turns.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from gpuworker.backends.base import InputRefusedError
 
 if TYPE_CHECKING:
-    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.base.model import BaseModel
 
 
 class Prompts:
@@ -19,7 +19,7 @@ class Prompts:
         empty: the names of those without a text, which change nothing: the library adds some to each model.
     """
 
-    def __init__(self, model: SentenceTransformer) -> None:
+    def __init__(self, model: BaseModel) -> None:
         self._by_name: dict[str, str] = {name: prompt or "" for name, prompt in model.prompts.items()}
         self.names: Sequence[str] = sorted(self._by_name)
         self.empty: Sequence[str] = [name for name in self.names if not self._by_name[name]]

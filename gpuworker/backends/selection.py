@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuworker.backends.base import Backend
+from gpuworker.model_files import find_in, read_files
 from gpuworker.model_spec import Model, ModelLoadError
+from gpuworker.model_type import ModelType, type_of
+from shared.messages import CLASSIFY
 
 if TYPE_CHECKING:
     from gpuworker.ipc.engine_options import EngineOptions
@@ -18,9 +23,7 @@ def load_backend(model: Model, options: EngineOptions) -> Backend:
         ModelLoadError: the model cannot be loaded, or not with this `--backend`.
     """
     if model.kind == "sentence":
-        from gpuworker.backends.sentence import SentenceBackend  # noqa: PLC0415 - imports torch, for seconds
-
-        return SentenceBackend(model, options)
+        return _load_transformer(model, options)
     if options.backend != "torch":
         raise ModelLoadError(f"--backend {options.backend} runs sentence-transformers models, and {model.name} is none")
     if model.kind == "function":
@@ -30,3 +33,36 @@ def load_backend(model: Model, options: EngineOptions) -> Backend:
     from gpuworker.backends.simulated import SimulatedBackend  # noqa: PLC0415 - imports numpy
 
     return SimulatedBackend(model)
+
+
+def _load_transformer(model: Model, options: EngineOptions) -> Backend:
+    """Loads a sentence-transformers model. Raises ModelLoadError: as `load_backend`, or its type is not served."""
+    model_type = find_type(model, options.model_revision)
+    if model_type.refusal:
+        raise ModelLoadError(f"model {model.name} is not served: {model_type.refusal}")
+    if CLASSIFY in model_type.ops:
+        from gpuworker.backends.cross_encoder import CrossEncoderBackend  # noqa: PLC0415 - imports torch, for seconds
+
+        return CrossEncoderBackend(model, options, model_type)
+    from gpuworker.backends.sentence import SentenceBackend  # noqa: PLC0415 - imports torch, for seconds
+
+    return SentenceBackend(model, options)
+
+
+def find_type(model: Model, revision: str | None) -> ModelType:
+    """Returns what a sentence-transformers model is, by its files in a folder or on the hub.
+
+    If the hub does not return a file, the model counts as one without it: to load the model says what is wrong.
+    """
+    folder = Path(model.path)
+    if folder.is_dir():
+        return type_of(read_files(find_in(folder)))
+    from sentence_transformers.util import load_file_path  # noqa: PLC0415 - imports torch, for seconds
+
+    def find(name: str) -> Path | None:
+        with suppress(Exception):  # of its HTTP library, or of the hub
+            path = load_file_path(model.path, name, revision=revision)
+            return None if path is None else Path(path)
+        return None
+
+    return type_of(read_files(find))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -12,12 +12,15 @@ from sentence_transformers import SentenceTransformer
 
 from gpuworker.backends import buckets, packing
 from gpuworker.backends.base import InputRefusedError
+from gpuworker.backends.equivalence import distance
 from gpuworker.backends.transfer import create_transfer
-from shared.messages import EMBED, EMBED_ALL
+from shared.messages import DEFAULT_OPTIONS, EMBED, EMBED_ALL
 
 if TYPE_CHECKING:
+    from sentence_transformers.base.model import BaseModel
+
     from gpuworker.backends.base import Vector
-    from gpuworker.backends.tokenizer import ModelTokenizer
+    from gpuworker.backends.tokenizer import ModelTokenizer, TokenizedInput
     from gpuworker.backends.whole_texts import WholeText
 
 
@@ -39,11 +42,18 @@ class SentenceRunner:
         first_position: the position of a sequence's first token, in packed batches.
         packs: whether batches are packed, so that they hold no padding.
         transfer: moves tensors to and from the device.
+        output: the feature that the last part of the model adds, which `run` returns.
+        probe_options: how the probe texts are read that show whether the model can run in another way.
+        difference: how far two outputs are apart.
     """
+
+    output = "sentence_embedding"
+    probe_options = DEFAULT_OPTIONS
+    difference = staticmethod(distance)
 
     def __init__(
         self,
-        model: SentenceTransformer,
+        model: BaseModel,
         tokenizer: ModelTokenizer | None,
         *,
         normalizes: bool,
@@ -62,7 +72,7 @@ class SentenceRunner:
 
     def encode(self, texts: Sequence[str], prompt: str | None = None, *, raw: bool = False) -> Vector:
         """Returns what the model's `encode` returns for these texts, as float32; `raw` without its normalization."""
-        model = self._unnormalized if raw and self._normalizes else self.model
+        model = self._unnormalized if raw and self._normalizes else cast("SentenceTransformer", self.model)
         vectors: Vector = model.encode(
             list(texts), prompt=prompt, batch_size=len(texts), show_progress_bar=False, convert_to_numpy=True
         )
@@ -80,8 +90,22 @@ class SentenceRunner:
         sequences = [each.ids for each in inputs]
         features = self._pack(sequences) if self.packs else self._pad(self.tokenizer, sequences)
         if "token_type_ids" in self.tokenizer.input_names:
-            features["token_type_ids"] = torch.zeros_like(features["input_ids"])
+            features["token_type_ids"] = self._token_types(features, inputs)
         return self.transfer.to_device(features)
+
+    def _token_types(self, features: dict[str, Any], inputs: Sequence[TokenizedInput]) -> torch.Tensor:
+        """Returns the type of each token, in the shape of the ids: 0 for single texts."""
+        types = torch.zeros_like(features["input_ids"])
+        if not any(each.type_ids for each in inputs):
+            return types
+        ordered = sorted(inputs, key=lambda each: each.tokens) if self.packs else inputs
+        flat = [number for each in ordered for number in each.type_ids or [0] * each.tokens]
+        if self.packs:
+            types[0] = torch.tensor(flat)
+        else:
+            is_token = features["attention_mask"][: len(inputs)].bool()
+            types[: len(inputs)][is_token] = torch.tensor(flat)
+        return types
 
     def _pack(self, sequences: list[list[int]]) -> dict[str, Any]:
         order = sorted(range(len(sequences)), key=lambda i: len(sequences[i]))
@@ -115,7 +139,7 @@ class SentenceRunner:
             self._use_threads(exclusive=exclusive)
             return self._encode_whole(batch, raw=raw)
         steps = list(self.model)[:-1] if raw and self._normalizes else [self.model]
-        vectors = self._compute(batch, steps, "sentence_embedding", exclusive=exclusive)
+        vectors = self._compute(batch, steps, self.output, exclusive=exclusive)
         places = batch.get("places")
         return vectors if places is None else vectors[places]
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gpuworker.backends.base import TEXT_OPS, InputRefusedError, Token
+from gpuworker.model_type import numbered_labels, scoring_type
 from shared.messages import DEFAULT_OPTIONS, EMBED, EMBED_ALL, Input, Options
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 REPEATS = 12
 DIM = 32 * REPEATS
 MAX_BATCH_TOKENS = 16_384
+MAX_LOGIT = np.float32(8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +46,21 @@ class SimulatedBackend:
     Of token ids it is the SHA-256 of their bytes. The model has no prompts, and takes inputs of any length. If a
     revision is set, its name is put before each input.
 
+    With labels it is a reranker or classifier. The logits of a text are the first numbers of that vector, scaled to -8
+    to 8; those of a pair are of the text `query`, a null character, and the input.
+
     A batch of n inputs sleeps for `base_ms + item_ms * (n - 1)` milliseconds; for `null` both are 0.
     """
 
     def __init__(self, model: Model) -> None:
         self.ops = TEXT_OPS
         self.dim = DIM
+        self.labels: Sequence[str] = ()
+        self.activation = ""
+        if model.num_labels:
+            model_type = scoring_type(numbered_labels(model.num_labels), is_multi_label=False)
+            self.ops, self.dim = frozenset(model_type.ops), model.num_labels
+            self.labels, self.activation = model_type.labels, model_type.activation
         self.device = "cpu"
         self.revision = f"sha256-{model.revision}" if model.revision else "sha256"
         self.commit = ""
@@ -76,7 +87,8 @@ class SimulatedBackend:
         if options.prompt_name:
             raise InputRefusedError("prompt_name: this model has no prompts.")
         contents = (each if isinstance(each, bytes) else each.encode() for each in inputs)
-        return [DigestInput(hashlib.sha256(self._salt + content).digest()) for content in contents]
+        salt = self._salt if options.query is None else self._salt + options.query.encode() + b"\0"
+        return [DigestInput(hashlib.sha256(salt + content).digest()) for content in contents]
 
     def collate(self, inputs: Sequence[DigestInput]) -> bytes:
         """Joins the digests, each repeated to the length of a vector."""
@@ -84,11 +96,13 @@ class SimulatedBackend:
 
     def run(self, batch: bytes, op: str = EMBED, *, exclusive: bool, raw: bool = False) -> Vector:  # noqa: ARG002 - all batches run alike
         """Returns the vectors after the simulated time. For EMBED_ALL each input is one token, which has one vector."""
-        n = len(batch) // self.dim
+        n = len(batch) // DIM
         if self._base_s or self._item_s:
             time.sleep(self._base_s + self._item_s * (n - 1))
-        shape = (n, 1, self.dim) if op == EMBED_ALL else (n, self.dim)
-        return (np.frombuffer(batch, dtype=np.uint8).astype(np.float32) / np.float32(255)).reshape(shape)
+        vectors = (np.frombuffer(batch, dtype=np.uint8).astype(np.float32) / np.float32(255)).reshape(n, DIM)
+        if self.labels:
+            return np.ascontiguousarray(vectors[:, : self.dim] * MAX_LOGIT * 2 - MAX_LOGIT)
+        return vectors[:, None] if op == EMBED_ALL else vectors
 
     def show_tokens(self, inputs: Sequence[Input], options: Options) -> list[list[Token]]:  # noqa: ARG002 - refused
         """Raises InputRefusedError."""

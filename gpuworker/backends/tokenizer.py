@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -14,17 +14,21 @@ from shared.codec import decode_ids
 from shared.messages import DEFAULT_OPTIONS, Input, Options
 
 if TYPE_CHECKING:
-    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.base.model import BaseModel
     from tokenizers import Encoding, Tokenizer
     from transformers import PreTrainedTokenizerFast
 
 
 @dataclass(frozen=True, slots=True)
 class TokenizedInput:
-    """An input as token ids; `truncated`: without those beyond the model's maximum."""
+    """An input as token ids; `truncated`: without those beyond the model's maximum.
+
+    Of a pair, `type_ids` are the types of these tokens, which say what belongs to which of its texts.
+    """
 
     ids: list[int]
     truncated: bool = False
+    type_ids: Sequence[int] = ()
 
     @property
     def tokens(self) -> int:
@@ -48,7 +52,7 @@ class ModelTokenizer:
         input_names: the features that the model takes.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerFast, model: SentenceTransformer) -> None:
+    def __init__(self, tokenizer: PreTrainedTokenizerFast, model: BaseModel) -> None:
         tokenizer("", truncation="longest_first")
         self._padder = tokenizer
         self.input_names: list[str] = tokenizer.model_input_names
@@ -66,11 +70,16 @@ class ModelTokenizer:
         """Returns the tokens of each input. Token ids include special tokens: they are only cut.
 
         Raises:
-            InputRefusedError: there is no such prompt, or a prompt is named for token ids.
+            InputRefusedError: there is no such prompt, or a prompt or a query goes with token ids.
             OneInputError: an input has a token that does not exist, or is too long and must not be cut.
         """
         prompt = self._prompts.find(options.prompt_name)
         tokenizer = self._by_cut[options.truncate]
+        if options.query is not None:
+            tokenized = self._tokenize_pairs(prompt + options.query, inputs, tokenizer)
+            if options.truncate == "no":
+                self._check_length(tokenized)
+            return tokenized
         texts = [prompt + each for each in inputs if isinstance(each, str)]
         encoded = iter(tokenizer.encode_batch_fast(texts))
         if len(texts) == len(inputs):
@@ -119,6 +128,15 @@ class ModelTokenizer:
         # `overflowing` copies what was cut off, so it is read for texts of the maximum length only.
         return TokenizedInput(ids, len(ids) == self.max_tokens and len(encoded.overflowing) > 0)
 
+    def _tokenize_pairs(self, first: str, inputs: Sequence[Input], tokenizer: Tokenizer) -> list[TokenizedInput]:
+        """Returns the tokens of each pair of a text with an input; of a long pair, the longer text is cut first."""
+        pairs = [(first, each) for each in inputs if isinstance(each, str)]
+        if len(pairs) < len(inputs):
+            raise InputRefusedError("Send texts: a pair of texts cannot be sent as token ids.")
+        return [
+            replace(self._tokenized_text(each), type_ids=each.type_ids) for each in tokenizer.encode_batch_fast(pairs)
+        ]
+
     def _cut_ids(self, data: bytes, index: int, cut: str) -> TokenizedInput:
         ids = self._ids(data, index)
         if self.max_tokens is None or cut == "no" or len(ids) <= self.max_tokens:
@@ -161,7 +179,7 @@ def _tokens(encoded: Encoding, text: str) -> list[Token]:
     ]
 
 
-def _vocabulary_size(model: SentenceTransformer) -> int:
+def _vocabulary_size(model: BaseModel) -> int:
     """Returns for how many tokens a model has vectors: its tokenizer may have more. 0 if the model does not say."""
     try:
         return int(model[0].model.get_input_embeddings().num_embeddings)  # type: ignore[union-attr, operator]

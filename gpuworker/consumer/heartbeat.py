@@ -10,6 +10,7 @@ import time
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from typing import TypedDict
 
 import structlog
 
@@ -18,6 +19,7 @@ from gpuworker.consumer.worker_state import HEARTBEAT, ShardState
 from gpuworker.consumer.worker_status import WorkerStatus
 from gpuworker.gpu.devices import Gpu, gpu_of
 from gpuworker.gpu.lease_slots import slots_of
+from gpuworker.ipc.messages import Ready
 from gpuworker.model_spec import ops_of
 from gpuworker.settings import WorkerSettings
 from shared import consumer
@@ -39,8 +41,8 @@ LOAD_ERROR_TTL_MS = 60_000
 
 MAX_LOAD_ERROR_CHARS = 500
 
-MAX_PROMPT_CHARS = 2_000
-"""Of all names of prompts: more would make a heartbeat long, and models have a handful of short ones."""
+MAX_NAMES_CHARS = 2_000
+"""Of all names of prompts, or of labels: more would make a heartbeat long, and models have a handful of short ones."""
 
 
 class HeartbeatSender:
@@ -61,6 +63,7 @@ class HeartbeatSender:
         self._probe = SilenceProbe(queue, shard.control, self.send)
         settings = self._worker_state.settings
         self._gpu_pool, self._gpu_slots = _lease_slots(settings)
+        self._ops_before_load = ops_of(settings.model, settings.model_revision)
         self._interval_s, self._ttl_ms = settings.heartbeat.interval_s, int(1000 * settings.heartbeat.ttl_s)
         self._started_ms = int(time.time() * 1000)
         self._can_announce = True
@@ -237,17 +240,32 @@ class HeartbeatSender:
             max_input_bytes=worker_state.settings.max_model_input_bytes or 0,
             failing=worker_state.circuit.reason if status.state in (FAILING, READY) else "",
             retry_s=round(worker_state.circuit.open_s(time.monotonic()), 1),
-            ops=ops_of(worker_state.settings.model),
+            ops=engine.ops or self._ops_before_load,
             activity=shard.activity.summarize(time.monotonic()),
-            prompts=_names_of(engine.prompts) if engine.model else None,
             normalizes=engine.normalizes if engine.model else None,
-            empty_prompts=_names_of(engine.empty_prompts) or (),
+            activation=engine.activation,
+            **_names(engine),
         )
 
 
-def _names_of(prompts: Collection[str]) -> tuple[str, ...] | None:
-    """Returns the names of a model's prompts; None, as while they are unknown, if they are too long together."""
-    return tuple(prompts) if sum(map(len, prompts)) + len(prompts) <= MAX_PROMPT_CHARS else None
+class _Names(TypedDict):
+    prompts: tuple[str, ...] | None
+    empty_prompts: tuple[str, ...]
+    labels: tuple[str, ...]
+
+
+def _names(engine: Ready) -> _Names:
+    """Returns the names of the model's prompts and labels, as a heartbeat has them."""
+    return {
+        "prompts": _if_short(engine.prompts) if engine.model else None,
+        "empty_prompts": _if_short(engine.empty_prompts) or (),
+        "labels": _if_short(engine.labels) or (),
+    }
+
+
+def _if_short(names: Collection[str]) -> tuple[str, ...] | None:
+    """Returns names of a model; None, as while they are unknown, if they are too long together."""
+    return tuple(names) if sum(map(len, names)) + len(names) <= MAX_NAMES_CHARS else None
 
 
 def _lease_slots(settings: WorkerSettings) -> tuple[str, tuple[str, ...]]:

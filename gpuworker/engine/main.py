@@ -30,6 +30,7 @@ from gpuworker.model_spec import ModelLoadError, parse_model
 from gpuworker.policy.limits import OVERHEAD_TOKENS, Limits, parse_sizes
 from gpuworker.policy.retries import RetryLimits
 from shared.long_entries import min_long_tokens
+from shared.messages import OPS
 
 SWITCH_INTERVAL_S = 0.0005
 """Python's default of 5 ms is as long as a batch: a thread that holds the interpreter's lock, for some work on text,
@@ -125,6 +126,9 @@ def _create_pipeline(
         tuple(backend.prompts),
         backend.normalizes,
         tuple(backend.empty_prompts),
+        tuple(each for each in OPS if each in backend.ops),
+        tuple(backend.labels),
+        backend.activation,
     )
     error_options = ErrorOptions(
         options.error_messages, RetryLimits(options.max_retries, options.retry_backoff_ms / 1000)

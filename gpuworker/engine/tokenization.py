@@ -13,18 +13,20 @@ from gpuworker.backends.base import Backend, InputRefusedError
 from gpuworker.engine.model_errors import ModelErrors
 from gpuworker.engine.work import BatchResult, EntryTask, InputItem
 from gpuworker.policy.composition import WaitingInput
-from shared.messages import DECODE, EMBED, PREDICT
+from shared.messages import CLASSIFY, DECODE, EMBED, PREDICT, SCORE
 
 BYTES_PER_ID = 4
 
 MAX_CALL_TEXTS = 256
 """Maximum texts in one tokenizer call, so that the first of many texts need not wait for the last."""
 
-OTHER_ENDPOINT = {
-    PREDICT: "This model returns vectors of texts: send the request to POST /embed.",
-    EMBED: "This model is a function and returns no vectors: send the request to POST /predict.",
+OFFERS = {
+    PREDICT: "This model is a function and returns no vectors: send the request to POST /predict.",
+    EMBED: "This model returns vectors of texts: send the request to POST /embed.",
+    SCORE: "This model scores pairs of texts: send the request to POST /rerank.",
+    CLASSIFY: "This model classifies texts: send the request to POST /classify.",
 }
-"""The message for an operation that a model does not have."""
+"""The messages for an operation that a model does not have, by one that it has; the first of these counts."""
 
 
 def group_calls(tasks: Iterable[EntryTask]) -> Iterator[list[EntryTask]]:
@@ -135,4 +137,4 @@ def _tokenize(backend: Backend, tasks: Sequence[EntryTask]) -> list[InputItem]:
 def _check_op(backend: Backend, task: EntryTask) -> None:
     """Raises InputRefusedError if the model does not have the operation of an entry."""
     if task.op not in backend.ops:
-        raise InputRefusedError(OTHER_ENDPOINT[PREDICT if task.op == PREDICT else EMBED])
+        raise InputRefusedError(next(message for op, message in OFFERS.items() if op in backend.ops))

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from gpuworker.ipc.run_table import RunTable
 
 
-DEFAULT_TOKENIZER_KEY = (EMBED, DEFAULT_OPTIONS.prompt_name, DEFAULT_OPTIONS.truncate)
+TokenizerKey = tuple[str, str | None, str, str | None]
+DEFAULT_TOKENIZER_KEY: TokenizerKey = (EMBED, DEFAULT_OPTIONS.prompt_name, DEFAULT_OPTIONS.truncate, None)
 """Tokenization key of the default options."""
 
 
@@ -50,7 +51,7 @@ class EntryTask:
     op: str = EMBED
     slot: int = 0
     cost: int = 0
-    tokenizer_key: tuple[str, str | None, str] = field(init=False)
+    tokenizer_key: TokenizerKey = field(init=False)
     tokens: list[int] = field(default_factory=list)
     truncated: Sequence[int] = ()
     tokenize_s: float = 0.0
@@ -65,7 +66,8 @@ class EntryTask:
 
     def __post_init__(self) -> None:
         is_default = self.options is DEFAULT_OPTIONS and self.op == EMBED
-        key = (self.op, self.options.prompt_name, self.options.truncate)
+        options = self.options
+        key = (self.op, options.prompt_name, options.truncate, options.query)
         self.tokenizer_key = DEFAULT_TOKENIZER_KEY if is_default else key
         self.outputs = [None] * len(self.inputs)
         self.num_pending = len(self.inputs)

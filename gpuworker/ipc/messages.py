@@ -139,6 +139,9 @@ class Ready(_Message, frozen=True):
     prompts: tuple[str, ...] = ()
     normalizes: bool = False
     empty_prompts: tuple[str, ...] = ()
+    ops: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+    activation: str = ""
 
 
 class LoadFailed(_Message, frozen=True):

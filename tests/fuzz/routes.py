@@ -46,6 +46,8 @@ _TEXTS: Any = {"texts": ["one", "two"], "normalize": True, "timeout_ms": 60_000,
 _TEI: Any = {"inputs": ["one", [1, 2, 3]], "truncate": True, "truncation_direction": "Right", "normalize": False}
 _OPENAI: Any = {"input": ["one", "two"], "model": "null", "encoding_format": "float", "dimensions": 8, "user": "u"}
 _SIMILAR: Any = {"inputs": {"source_sentence": "one", "sentences": ["two"]}, "parameters": {"truncate": True}}
+_RANKED: Any = {"query": "one", "texts": ["two", ""], "raw_scores": True, "return_text": True, "truncate": False}
+_DOCUMENTS: Any = {"query": "one", "documents": ["two", "three"], "model": "null", "top_n": 1, "priority": 1}
 _PREDICT: Any = (
     {"input": {"a": [1, 2.5, None, "x"]}, "model": FUNCTION},
     {"inputs": [1, {"npy": _IN_BASE64}, {"base64": "eHh4"}], "model": FUNCTION, "on_error": "null"},
@@ -67,6 +69,11 @@ POSTS = (
     Route(b"POST", b"/invocations", (_TEI,)),
     Route(b"POST", b"/embed_all", ({"inputs": ["one"], "prompt_name": None},)),
     Route(b"POST", b"/similarity", (_SIMILAR,)),
+    Route(b"POST", b"/rerank", (_RANKED, _DOCUMENTS)),
+    Route(b"POST", b"/v1/rerank", (_RANKED, _DOCUMENTS)),
+    Route(b"POST", b"/v2/rerank", (_DOCUMENTS,)),
+    Route(b"POST", b"/invocations", (_RANKED,)),
+    Route(b"POST", b"/score", ({"text_1": ["one", "two"], "text_2": ["three", "four"], "use_activation": False},)),
     Route(b"POST", b"/tokenize", ({"inputs": ["one"], "add_special_tokens": True},)),
     Route(b"POST", b"/decode", ({"ids": [[1, 2], [3]], "skip_special_tokens": True},)),
     Route(b"POST", b"/jobs", _JOB),

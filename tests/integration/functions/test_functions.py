@@ -272,7 +272,7 @@ async def test_requests_for_embeddings_to_a_function_are_refused(cluster: Gatewa
     refused = gateway.embed({"text": "a"})
     assert (refused.status_code, "POST /predict" in error_of(refused)["message"]) == (400, True)
     refused = plain_http.post(f"{gateway.url}/tokenize", json={"inputs": "a"})
-    assert refused.status_code == 422
+    assert refused.status_code == 424
     assert "POST /predict" in refused.json()["error"]
 
 

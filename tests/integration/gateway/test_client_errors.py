@@ -235,9 +235,6 @@ TEI, OPENAI_ERROR, OWN = "error_type", "type", "request_id"
 @pytest.mark.parametrize(
     ("path", "hint", "field"),
     [
-        ("/rerank", "ranking is not served yet; POST /similarity", TEI),
-        ("/v1/rerank", "ranking is not served yet; POST /similarity", OPENAI_ERROR),
-        ("/v2/rerank", "ranking is not served yet; POST /similarity", OPENAI_ERROR),
         ("/embed_sparse", "POST /embed returns dense ones", TEI),
         ("/vertex", "POST /embed takes what is in `instances`", TEI),
         ("/api-doc/openapi.json", "GET /openapi.json", TEI),
@@ -247,8 +244,6 @@ TEI, OPENAI_ERROR, OWN = "error_type", "type", "request_id"
         ("/v1/responses", "text is not generated; POST /v1/embeddings", OPENAI_ERROR),
         ("/v1/batches", "POST /jobs", OPENAI_ERROR),
         ("/v1/files/file-1/content", "POST /jobs", OPENAI_ERROR),
-        ("/v1/score", "POST /similarity", OPENAI_ERROR),
-        ("/classify", "classifiers are not served", OPENAI_ERROR),
         ("/pooling", "POST /embed_all", OPENAI_ERROR),
         ("/detokenize", "POST /decode", OPENAI_ERROR),
         ("/embeddings_image", "only texts", OPENAI_ERROR),
@@ -304,8 +299,8 @@ def test_a_slash_after_the_list_of_models_changes_nothing(served: GatewayProcess
 
 
 def test_a_text_for_a_classifier_is_refused_with_what_there_is(served: GatewayProcess) -> None:
-    """The body is TEI's for /predict, which is a route for functions here."""
+    """The body is TEI's for /predict, and the model is no classifier."""
     answer = plain_http.post(f"{served.url}/predict", json={"inputs": "a text"})
     message = error_of(answer)["message"]
     assert answer.status_code == 400
-    assert all(each in message for each in ('{"input": ...}', "classifiers are not served", "POST /embed"))
+    assert all(each in message for each in ('{"input": ...}', "is no classifier", "POST /embed"))

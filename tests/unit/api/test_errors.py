@@ -8,13 +8,16 @@ import pytest
 
 from api.dialects.base import BaseDialect
 from api.dialects.operations import OPERATIONS
+from api.dialects.ranking_operations import RANKING_OPERATIONS
 from api.errors import STATUS, error_body, headers_of, status_of
 from api.routes import DIALECTS
 from shared.errors import (
     HeadTooLargeError,
+    InvalidRequestError,
     JobGoneError,
     JobNotFoundError,
     JobUnfinishedError,
+    KeyReusedError,
     MethodNotAllowedError,
     NotFoundError,
     QueueFullError,
@@ -44,6 +47,7 @@ EXPECTED = {
     "BodyTooLargeError": 413,
     "EmptyInputsError": 400,
     "NothingToRunError": 400,
+    "UnsupportedOperationError": 400,
     "OverloadedError": 429,
     "QueueFullError": 429,
     "TooManyFailuresError": 429,
@@ -95,10 +99,14 @@ def test_the_documented_statuses_are_those_of_possible_errors(dialect: BaseDiale
     Errors of heads and of routing are not documented, and those of jobs on their own routes. Nothing raises the root of
     the tree.
     """
-    dialects = {dialect, dialect.for_body(b'{"inputs": "a"}')}
-    errors = [cls("") for cls in set(error_tree()) - UNDOCUMENTED]
+    body = b'{"inputs": "a"}'
+    dialects = {dialect, dialect.for_body(body), dialect.for_body(b'{"texts": ["a"]}')}
+    dialects |= {each for each in [dialect.for_classifier(body)] if each is not None}
+    impossible = UNDOCUMENTED if dialect.becomes_jobs else UNDOCUMENTED | {KeyReusedError}
+    errors = [*(cls("") for cls in set(error_tree()) - impossible), InvalidRequestError("", param="a")]
     possible = {each.encode_error(error, "")[0] for each in dialects for error in errors}
-    assert set(OPERATIONS[dialect.route].answers) == {200, 202} | possible
+    accepted = {202} if dialect.becomes_jobs else set()
+    assert set((OPERATIONS | RANKING_OPERATIONS)[dialect.route].answers) == {200} | accepted | possible
 
 
 def test_an_error_has_one_format() -> None:

@@ -31,6 +31,7 @@ from shared.messages import (
     EMBED,
     OPS,
     PREDICT,
+    SCORE,
     Body,
     Failure,
     FailureOrigin,
@@ -49,6 +50,7 @@ OPTIONS = st.builds(
     dimensions=st.none() | st.integers(1, codec.MAX_DIM),
     truncate=st.sampled_from(["right", "left", "no"]),
     special_tokens=st.booleans(),
+    query=st.none() | TEXTS,
 )
 BODIES = st.builds(
     Body,
@@ -204,6 +206,12 @@ def test_a_body_without_binary_inputs_is_as_before() -> None:
     assert msgpack.unpackb(encode_body(Body(PREDICT, ("1",)))) == {"op": PREDICT, "inputs": ["1"], "options": {}}
 
 
+def test_an_older_worker_hands_a_query_back() -> None:
+    """It knows neither the op nor the query; by its rules the options are valid, so it looks at the op."""
+    fields = msgpack.unpackb(encode_body(Body(SCORE, ("a", "b"), Options(query="q", truncate="left"))))
+    assert fields == {"op": SCORE, "inputs": ["a", "b"], "options": {"truncate": "left"}, "query": "q"}
+
+
 def test_binary_inputs_are_not_inflated() -> None:
     """In Redis a megabyte takes a megabyte."""
     data = bytes(range(256)) * 4096
@@ -322,6 +330,7 @@ WRONG_BODIES: list[dict[str, Any]] = [
     ),
     {**BODY, "op": PREDICT, "inputs": [b"1234"]},
     *({**BODY, "options": value} for value in NO_OPTIONS),
+    *({**BODY, "query": value} for value in (1, b"text", ["a"])),
     *({key: value for key, value in BODY.items() if key != missing} for missing in BODY),
 ]
 

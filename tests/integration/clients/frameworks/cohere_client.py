@@ -24,7 +24,7 @@ assert [sum(byte.bit_count() for byte in row) for row in bits] == [sum(x > 0 for
 message = ""
 try:
     client.embed(model=job["model"], texts=[""], input_type="search_query", embedding_types=["float"])
-except cohere.errors.BadRequestError as error:
+except cohere.errors.UnprocessableEntityError as error:
     message = error.body["message"]
 assert message == "texts[0] is empty.", message
 json.dump(vectors, sys.stdout)

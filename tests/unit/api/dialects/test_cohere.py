@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.dialects.cohere import CohereEmbed
-from api.dialects.request import InferenceRequest, InferenceResult
+from api.dialects.request import InferenceRequest, InferenceResult, Stamp
 from api.settings import GatewaySettings
 from shared.errors import QueueFullError, RequestError, TooLargeError
 from shared.keys import BULK, INTERACTIVE
@@ -62,25 +62,25 @@ def test_the_fields_of_a_request() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "message"),
+    ("fields", "status", "message"),
     [
-        ({}, r'Send \{"texts": \["...", ...\]\}, or inputs'),
-        ({"texts": []}, "texts is empty"),
-        ({"texts": ["a", ""]}, r"texts\[1\] is empty"),
-        ({"texts": ["a"], "images": ["data:,"]}, "images: images are not embedded here"),
-        ({"texts": ["a"], "max_tokens": 5}, "max_tokens: texts are cut at the model's maximum length"),
-        ({"texts": ["a"], "embedding_types": []}, "embedding_types: "),
-        ({"texts": ["a"], "embedding_types": ["int4"]}, r"embedding_types\[0\]: "),
-        ({"texts": ["a"], "model": 7}, "model: "),
-        ({"texts": ["a"] * 9}, "9 inputs are over the limit of 8"),
+        ({}, 422, r'Send \{"texts": \["...", ...\]\}, or inputs'),
+        ({"texts": []}, 422, "texts is empty"),
+        ({"texts": ["a", ""]}, 422, r"texts\[1\] is empty"),
+        ({"texts": ["a"], "images": ["data:,"]}, 422, "images: images are not embedded here"),
+        ({"texts": ["a"], "max_tokens": 5}, 422, "max_tokens: texts are cut at the model's maximum length"),
+        ({"texts": ["a"], "embedding_types": []}, 422, "embedding_types: "),
+        ({"texts": ["a"], "embedding_types": ["int4"]}, 422, r"embedding_types\[0\]: "),
+        ({"texts": ["a"], "model": 7}, 422, "model: "),
+        ({"texts": ["a"] * 9}, 400, "9 inputs are over the limit of 8"),
     ],
 )
-def test_what_is_wrong_with_a_body(fields: dict[str, Any], message: str) -> None:
-    """Cohere's clients show the message of a 400."""
+def test_what_is_wrong_with_a_body(fields: dict[str, Any], status: int, message: str) -> None:
+    """A field that is missing or invalid is a 422, and what is too large a 400: Cohere's clients show the message."""
     with pytest.raises(RequestError, match=message) as caught:
         parse(**fields)
-    status, body = DIALECT.encode_error(caught.value, "id-1")
-    assert status == 400
+    found, body = DIALECT.encode_error(caught.value, "id-1")
+    assert found == status
     assert json.loads(body) == {"id": "id-1", "message": caught.value.message}
 
 
@@ -93,11 +93,11 @@ def test_errors_have_the_status_of_their_cause() -> None:
 def test_an_answer_has_an_array_for_each_type() -> None:
     """Each as long as the texts, which it repeats; it says which of them were cut."""
     rows = [[0.5, -0.5, 0.5, -0.5, 0.0, 0.0, 0.0, 0.0], [0.0] * 7 + [1.0]]
-    request = parse(texts=["a", "b"], embedding_types=["float", "binary", "int8"])
+    request = parse(texts=["a", "b"], embedding_types=["float", "binary", "int8"])._replace(stamp=Stamp("id-1", 0))
     result = result_of(*rows)._replace(tokens=5, truncated=[1])
     answer = json.loads(DIALECT.encode_result(request, result))
-    assert isinstance(answer.pop("id"), str)
     assert answer == {
+        "id": "id-1",
         "response_type": "embeddings_by_type",
         "embeddings": {
             "float": rows,

@@ -91,5 +91,5 @@ def test_the_nearest_field_is_suggested() -> None:
 
 def test_each_dialect_says_which_fields_its_bodies_have() -> None:
     """Otherwise a job could not refuse the others."""
-    for dialect in DIALECTS.values():
+    for dialect in (each for each in DIALECTS.values() if each.becomes_jobs):
         assert set(dialect.body_model.model_fields) & {"text", "texts", "input", "inputs", "ids"}

@@ -15,7 +15,8 @@ from api.dialects.native import BatchBody, EmbedBody, RequestOptions
 from api.dialects.openai import EmbeddingsBody
 from api.dialects.parsing import invalid_body_error
 from api.dialects.predict import PredictBody
-from api.dialects.tei import DecodeBody, SimilarityBody, SimilarityInputs, TeiBody, TokenizeBody, TruncationFields
+from api.dialects.tei import DecodeBody, SimilarityBody, SimilarityInputs, TeiBody, TokenizeBody
+from api.dialects.tei_base import TruncationFields
 from api.dialects.text_options import TextOptions
 from api.jobs.schema import JobBody
 

@@ -12,7 +12,7 @@ from api.dialects.request import InferenceRequest
 from api.dispatch.splitting import MAX_ENTRY_BYTES, estimate_tokens, merge_failures, split
 from shared.codec import decode_body, encode_binary
 from shared.errors import InvalidRequestError
-from shared.messages import BYTES, EMBED, EMBED_ALL, PREDICT, TOKENIZE, Failure, Options
+from shared.messages import BYTES, EMBED, EMBED_ALL, PREDICT, SCORE, TOKENIZE, Failure, Options
 
 texts = st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40), min_size=1, max_size=70)
 
@@ -40,6 +40,20 @@ def test_the_cost_of_a_request_does_not_depend_on_how_it_is_split(inputs: list[s
     assert {sum(entry.cost for entry in split(make_request(inputs), each)[0]) for each in (1, 7, 100)} == {
         sum(estimate_tokens(text) for text in inputs)
     }
+
+
+@given(texts, st.text(st.characters(exclude_categories=["Cs"]), max_size=40), st.integers(0, 20))
+def test_the_query_costs_tokens_with_each_text(inputs: list[str], query: str, max_tokens: int) -> None:
+    """A tenant pays for what the model reads: both texts of a pair, as far as they are not cut.
+
+    An entry holds the query once.
+    """
+    request = InferenceRequest(tuple(inputs), 1_000, options=Options(query=query), op=SCORE)
+    entries, _ = split(request, 7, max_tokens)
+    pairs = [estimate_tokens(query) + estimate_tokens(text) for text in inputs]
+    assert sum(each.cost for each in entries) == sum(min(each, max_tokens or each) for each in pairs)
+    assert len(entries) == -(-len(inputs) // 7)
+    assert {decode_body(each.body).options.query for each in entries} == {query}
 
 
 def test_a_lone_surrogate_is_an_invalid_request() -> None:

@@ -16,6 +16,8 @@ from tests.unit.gpuworker.backends.options import OPTIONS
     [
         "null",
         "simulated:base_ms=0,item_ms=0",
+        "simulated:labels=1",
+        "simulated:labels=3",
         "tests.integration.functions.function_models:Outer",
         pytest.param("minilm", marks=pytest.mark.model),
     ],

@@ -8,21 +8,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from sentence_transformers import CrossEncoder, SentenceTransformer
+from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from structlog.testing import capture_logs
-from transformers import BertConfig, BertForSequenceClassification, ModernBertConfig, ModernBertModel
+from transformers import ModernBertConfig, ModernBertModel
 
 from gpuworker.backends.base import InputRefusedError
 from gpuworker.backends.precision import cast_weights, dtype_of
-from gpuworker.backends.sentence import SentenceBackend, num_runners
+from gpuworker.backends.sentence import SentenceBackend
 from gpuworker.backends.tokenizer import TokenizedInput
+from gpuworker.backends.transformer_backend import num_runners
 from gpuworker.backends.whole_texts import WholeText
 from gpuworker.model_spec import ModelLoadError, parse_model
 from shared.codec import encode_ids
 from shared.messages import DEFAULT_OPTIONS, EMBED_ALL, Options
 from tests.unit.gpuworker.backends.options import OPTIONS
-from tests.unit.gpuworker.backends.test_architectures import ARCHITECTURES, SIZES, build
+from tests.unit.gpuworker.backends.test_architectures import ARCHITECTURES, build
 
 pytestmark = pytest.mark.model
 
@@ -85,18 +86,6 @@ def test_a_folder_without_a_tokenizer_is_a_warning(tmp_path: Path, name: str) ->
         file.unlink()
     (reason,) = reasons_to_doubt(folder)
     assert "tokenizer.json is missing" in reason
-
-
-@pytest.mark.parametrize("with_modules", [False, True])
-def test_a_cross_encoder_is_a_warning(tmp_path: Path, with_modules: bool) -> None:
-    """Its weights compute a score of a pair; a model for vectors of the same architecture is none."""
-    config = BertConfig(vocab_size=30_522, max_position_embeddings=140, **SIZES)
-    BertForSequenceClassification(config).save_pretrained(tmp_path)
-    SentenceTransformer(parse_model("minilm").path).tokenizer.save_pretrained(tmp_path)
-    if with_modules:
-        CrossEncoder(str(tmp_path)).save(str(tmp_path))
-    (reason,) = reasons_to_doubt(tmp_path)
-    assert "cross-encoder" in reason
 
 
 def test_a_checkpoint_in_half_precision_is_served_in_float32_on_a_cpu(tmp_path: Path) -> None:

@@ -75,6 +75,8 @@ class ScriptedBackend:
     max_input_tokens: int = 0
     prompts: Sequence[str] = ()
     empty_prompts: Sequence[str] = ()
+    labels: Sequence[str] = ()
+    activation = ""
     max_batch_tokens: int = 1_000
     packs: bool = False
     runners: int = 1

@@ -1,0 +1,73 @@
+"""The scores of texts, made of the logits of a reranker, and their order. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from api.dialects.parsing import check_inputs
+from api.dialects.vectors import rows_of
+from shared.errors import InputFailedError, TooLargeError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from api.dialects.request import InferenceResult, Ranking
+    from api.settings_groups import RequestLimits
+
+    Floats = NDArray[np.float32]
+
+NOT_A_NUMBER = "score is NaN"
+
+
+def rank(result: InferenceResult, ranking: Ranking) -> list[tuple[int, np.float32]]:
+    """Returns the index and the score of each text, the best first; of equal scores, in the order of the texts.
+
+    Raises:
+        InputFailedError: a score is not a number.
+    """
+    scores = scores_of(result, raw=ranking.raw)
+    order = np.argsort(-scores, kind="stable")[: ranking.top_n]
+    return [(index, scores[index]) for index in order.tolist()]
+
+
+def scores_of(result: InferenceResult, *, raw: bool) -> Floats:
+    """Returns the score of each input, in their order: the sigmoid of its logit, or the `raw` logit.
+
+    Raises:
+        InputFailedError: a score is not a number.
+    """
+    logits = cast("Floats", rows_of(result))[:, 0]
+    if not np.isfinite(logits).all():  # an infinite one is no number of JSON
+        raise InputFailedError(NOT_A_NUMBER)
+    return logits if raw else sigmoid(logits)
+
+
+def sigmoid(logits: Floats) -> Floats:
+    """Returns 1 / (1 + exp(-x)) of each number, without an overflow."""
+    return np.exp(-np.logaddexp(0.0, -logits.astype(np.float64))).astype(np.float32)
+
+
+def check_pairs(query: str, texts: Sequence[str], limits: RequestLimits, name: str) -> None:
+    """Checks texts that are scored with a query. Any of them may be empty.
+
+    Args:
+        query: the first text of each pair.
+        texts: the second texts.
+        limits: the bounds.
+        name: of the field that holds the texts.
+
+    Raises:
+        TooLargeError: there are too many texts, or one is too long, or the query is.
+    """
+    errors = check_inputs(texts, limits, f"{name}[{{}}]", partial=True).values()
+    too_large = next((each for each in errors if isinstance(each, TooLargeError)), None)
+    if too_large is not None:
+        raise too_large
+    if len(query) > limits.max_input_chars:
+        raise TooLargeError(
+            f"query: it has {len(query)} characters, over the limit of {limits.max_input_chars}: shorten it, or raise "
+            "the setting max_input_chars of the gateway."
+        )

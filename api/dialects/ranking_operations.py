@@ -1,0 +1,87 @@
+"""The OpenAPI descriptions of the routes that rank texts. Pure."""
+
+from __future__ import annotations
+
+from api.dialects.example_errors import COHERE_RERANK_ERRORS, RERANK_ERRORS, TEI_RERANK_ERRORS
+from api.dialects.operations import (
+    ANSWER_HEADERS,
+    HEADERS,
+    IDEMPOTENCY,
+    MODEL_PARAMETER,
+    OPENAI,
+    TAG_RERANKING,
+    Answers,
+    ErrorFormat,
+    Errors,
+    Operation,
+    body_schema,
+    error_answers,
+    request_of,
+)
+from api.dialects.ranking_models import (
+    ClassifyAnswer,
+    CohereRerankAnswer,
+    RankedTexts,
+    RerankAnswer,
+    RerankErrorAnswer,
+    ScoreAnswer,
+)
+from api.dialects.rerank import CohereRerank, CohereRerankBody, Rerank, RerankBody
+from api.dialects.response_models import CohereErrorAnswer, TeiErrorAnswer
+from api.dialects.tei_rerank import TeiRerank, TeiRerankBody
+from api.dialects.vllm import ClassifyBody, ScoreBody
+
+RERANK = ErrorFormat("Cohere, Jina, vLLM", Rerank(), RerankErrorAnswer)
+COHERE = ErrorFormat("Cohere", CohereRerank(), CohereErrorAnswer)
+TEI_RERANK = ErrorFormat("TEI", TeiRerank("/rerank"), TeiErrorAnswer)
+
+_HEADERS = [each for each in HEADERS if each["name"] != "Prefer" and each is not IDEMPOTENCY]
+_DOCUMENTS_BODY = body_schema(RerankBody, ["query", "documents"])
+_TEXTS_BODY = body_schema(TeiRerankBody)
+
+
+def _answers(
+    model: object, errors: Errors, description: str = "The index and the score of each text, the best first"
+) -> Answers:
+    return {
+        200: {"description": description, "model": model, "headers": ANSWER_HEADERS},
+        **error_answers(errors, {422: "A field is missing or invalid"}),
+    }
+
+
+_RERANK = Operation(
+    "Rank texts by a query, for clients of Cohere, Jina and vLLM, and with `texts` for TEI's",
+    request_of({"anyOf": [_DOCUMENTS_BODY, _TEXTS_BODY]}, [*_HEADERS, MODEL_PARAMETER]),
+    _answers(RerankAnswer | RankedTexts, {RERANK: RERANK_ERRORS, TEI_RERANK: TEI_RERANK_ERRORS}),
+    TAG_RERANKING,
+)
+
+_VLLM_REQUEST = [*_HEADERS, MODEL_PARAMETER]
+_SCORE = Operation(
+    "Score pairs of texts, for clients of vLLM",
+    request_of(body_schema(ScoreBody, ["text_1", "text_2"]), _VLLM_REQUEST),
+    _answers(ScoreAnswer, {OPENAI: RERANK_ERRORS}, "The score of each pair, in their order"),
+    TAG_RERANKING,
+)
+_CLASSIFY = Operation(
+    "Classify texts, for clients of vLLM",
+    request_of(body_schema(ClassifyBody, ["input"]), _VLLM_REQUEST),
+    _answers(ClassifyAnswer, {OPENAI: RERANK_ERRORS}, "The scores of the labels of each text"),
+    TAG_RERANKING,
+)
+
+RANKING_OPERATIONS = {
+    "/rerank": _RERANK,
+    "/v1/rerank": _RERANK,
+    "/v2/rerank": Operation(
+        "Rank texts by a query, for clients of Cohere's second version",
+        request_of(body_schema(CohereRerankBody, ["query", "documents"]), _HEADERS),
+        _answers(CohereRerankAnswer, {COHERE: COHERE_RERANK_ERRORS}),
+        TAG_RERANKING,
+    ),
+    "/score": _SCORE,
+    "/v1/score": _SCORE,
+    "/classify": _CLASSIFY,
+    "/v1/classify": _CLASSIFY,
+}
+"""By route."""

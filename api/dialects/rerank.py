@@ -1,0 +1,213 @@
+"""The dialects of POST /rerank, /v1/rerank and /v2/rerank with `documents`: of Cohere, Jina and vLLM. Pure.
+
+One answer suits the clients of Cohere's first version, of Jina and of vLLM: each reads other fields of it. A document
+in an answer is always an object, since LiteLLM reads its `text`. Cohere's second version has a separate path, answers
+and errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import orjson
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
+
+from api.dialects.base import BaseDialect
+from api.dialects.cohere import API_VERSION, LOWEST_PRIORITY, encode_cohere_error
+from api.dialects.headers import parse_lane, resolve_timeout_ms
+from api.dialects.openai import openai_error
+from api.dialects.parsing import invalid_body_error, parse_fields, too_many_inputs_error
+from api.dialects.ranking import check_pairs, rank
+from api.dialects.request import MAX_MODEL, MAX_TIMEOUT_MS, MODEL_HEADER, PRIORITY_HEADER, InferenceRequest, Ranking
+from api.dialects.tei_rerank import TeiRerank, is_tei_rerank
+from api.dialects.vectors import dump_json
+from api.errors import status_of
+from shared.errors import EmptyInputsError, InvalidRequestError, RedbatchError
+from shared.keys import BULK, INTERACTIVE
+from shared.messages import SCORE, Options
+
+if TYPE_CHECKING:
+    from api.dialects.request import InferenceResult
+    from api.settings_groups import RequestLimits
+
+UNIT_DOCUMENTS = 100
+"""Documents of one of Cohere's search units."""
+
+_DOCUMENT: dict[str, Any] = {
+    "anyOf": [
+        {"type": "string"},
+        {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]},
+    ]
+}
+_QUERY = _DOCUMENT | {"description": "What the documents are ranked by: a text, or an object with one."}
+_DOCUMENTS = {"description": "The texts to rank, or objects with one each.", "type": "array", "minItems": 1}
+Priority = Annotated[int, Field(ge=0, le=LOWEST_PRIORITY)] | Literal["interactive", "bulk"]
+
+
+class RerankBody(BaseModel):
+    """Body of POST /rerank and /v1/rerank with `documents`."""
+
+    model_config = ConfigDict(
+        strict=True,
+        extra="ignore",
+        json_schema_extra={
+            "examples": [{"model": "my-reranker", "query": "a pet", "documents": ["a dog", "a car"], "top_n": 1}]
+        },
+    )
+
+    query: Annotated[Any, WithJsonSchema(_QUERY)] = Field(default=None)
+    documents: Annotated[Any, WithJsonSchema(_DOCUMENTS | {"items": _DOCUMENT})] = Field(default=None)
+    model: str | None = Field(default=None, max_length=MAX_MODEL, description="A model that /v1/models lists.")
+    top_n: int | None = Field(default=None, ge=0, description="Maximum number of results; 0, the default, for all.")
+    return_documents: bool = Field(default=False, description="Whether the results have the documents.")
+    use_activation: bool = Field(default=True, description="Whether scores are from 0 to 1; otherwise logits.")
+    truncation_side: Literal["left", "right"] = Field(default="right", description="Side from which to truncate.")
+    priority: Priority | None = Field(
+        default=None, description="0 or interactive, or a higher number or bulk for requests that no user waits for."
+    )
+    timeout_ms: int | None = Field(default=None, ge=1, le=MAX_TIMEOUT_MS, description="Maximum time for the answer.")
+
+
+class CohereRerankBody(RerankBody):
+    """Body of POST /v2/rerank."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"model": "my-reranker", "query": "a pet", "documents": ["a dog", "a car"]}]}
+    )
+
+    model: str = Field(max_length=MAX_MODEL, description="A model that /v1/models lists.")
+    top_n: int | None = Field(default=None, ge=1, description="Maximum number of results; all by default.")
+
+
+class Rerank(BaseDialect):
+    """The dialect of a body with `documents`. A body with `texts` is in TEI's."""
+
+    route = "/v1/rerank"
+    body_model: type[RerankBody] = RerankBody
+    body_setting = "max_v1_body_bytes"
+    reports_model = True
+    has_stamp = True
+    becomes_jobs = False
+
+    def for_body(self, body: bytes) -> BaseDialect:
+        """Returns the dialect of a body. Raises InvalidRequestError: the body mixes two."""
+        return TeiRerank(self.route) if is_tei_rerank(body, "documents") else self
+
+    def parse(self, body: bytes, headers: Mapping[str, str], limits: RequestLimits) -> InferenceRequest:
+        """Returns the request in a body; raises as `BaseDialect.parse` does."""
+        values = parse_fields(body)
+        query = _text_of(values.pop("query", None), "query")
+        documents = _documents_of(values.pop("documents", None), limits.max_inputs)
+        if MODEL_HEADER in headers:
+            values.setdefault("model", headers[MODEL_HEADER])
+        try:
+            fields = self.body_model.model_validate(values)
+        except ValidationError as error:
+            raise invalid_body_error(error, self.body_model) from None
+        if not query:
+            raise InvalidRequestError("query: it is empty.", param="query")
+        check_pairs(query, documents, limits, "documents")
+        return InferenceRequest(
+            documents,
+            resolve_timeout_ms(fields.timeout_ms, headers, len(documents), limits),
+            _lane_of(fields.priority, headers),
+            Options(truncate=fields.truncation_side, query=query),
+            SCORE,
+            model=fields.model,
+            ranking=Ranking(fields.top_n or None, fields.return_documents, not fields.use_activation),
+        )
+
+    def encode_result(self, request: InferenceRequest, result: InferenceResult) -> bytes:
+        """Returns the body of an answer: the index and the score of each document, the best first."""
+        tokens = result.tokens
+        return dump_json(
+            {
+                "id": request.stamp.request_id,
+                "object": "list",
+                "model": request.model,
+                "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
+                "results": _results(request, result),
+                "meta": {
+                    "api_version": {"version": "2"},
+                    "billed_units": {"search_units": num_units(len(request.inputs)), "total_tokens": tokens},
+                    "tokens": {"input_tokens": tokens},
+                },
+            }
+        )
+
+    def encode_error(self, error: RedbatchError, request_id: str) -> tuple[int, bytes]:  # noqa: ARG002 - in a header only
+        """Returns status and body of an answer with an error: as OpenAI's clients read it, and as a text."""
+        fields = {"error": openai_error(error), "message": error.message, "detail": error.message}
+        return status_of(error), orjson.dumps(fields)
+
+
+class CohereRerank(Rerank):
+    """The dialect of the second version of Cohere's API."""
+
+    route = "/v2/rerank"
+    body_model = CohereRerankBody
+
+    def for_body(self, body: bytes) -> BaseDialect:  # noqa: ARG002 - this path has one dialect
+        """Returns this dialect."""
+        return self
+
+    def encode_result(self, request: InferenceRequest, result: InferenceResult) -> bytes:
+        """Returns the body of an answer: the index and the score of each document, the best first."""
+        return dump_json(
+            {
+                "id": request.stamp.request_id,
+                "results": _results(request, result),
+                "meta": {
+                    "api_version": API_VERSION,
+                    "billed_units": {"search_units": num_units(len(request.inputs))},
+                    "tokens": {"input_tokens": result.tokens},
+                },
+            }
+        )
+
+    def encode_error(self, error: RedbatchError, request_id: str) -> tuple[int, bytes]:
+        """Returns status and body of an answer with an error."""
+        return encode_cohere_error(error, request_id)
+
+
+def _results(request: InferenceRequest, result: InferenceResult) -> list[dict[str, Any]]:
+    with_texts = request.ranking.with_texts
+    return [
+        {"index": index, "relevance_score": score}
+        | ({"document": {"text": request.inputs[index]}} if with_texts else {})
+        for index, score in rank(result, request.ranking)
+    ]
+
+
+def num_units(num_documents: int) -> int:
+    """Returns how many of Cohere's search units a request is."""
+    return -(-num_documents // UNIT_DOCUMENTS)
+
+
+def _lane_of(priority: int | str | None, headers: Mapping[str, str]) -> int:
+    """Returns the lane of a priority: lower numbers are sooner, and 0 is the default of Cohere's clients."""
+    if isinstance(priority, int):
+        return BULK if priority else INTERACTIVE
+    return parse_lane(priority or headers.get(PRIORITY_HEADER))
+
+
+def _documents_of(value: object, max_inputs: int) -> tuple[str, ...]:
+    """Returns the texts of documents. Raises InvalidRequestError: there are none, too many, or one is no text."""
+    if value == []:
+        raise EmptyInputsError("invalid request: list of documents must not be empty", param="documents")
+    if not isinstance(value, list):
+        message = "documents: send a list of texts, or of objects with a text; TEI's clients send texts instead."
+        raise InvalidRequestError(message, param="documents")
+    if len(value) > max_inputs:  # as OpenAI's and Cohere's APIs do, with 400
+        raise InvalidRequestError(f"documents: {too_many_inputs_error(len(value), max_inputs).message}")
+    return tuple([_text_of(each, f"documents[{index}]") for index, each in enumerate(value)])
+
+
+def _text_of(value: object, name: str) -> str:
+    """Returns the text that a field is or holds. Raises InvalidRequestError: it has none."""
+    text = value.get("text") if isinstance(value, dict) else value
+    if not isinstance(text, str):
+        message = f'{name}: send a text, or {{"text": "..."}}.'
+        raise InvalidRequestError(message, param=name.partition("[")[0])
+    return text

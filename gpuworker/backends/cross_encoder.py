@@ -1,0 +1,115 @@
+"""Rerankers and classifiers: models whose transformer reads a text, or two texts at once, and returns logits.
+
+sentence-transformers' CrossEncoder loads them. The steps of its `predict` are taken apart, as those of `encode` are for
+embeddings, up to the activation: a gateway makes scores of the logits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from sentence_transformers import CrossEncoder
+from sentence_transformers.util import batch_to_device
+
+from gpuworker.backends.equivalence import largest_difference
+from gpuworker.backends.model_loading import load_model
+from gpuworker.backends.sentence_runner import SentenceRunner
+from gpuworker.backends.transformer_backend import TransformerBackend
+from gpuworker.model_spec import ModelLoadError
+from gpuworker.model_type import MULTI_LABEL, numbered_labels, scoring_type
+from shared.messages import Options
+
+if TYPE_CHECKING:
+    from sentence_transformers.base.model import BaseModel
+
+    from gpuworker.backends.base import Vector
+    from gpuworker.backends.tokenizer import ModelTokenizer
+    from gpuworker.ipc.engine_options import EngineOptions
+    from gpuworker.model_spec import Model
+    from gpuworker.model_type import ModelType
+
+PROBE_QUERY = "the lazy dog"
+
+
+class ScoringRunner(SentenceRunner):
+    """Collates and runs batches of a model whose output is logits.
+
+    In a packed batch, the head of the model gets the first token of each sequence, which is what it reads of a padded
+    one. A model whose head reads anything else has other logits then, and does not run packed (see acceleration).
+    """
+
+    output = "scores"
+    probe_options = Options(query=PROBE_QUERY)
+    difference = staticmethod(largest_difference)
+
+    def __init__(
+        self,
+        model: BaseModel,
+        tokenizer: ModelTokenizer | None,
+        *,
+        normalizes: bool,
+        threads: Mapping[bool, int],
+        bucket_tokens: int | None,
+    ) -> None:
+        super().__init__(model, tokenizer, normalizes=normalizes, threads=threads, bucket_tokens=bucket_tokens)
+        body = getattr(model.transformers_model, "base_model", None)
+        layers = getattr(body, "encoder", None) or getattr(body, "transformer", None)
+        if isinstance(layers, torch.nn.Module):
+            layers.register_forward_hook(_keep_first_tokens, with_kwargs=True)
+
+    def encode(self, texts: Sequence[str], prompt: str | None = None, *, raw: bool = False) -> Vector:  # noqa: ARG002 - the logits are raw
+        """Returns the logits of the probe query with each text, by the steps of `CrossEncoder.predict`."""
+        with torch.inference_mode():
+            pairs = [(PROBE_QUERY, each) for each in texts]
+            features = batch_to_device(self.model.preprocess(pairs, prompt=prompt), self.model.device)
+            logits: Vector = self.model(features)[self.output].float().cpu().numpy()
+        return logits
+
+
+def _keep_first_tokens(_module: object, _arguments: object, named: Mapping[str, Any], output: Any) -> Any:  # noqa: ANN401 - of any model
+    """A hook after the layers of a transformer: of a packed batch, keeps the first token of each sequence."""
+    boundaries = named.get("cu_seq_lens_q")
+    if boundaries is not None:
+        first_tokens = output.last_hidden_state[0, boundaries[:-1].long()]
+        output.last_hidden_state = first_tokens.unsqueeze(1)
+    return output
+
+
+class CrossEncoderBackend(TransformerBackend):
+    """A reranker or a classifier. Its outputs are logits, of shape (labels,) for each input.
+
+    Args:
+        model: its name and place.
+        options: of the engine.
+        model_type: what its files say of it.
+
+    Raises:
+        ModelLoadError: see TransformerBackend; or it reads no pairs of texts, or only through a template for chats.
+    """
+
+    runner_class = ScoringRunner
+
+    def __init__(self, model: Model, options: EngineOptions, model_type: ModelType) -> None:
+        if options.backend != "torch":
+            raise ModelLoadError(
+                f"--backend {options.backend} runs models of embeddings, and {model.name} is a {model_type.name}: use "
+                "--backend torch"
+            )
+        self._type = model_type
+        super().__init__(model, options)
+        if self._tokenizer is None:
+            raise ModelLoadError(
+                f"model {model.name} cannot be served: its tokenizer is not a fast one, or it reads pairs through a "
+                "template for chats, which is not supported yet"
+            )
+
+    def _load(self, model: Model, options: EngineOptions, dtype: torch.dtype) -> CrossEncoder:
+        loaded: CrossEncoder = load_model(CrossEncoder, model, options, self.device, dtype)
+        found = self._type
+        if len(found.labels) != loaded.num_labels:  # its head is another module, which config.json does not describe
+            names = numbered_labels(loaded.num_labels)
+            found = scoring_type(names, is_multi_label=getattr(loaded.config, "problem_type", "") == MULTI_LABEL)
+        self.ops, self.labels, self.activation = frozenset(found.ops), found.labels, found.activation
+        return loaded

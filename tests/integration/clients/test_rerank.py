@@ -1,0 +1,292 @@
+"""The rerank routes with simulated models, whose logits are known: answers, headers, errors, and common behavior."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import math
+import re
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from tests import plain_http
+from tests.integration.gateway.gateway_cluster import GatewayCluster, GatewayProcess, error_of, log_lines, null_vector
+from tests.openapi_examples import ANSWERS, BODIES, JSON, examples_of
+from tests.processes import Processes
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.redis
+
+PAGE = Path(__file__).parents[3] / "docs" / "api.md"
+RERANKER, CLASSIFIER = "simulated:base_ms=0,item_ms=0,labels=1", "simulated:base_ms=0,item_ms=0,labels=3"
+QUERY, TEXTS = "What is a pet?", ["a dog", "a car", "Ünïcödé", "a cat"]
+MANY = [f"text {number}" for number in range(100)]
+
+
+def logit(query: str, text: str) -> float:
+    """Returns the logit of a pair by the simulated reranker."""
+    return hashlib.sha256(f"{query}\0{text}".encode()).digest()[0] / 255 * 16 - 8
+
+
+def score(query: str, text: str) -> float:
+    """Returns the score of a pair by the simulated reranker."""
+    return 1 / (1 + math.exp(-logit(query, text)))
+
+
+def order(query: str, texts: list[str]) -> list[int]:
+    """Returns the indices of texts, the best first."""
+    return sorted(range(len(texts)), key=lambda index: (-logit(query, texts[index]), index))
+
+
+@pytest.fixture(scope="module")
+def gateway(redis_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
+    """A gateway with three queues: of a reranker, which is the default, a classifier, and a model of embeddings."""
+    cluster = GatewayCluster(Processes(tmp_path_factory.mktemp("served")), redis_url, f"rerank-{uuid.uuid4().hex[:8]}")
+
+    async def start() -> GatewayProcess:
+        gateway, *_ = await asyncio.gather(
+            cluster.start_gateway(all_queues=True, max_inputs=200, access_log=True),
+            cluster.start_worker(RERANKER),
+            cluster.start_worker(CLASSIFIER, queue=f"{cluster.queue}-labels"),
+            cluster.start_worker("null", queue=f"{cluster.queue}-null"),
+        )
+        names = [cluster.queue + suffix for suffix in ("", "-labels", "-null")]
+        await wait_until(lambda: all(gateway.ready_workers(name) == 1 for name in names), "all are ready", timeout_s=30)
+        return gateway
+
+    async def stop() -> None:
+        async with cluster.processes:
+            pass
+
+    with asyncio.Runner() as runner:
+        gateway = runner.run(start())
+    yield gateway
+    with asyncio.Runner() as runner:
+        runner.run(stop())
+
+
+def queue_of(gateway: GatewayProcess, suffix: str = "") -> str:
+    """Returns the name of a queue of the fixture."""
+    models = plain_http.get(f"{gateway.url}/v1/models").json()["data"]
+    return str(min((each["id"] for each in models), key=len)) + suffix
+
+
+def post(gateway: GatewayProcess, path: str, body: object, **headers: str) -> httpx.Response:
+    """Posts a JSON body; `x_model` is the header X-Model."""
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return plain_http.post(f"{gateway.url}{path}", json=body, headers=named, timeout=60)
+
+
+@pytest.mark.parametrize("path", ["/rerank", "/v1/rerank", "/", "/invocations"])
+def test_a_body_of_tei_gets_an_array(gateway: GatewayProcess, path: str) -> None:
+    """Also of more texts than one entry holds, each with the score of its pair, and TEI's headers."""
+    for texts in (TEXTS, MANY):
+        answer = post(gateway, path, {"query": QUERY, "texts": texts, "return_text": True}, x_model=queue_of(gateway))
+        assert answer.status_code == 200, answer.text
+        found = answer.json()
+        assert [each["index"] for each in found] == order(QUERY, texts)
+        for each in found:
+            text = texts[each["index"]]
+            assert each == {"index": each["index"], "text": text, "score": pytest.approx(score(QUERY, text), abs=1e-6)}
+        characters = len(QUERY) * len(texts) + sum(map(len, texts))
+        assert answer.headers["x-compute-characters"] == str(characters)
+        assert answer.headers["x-compute-type"] == "cpu"
+
+
+@pytest.mark.parametrize("path", ["/rerank", "/v1/rerank", "/v2/rerank"])
+def test_a_body_with_documents_gets_an_object(gateway: GatewayProcess, path: str) -> None:
+    """Its id is that of the request, and its model the queue if the request names none."""
+    queue = queue_of(gateway)
+    body: dict[str, Any] = {"query": QUERY, "documents": MANY, "top_n": 3, "model": queue}
+    answer = post(gateway, path, body, x_request_id="request-7")
+    assert answer.status_code == 200, answer.text
+    found = answer.json()
+    assert (found["id"], answer.headers["x-request-id"]) == ("request-7", "request-7")
+    assert [each["index"] for each in found["results"]] == order(QUERY, MANY)[:3]
+    assert found["results"][0] == {
+        "index": order(QUERY, MANY)[0],
+        "relevance_score": pytest.approx(score(QUERY, MANY[order(QUERY, MANY)[0]]), abs=1e-6),
+    }
+    assert found["meta"]["billed_units"]["search_units"] == 1
+    assert found["meta"]["tokens"]["input_tokens"] == len(MANY)
+
+
+def cosine(first: str, second: str) -> float:
+    """Returns the cosine of the vectors of two texts by the null model."""
+    vectors = [np.frombuffer(null_vector(each), dtype="<f4").astype(float) for each in (first, second)]
+    return float(vectors[0] @ vectors[1] / np.prod([np.linalg.norm(each) for each in vectors]))
+
+
+def test_a_model_of_embeddings_ranks_by_cosine(gateway: GatewayProcess) -> None:
+    """In each dialect, and each text is embedded once, however often it stands in pairs."""
+    queue = f"{queue_of(gateway)}-null"
+    texts = [*TEXTS, QUERY, TEXTS[0]]
+    expected = [cosine(QUERY, text) for text in texts]
+    best = sorted(range(len(texts)), key=lambda index: -expected[index])
+    tei = post(gateway, "/rerank", {"query": QUERY, "texts": texts}, x_model=queue)
+    assert tei.status_code == 200, tei.text
+    assert int(tei.headers["x-compute-tokens"]) == len({QUERY, *texts})
+    assert [each["score"] for each in tei.json()] == pytest.approx([expected[index] for index in best], abs=1e-6)
+    assert (tei.json()[0]["index"], tei.json()[0]["score"]) == (4, pytest.approx(1, abs=1e-6))
+    for path in ("/rerank", "/v1/rerank", "/v2/rerank"):
+        answer = post(gateway, path, {"model": queue, "query": QUERY, "documents": texts, "top_n": 2})
+        assert [each["index"] for each in answer.json()["results"]] == best[:2]
+    pairs = post(gateway, "/score", {"model": queue, "text_1": ["a", "b", "a"], "text_2": ["b", "a", "a"]}).json()
+    scores = [cosine("a", "b"), cosine("a", "b"), 1]
+    assert [each["score"] for each in pairs["data"]] == pytest.approx(scores, abs=1e-6)
+    assert pairs["usage"]["total_tokens"] == 2
+
+
+def test_a_model_that_cannot_rank_is_refused_in_each_dialect(gateway: GatewayProcess) -> None:
+    """At once, with what it offers and which queue ranks; and a reranker gives no vectors."""
+    queue = queue_of(gateway)
+    advice = f"The model of queue {queue}-labels does not offer score; these do: {queue}."
+    tei = post(gateway, "/rerank", {"query": "q", "texts": ["a"]}, x_model=f"{queue}-labels")
+    assert (tei.status_code, tei.json()["error_type"]) == (424, "Backend")
+    assert tei.json()["error"].startswith(f"Backend error: model is not a re-ranker model. {advice}")
+    body = {"query": "q", "documents": ["a"], "model": f"{queue}-labels"}
+    for path in ("/rerank", "/v1/rerank", "/v2/rerank"):
+        refused = post(gateway, path, body)
+        assert (refused.status_code, refused.json()["message"][: len(advice)]) == (400, advice)
+    native = gateway.embed({"text": "a", "model": queue})
+    assert (native.status_code, error_of(native)["code"]) == (400, "unsupported_operation")
+    assert f"does not offer embed; these do: {queue}-null." in error_of(native)["message"]
+    tei = post(gateway, "/embed", {"inputs": "a"}, x_model=queue)
+    assert (tei.status_code, tei.json()["error_type"]) == (424, "Backend")
+    assert tei.json()["error"].startswith("Backend error: Model is not an embedding model. ")
+    openai = post(gateway, "/v1/embeddings", {"input": "a", "model": queue})
+    assert (openai.status_code, openai.json()["error"]["code"]) == (400, "unsupported_operation")
+    job = post(gateway, "/jobs", {"texts": ["a"], "model": queue})
+    assert (job.status_code, error_of(job)["code"]) == (400, "unsupported_operation")
+
+
+def test_the_description_of_a_reranker(gateway: GatewayProcess) -> None:
+    """As TEI reports it, with its labels."""
+    queue = queue_of(gateway)
+    info = plain_http.get(f"{gateway.url}/info", headers={"x-model": queue}).json()
+    assert info["model_type"] == {"reranker": {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}}
+    info = plain_http.get(f"{gateway.url}/info", headers={"x-model": f"{queue}-labels"}).json()
+    names = ["LABEL_0", "LABEL_1", "LABEL_2"]
+    assert info["model_type"] == {
+        "classifier": {
+            "id2label": {str(index): name for index, name in enumerate(names)},
+            "label2id": {name: index for index, name in enumerate(names)},
+        }
+    }
+
+
+def test_time_lane_limits_and_metrics_hold(gateway: GatewayProcess) -> None:
+    """As for /embed: they belong to no route."""
+    queue = queue_of(gateway)
+    body = {"query": "q", "documents": ["a"], "model": queue}
+    assert post(gateway, "/v1/rerank", body, x_timeout_ms="0").status_code == 400
+    assert post(gateway, "/v1/rerank", body, x_priority="soon").status_code == 400
+    assert post(gateway, "/v1/rerank", body | {"priority": 5}, prefer="respond-async").status_code == 200
+    too_many = post(gateway, "/rerank", {"query": "q", "texts": ["a"] * 201}, x_model=queue)
+    assert (too_many.status_code, too_many.json()["error_type"]) == (422, "Validation")
+    assert too_many.json()["error"] == "batch size 201 > maximum allowed batch size 200"
+    assert gateway.metric('redbatch_requests_total{route="/v1/rerank",status="200"}') >= 1
+    lines = [each for each in log_lines(gateway.program) if each.get("route") == "/v1/rerank"]
+    assert {each.get("status") for each in lines} >= {200, 400}
+
+
+def test_the_examples_of_the_page_are_answered(gateway: GatewayProcess) -> None:
+    """Each request that docs/api.md shows, with the keys of the answer that it shows."""
+    section = PAGE.read_text(encoding="utf-8").partition("## Rerank\n")[2].partition("\n## ")[0]
+    shown = re.findall(r"8080(/\S+) .*\\\n  -d '(.+)'\n# ([^`]+)```", section)
+    assert [path for path, _, _ in shown] == ["/rerank", "/v1/rerank", "/v2/rerank", "/score", "/classify", "/predict"]
+    for path, body, expected in shown:
+        queue = queue_of(gateway) + ("-labels" if path in ("/classify", "/predict") else "")
+        sent = json.loads(re.sub("my-[a-z]+", queue, body))
+        answer = post(gateway, path, sent, x_model=queue)
+        assert answer.status_code == 200, answer.text
+        assert set(re.findall(r'"(\w+)":', expected)) <= set(re.findall(r'"(\w+)":', answer.text))
+        assert isinstance(answer.json(), list) == expected.startswith("[")
+
+
+def logits(text: str, query: str | None = None) -> list[float]:
+    """Returns the logits of a text or of a pair by the simulated classifier."""
+    digest = hashlib.sha256((text if query is None else f"{query}\0{text}").encode()).digest()
+    return [each / 255 * 16 - 8 for each in digest[:3]]
+
+
+def probabilities(text: str, query: str | None = None) -> list[float]:
+    """Returns the softmax of these logits."""
+    powers = [math.exp(each) for each in logits(text, query)]
+    return [each / sum(powers) for each in powers]
+
+
+@pytest.mark.parametrize("path", ["/score", "/v1/score"])
+def test_pairs_are_scored_in_their_order(gateway: GatewayProcess, path: str) -> None:
+    """Of one query with a hundred texts, or each with its own; and a classifier scores nothing."""
+    queue = queue_of(gateway)
+    queries = [f"query {number // 3}" for number in range(len(MANY))]
+    for firsts in ([QUERY], queries):
+        body = {"model": queue, "queries": firsts, "documents": MANY}
+        answer = post(gateway, path, body)
+        assert answer.status_code == 200, answer.text
+        pairs = zip(firsts * (len(MANY) // len(firsts)), MANY, strict=True)
+        assert [each["score"] for each in answer.json()["data"]] == [
+            pytest.approx(score(query, text), abs=1e-6) for query, text in pairs
+        ]
+    assert abs(answer.json()["created"] - time.time()) < 60
+    refused = post(gateway, path, {"model": f"{queue}-labels", "text_1": "q", "text_2": "a"})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "unsupported_operation")
+
+
+@pytest.mark.parametrize("path", ["/classify", "/v1/classify"])
+def test_texts_are_classified_for_clients_of_vllm(gateway: GatewayProcess, path: str) -> None:
+    """With the label of the highest probability; a reranker has one label, and a model of embeddings none."""
+    queue = queue_of(gateway)
+    answer = post(gateway, path, {"model": f"{queue}-labels", "input": TEXTS})
+    assert answer.status_code == 200, answer.text
+    for text, each in zip(TEXTS, answer.json()["data"], strict=True):
+        assert each["probs"] == pytest.approx(probabilities(text), abs=1e-6)
+        assert each["label"] == f"LABEL_{max(range(3), key=logits(text).__getitem__)}"
+    alone = post(gateway, path, {"model": queue, "input": "a"}).json()["data"]
+    assert [(each["label"], each["num_classes"]) for each in alone] == [("LABEL_0", 1)]
+    refused = post(gateway, path, {"model": f"{queue}-null", "input": "a"})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "unsupported_operation")
+
+
+@pytest.mark.parametrize("path", ["/predict", "/v1/predict"])
+def test_the_model_decides_what_predict_takes(gateway: GatewayProcess, path: str) -> None:
+    """A classifier answers in TEI's words, whether a header or the body names it; other models in Redbatch's."""
+    name = f"{queue_of(gateway)}-labels"
+    found = post(gateway, path, {"inputs": [["a"], ["b", "c"]]}, x_model=name)
+    assert found.status_code == 200, found.text
+    assert "x-compute-tokens" in found.headers
+    expected = probabilities("a"), probabilities("c", "b")
+    for labels, scores in zip(found.json(), expected, strict=True):
+        assert [each["score"] for each in labels] == pytest.approx(sorted(scores, reverse=True), abs=1e-6)
+    single = post(gateway, path, {"inputs": "a", "model": name})
+    assert single.status_code == 200, single.text
+    assert {each["label"]: each["score"] for each in single.json()} == {
+        f"LABEL_{index}": pytest.approx(each, abs=1e-6) for index, each in enumerate(probabilities("a"))
+    }
+    own = post(gateway, path, {"input": "a"}, x_model=name)
+    assert (own.status_code, error_of(own)["code"]) == (400, "unsupported_operation")
+    other = post(gateway, path, {"inputs": ["a"]}, x_model=f"{queue_of(gateway)}-null")
+    assert (other.status_code, error_of(other)["code"]) == (400, "unsupported_operation")
+
+
+@pytest.mark.parametrize("path", ["/rerank", "/v1/rerank", "/v2/rerank"])
+def test_answers_have_the_keys_of_the_examples(gateway: GatewayProcess, path: str) -> None:
+    """Each example of a body is answered as one of the examples of answers shows."""
+    keys = {
+        frozenset(each) if isinstance(each, dict) else "array"
+        for each in examples_of(ANSWERS[f"post {path} 200"][JSON])
+    }
+    for example in examples_of(BODIES[path][JSON]):
+        body = example | ({"model": queue_of(gateway)} if "model" in example else {})
+        answer = post(gateway, path, body, x_model=queue_of(gateway))
+        assert answer.status_code == 200, answer.text
+        assert (frozenset(answer.json()) if isinstance(answer.json(), dict) else "array") in keys

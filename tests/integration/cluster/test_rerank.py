@@ -1,0 +1,79 @@
+"""A reranker through the whole cluster, over HTTP: each score is that of its pair by the library."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from sentence_transformers import CrossEncoder
+from torch.nn import Identity
+
+from tests import plain_http
+from tests.integration.gateway.gateway_cluster import GatewayCluster
+from tests.integration.worker.test_minilm import mixed_texts
+from tests.scoring_models import build_scoring_model
+
+pytestmark = [pytest.mark.redis, pytest.mark.model]
+
+MAX_DOCUMENTS = 120
+"""More than three entries hold."""
+
+MAX_IN_FLIGHT = 16
+
+
+def make_requests(num_pairs: int) -> list[tuple[str, list[str]]]:
+    """Returns queries with their documents, `num_pairs` in all; a document may belong to several queries."""
+    seeded = random.Random(7)
+    texts = [text for text in mixed_texts(400) if text]
+    requests: list[tuple[str, list[str]]] = []
+    missing = num_pairs
+    while missing:
+        number = min(missing, seeded.randint(1, MAX_DOCUMENTS))
+        requests.append((seeded.choice(texts)[:200], seeded.sample(texts, number)))
+        missing -= number
+    return requests
+
+
+async def rank(client: httpx.AsyncClient, url: str, number: int, query: str, texts: list[str]) -> dict[int, float]:
+    """Returns the logit of each text by its index, from a route that differs from request to request."""
+    body: dict[str, Any] = {"query": query, "timeout_ms": 120_000}
+    headers = {"x-timeout-ms": "120000"}
+    if number % 2:
+        answer = await client.post(f"{url}/rerank", json=body | {"texts": texts, "raw_scores": True}, headers=headers)
+        assert answer.status_code == 200, answer.text
+        return {each["index"]: each["score"] for each in answer.json()}
+    body |= {"documents": texts, "use_activation": False}
+    answer = await client.post(f"{url}/v1/rerank", json=body, headers=headers)
+    assert answer.status_code == 200, answer.text
+    return {each["index"]: each["relevance_score"] for each in answer.json()["results"]}
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("num_pairs", [150, pytest.param(1_000, marks=pytest.mark.slow)])
+async def test_each_pair_has_its_score(cluster: GatewayCluster, tmp_path: Path, num_pairs: int) -> None:
+    """In 16 concurrent requests to two gateways, whose pairs share batches, by two dialects."""
+    folder = build_scoring_model(tmp_path / "my-reranker")
+    worker = await cluster.start_worker(str(folder))
+    assert [(each["type"], each["packed"]) for each in worker.log_records("engine ready")] == [("reranker", True)]
+    gateways = [await cluster.start_gateway() for _ in range(2)]
+    requests = make_requests(num_pairs)
+    slots = asyncio.Semaphore(MAX_IN_FLIGHT)
+
+    async def send(client: httpx.AsyncClient, number: int, query: str, texts: list[str]) -> dict[int, float]:
+        async with slots:
+            return await rank(client, gateways[number // 2 % 2].url, number, query, texts)
+
+    async with plain_http.client(timeout=150, limits=httpx.Limits(max_connections=MAX_IN_FLIGHT)) as client:
+        found = await asyncio.gather(*(send(client, i, *request) for i, request in enumerate(requests)))
+    assert [list(each.values()) for each in found] == [sorted(each.values(), reverse=True) for each in found]
+    actual = [scores[index] for scores, (_, texts) in zip(found, requests, strict=True) for index in range(len(texts))]
+    pairs = [(query, text) for query, texts in requests for text in texts]
+    expected = CrossEncoder(str(folder), device="cpu").predict(pairs, activation_fn=Identity())
+    assert len(actual) == num_pairs
+    assert np.asarray(expected).std() > 0.01, "the scores are too much alike for a comparison"
+    assert np.abs(np.asarray(actual) - expected).max() <= 1e-5

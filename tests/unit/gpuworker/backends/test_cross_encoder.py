@@ -1,0 +1,201 @@
+"""Rerankers and classifiers from a folder: the backend returns the logits of sentence-transformers' CrossEncoder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sentence_transformers import CrossEncoder
+from torch.nn import Identity
+from transformers import (
+    AutoTokenizer,
+    BertConfig,
+    BertForSequenceClassification,
+    DistilBertConfig,
+    DistilBertForSequenceClassification,
+    ElectraConfig,
+    ElectraForSequenceClassification,
+    ModernBertConfig,
+    ModernBertForSequenceClassification,
+    XLMRobertaConfig,
+    XLMRobertaForSequenceClassification,
+)
+
+from gpuworker.backends.base import Backend, InputRefusedError, OneInputError
+from gpuworker.backends.selection import load_backend
+from gpuworker.ipc.engine_options import EngineOptions
+from gpuworker.model_spec import ModelLoadError, parse_model
+from shared.codec import encode_ids
+from shared.messages import CLASSIFIER_OPS, CLASSIFY, RERANKER_OPS, SCORE, Options
+from tests.scoring_models import LABELS, build_scoring_model, save_as_cross_encoder
+from tests.unit.gpuworker.backends.options import OPTIONS
+from tests.unit.gpuworker.backends.test_architectures import SIZES
+
+pytestmark = pytest.mark.model
+
+QUERY = "What does the fox do?"
+TEXTS = [
+    "It jumps.",
+    "The quick brown fox jumps over the lazy dog, and then over the next one.",
+    "Ünïcödé 漢字",
+    "x " * 700,
+    "",
+    "It jumps.",
+]
+
+ONE_LABEL: dict[str, Any] = {"num_labels": 1, "vocab_size": 30_522}
+ARCHITECTURES: dict[str, Any] = {
+    "BERT": partial(BertForSequenceClassification, BertConfig(**ONE_LABEL, **SIZES)),
+    "ELECTRA": partial(
+        ElectraForSequenceClassification,
+        ElectraConfig(**ONE_LABEL, embedding_size=32, **SIZES),
+    ),
+    "XLM-RoBERTa": partial(XLMRobertaForSequenceClassification, XLMRobertaConfig(**ONE_LABEL, **SIZES)),
+    "DistilBERT": partial(
+        DistilBertForSequenceClassification,
+        DistilBertConfig(**ONE_LABEL, dim=32, n_layers=2, n_heads=4, hidden_dim=64),
+    ),
+    "ModernBERT": partial(
+        ModernBertForSequenceClassification,
+        ModernBertConfig(**ONE_LABEL, pad_token_id=0, **SIZES),
+    ),
+}
+
+
+def load(folder: Path, options: EngineOptions = OPTIONS) -> Backend:
+    """Returns the backend of a model in a folder."""
+    return load_backend(parse_model(str(folder)), options)
+
+
+def logits_of(backend: Backend, texts: Sequence[str], options: Options, op: str = SCORE) -> np.ndarray[Any, Any]:
+    """Returns what the backend returns for these texts in one batch."""
+    return np.asarray(backend.run(backend.collate(backend.tokenize(texts, options)), op, exclusive=False))
+
+
+def expected_of(folder: Path, texts: Sequence[str], query: str = QUERY) -> np.ndarray[Any, Any]:
+    """Returns the logits of the reference, of shape (texts, labels)."""
+    model = CrossEncoder(str(folder))
+    logits = np.asarray(model.predict([(query, each) for each in texts], activation_fn=Identity()))
+    return logits.reshape(len(texts), -1)
+
+
+@pytest.fixture(scope="module")
+def reranker(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a reranker."""
+    return build_scoring_model(tmp_path_factory.mktemp("reranker"))
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a classifier with three labels."""
+    return build_scoring_model(tmp_path_factory.mktemp("classifier"), LABELS)
+
+
+@pytest.mark.parametrize("with_modules", [False, True])
+def test_a_reranker_has_the_logits_of_predict(tmp_path: Path, reranker: Path, *, with_modules: bool) -> None:
+    """Pairs of different lengths in one batch, one of them cut, from a folder that either library has saved."""
+    folder = save_as_cross_encoder(tmp_path, reranker) if with_modules else reranker
+    backend = load(folder)
+    assert (backend.ops, backend.dim) == (frozenset(RERANKER_OPS), 1)
+    assert (tuple(backend.labels), backend.activation) == (("LABEL_0",), "sigmoid")
+    assert backend.max_input_tokens == CrossEncoder(str(folder)).max_seq_length
+    expected = expected_of(folder, TEXTS)
+    assert expected.std() > 0.01, "the scores are too much alike for a comparison"
+    assert np.abs(logits_of(backend, TEXTS, Options(query=QUERY)) - expected).max() <= 1e-5
+    assert [each.truncated for each in backend.tokenize(TEXTS, Options(query=QUERY))] == [
+        each == TEXTS[3] for each in TEXTS
+    ]
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_an_architecture_has_the_logits_of_predict(tmp_path: Path, name: str) -> None:
+    """With and without token types, and without padding where the model can run so."""
+    torch.manual_seed(3)
+    ARCHITECTURES[name]().save_pretrained(tmp_path)
+    AutoTokenizer.from_pretrained(parse_model("minilm").path).save_pretrained(tmp_path)
+    texts = [each for each in TEXTS if len(each) < 512]  # the largest positions of these models differ
+    backend = load(tmp_path)
+    assert backend.packs is (name != "ModernBERT")
+    assert np.abs(logits_of(backend, texts, Options(query=QUERY)) - expected_of(tmp_path, texts)).max() <= 1e-5
+
+
+@pytest.mark.parametrize("shape_buckets", ["auto", "on"])
+def test_token_types_of_a_pair_count(reranker: Path, shape_buckets: str) -> None:
+    """The model tells the two texts of a pair apart: swapped, they have another score."""
+    backend = load(reranker, replace(OPTIONS, shape_buckets=shape_buckets))
+    there, back = (logits_of(backend, [text], Options(query=query))[0] for query, text in (("a", "b c"), ("b c", "a")))
+    assert np.abs(there - back).max() > 1e-3
+    texts = TEXTS[:3]
+    assert np.abs(logits_of(backend, texts, Options(query=QUERY)) - expected_of(reranker, texts)).max() <= 1e-5
+
+
+def test_a_classifier_has_a_logit_for_each_label(classifier: Path) -> None:
+    """Of a pair, as `predict` has it, and of a single text."""
+    backend = load(classifier)
+    assert (backend.ops, backend.dim) == (frozenset(CLASSIFIER_OPS), 3)
+    assert (tuple(backend.labels), backend.activation) == (LABELS, "softmax")
+    pairs = logits_of(backend, TEXTS, Options(query=QUERY), CLASSIFY)
+    assert np.abs(pairs - expected_of(classifier, TEXTS)).max() <= 1e-5
+    model, tokenizer = (
+        BertForSequenceClassification.from_pretrained(classifier),
+        AutoTokenizer.from_pretrained(classifier),
+    )
+    features = tokenizer(TEXTS, padding=True, truncation=True, max_length=backend.max_input_tokens, return_tensors="pt")
+    with torch.inference_mode():
+        expected = model.eval()(**features).logits.numpy()
+    assert np.abs(logits_of(backend, TEXTS, Options(), CLASSIFY) - expected).max() <= 1e-5
+
+
+def test_a_classifier_of_several_labels_at_once_has_a_sigmoid_each(tmp_path: Path) -> None:
+    """Its config names the type of its problem."""
+    folder = build_scoring_model(tmp_path, LABELS, problem_type="multi_label_classification")
+    assert load(folder).activation == "sigmoid"
+
+
+def test_a_long_pair_is_cut_as_its_options_say(reranker: Path) -> None:
+    """The longer text is cut first, at the end or at the beginning; or the pair is refused."""
+    backend = load(reranker)
+    long = " ".join(f"{number}" for number in range(2_000))
+    right, left = (backend.tokenize([long], Options(query=QUERY, truncate=side))[0] for side in ("right", "left"))
+    assert right.truncated
+    assert left.truncated
+    assert right.tokens == left.tokens == backend.max_input_tokens
+    scores = [logits_of(backend, [long], Options(query=QUERY, truncate=side))[0, 0] for side in ("right", "left")]
+    assert abs(scores[0] - expected_of(reranker, [long])[0, 0]) <= 1e-5
+    assert abs(scores[0] - scores[1]) > 1e-4
+    with pytest.raises(OneInputError) as refused:
+        backend.tokenize(["short", long], Options(query=QUERY, truncate="no"))
+    assert refused.value.index == 1
+    assert f"this model takes {backend.max_input_tokens}" in str(refused.value.cause)
+    swapped = backend.tokenize(["short"], Options(query=long))[0]
+    assert swapped.truncated
+
+
+def test_a_pair_has_no_token_ids(reranker: Path) -> None:
+    """The special tokens between the two texts are the tokenizer's."""
+    with pytest.raises(InputRefusedError, match="Send texts"):
+        load(reranker).tokenize([encode_ids([101])], Options(query=QUERY))
+
+
+def test_a_default_prompt_goes_before_the_query(tmp_path: Path, reranker: Path) -> None:
+    """As in `predict`."""
+    CrossEncoder(str(reranker), prompts={"ask": "Query: "}, default_prompt_name="ask").save_pretrained(str(tmp_path))
+    backend = load(tmp_path)
+    assert backend.prompts == ["ask"]
+    prompted = logits_of(backend, TEXTS, Options(query=QUERY))
+    assert np.abs(prompted - expected_of(tmp_path, TEXTS)).max() <= 1e-5
+    plain = logits_of(backend, TEXTS, Options(query=QUERY, prompt_name=""))
+    assert np.abs(plain - expected_of(reranker, TEXTS)).max() <= 1e-5
+    assert np.abs(plain - prompted).max() > 1e-3
+
+
+def test_another_runtime_is_refused(reranker: Path) -> None:
+    """It runs models of embeddings."""
+    with pytest.raises(ModelLoadError, match="use --backend torch"):
+        load(reranker, replace(OPTIONS, backend="onnx"))
