@@ -22,7 +22,7 @@ from shared.errors import (
     RedisUnreachableError,
     UnsupportedOperationError,
 )
-from shared.messages import CLASSIFY, EMBED, OPS, PREDICT, SCORE
+from shared.messages import CLASSIFY, EMBED, EMBED_SPARSE, OPS, PREDICT, SCORE
 from shared.model_names import public_model, queue_slug
 from shared.process.tasks import cancel_and_wait
 from shared.producer import MAX_QUEUES
@@ -48,6 +48,7 @@ ROUTES = {
     PREDICT: "POST /predict",
     SCORE: "POST /rerank",
     CLASSIFY: "POST /predict",
+    EMBED_SPARSE: "POST /embed_sparse",
 }
 """The usual route of an operation; a job has its texts for EMBED, and its inputs for PREDICT."""
 

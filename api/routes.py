@@ -69,6 +69,7 @@ DIALECTS: dict[str, BaseDialect] = {
         Classify(),
         Classify("/v1/classify"),
         tei.EmbedAll("/embed_all"),
+        tei.EmbedSparse("/embed_sparse"),
         tei.Similarity("/similarity"),
         tei.Tokenize("/tokenize"),
         tei.Decode("/decode"),
@@ -87,7 +88,6 @@ _BATCHES = "OpenAI's Batch API is not served; POST /jobs takes a file of texts i
 _COHERE = "the first version of Cohere's API is not served: POST /v2/embed is."
 _MEDIA = "only texts are embedded; POST /v1/embeddings takes them."
 UNSERVED_BY_TEI = {
-    "/embed_sparse": "sparse vectors are not served; POST /embed returns dense ones.",
     "/vertex": "the envelope of Vertex AI is not served; POST /embed takes what is in `instances`, one at a time.",
     "/api-doc/openapi.json": "the OpenAPI description is at GET /openapi.json.",
 }

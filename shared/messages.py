@@ -23,7 +23,7 @@ MAX_OUTPUTS_BYTES = 32 * 2**20
 MAX_TOKENS = 2**52
 """No bound in tokens."""
 
-EMBED, EMBED_ALL, TOKENIZE, DECODE, PREDICT, SCORE, CLASSIFY = OPS = (
+EMBED, EMBED_ALL, TOKENIZE, DECODE, PREDICT, SCORE, CLASSIFY, EMBED_SPARSE = OPS = (
     "embed",
     "embed_all",
     "tokenize",
@@ -31,9 +31,10 @@ EMBED, EMBED_ALL, TOKENIZE, DECODE, PREDICT, SCORE, CLASSIFY = OPS = (
     "predict",
     "score",
     "classify",
+    "embed_sparse",
 )
 """The operation on each input: one vector; a vector for each token; its tokens; the text of token ids; the result of a
-function; the one logit of a reranker; or the logit of each label."""
+function; the one logit of a reranker; the logit of each label; or a weight for some tokens of the vocabulary."""
 
 TEXT_OPS = (EMBED, EMBED_ALL, TOKENIZE, DECODE)
 """The operations of a model of embeddings; a function has PREDICT alone."""
@@ -41,6 +42,12 @@ TEXT_OPS = (EMBED, EMBED_ALL, TOKENIZE, DECODE)
 CLASSIFIER_OPS = (CLASSIFY, TOKENIZE, DECODE)
 RERANKER_OPS = (SCORE, *CLASSIFIER_OPS)
 """A reranker is a classifier with one label: both run alike, and only a reranker gives texts an order."""
+
+SPARSE_OPS = (EMBED_SPARSE, TOKENIZE, DECODE)
+"""The operations of a sparse encoder."""
+
+JSON_OPS = (PREDICT, EMBED_SPARSE)
+"""Operations whose batches return JSON for each input."""
 
 VECTOR_OPS = (EMBED, SCORE, CLASSIFY)
 """Operations that return one vector for each input, of the length that the worker reports."""

@@ -42,6 +42,7 @@ from api.dialects.response_models import (
     PredictAnswer,
     PredictManyAnswer,
     Similarities,
+    SparseVectors,
     TeiErrorAnswer,
     Texts,
     Tokens,
@@ -303,6 +304,12 @@ OPERATIONS: dict[str, Operation] = {
         body_schema(EmbedAllBody, ["inputs"]),
         TokenVectors,
         "For each input the vectors of its tokens",
+    ),
+    "/embed_sparse": _tei(
+        "Weights of the vocabulary's tokens, of a sparse encoder (SPLADE)",
+        body_schema(EmbedAllBody, ["inputs"]),
+        SparseVectors,
+        "For each input the tokens with a weight, in the order of their ids",
     ),
     "/similarity": _tei(
         "Similarity of sentences to a source sentence",

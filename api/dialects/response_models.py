@@ -50,6 +50,21 @@ TokenVectors = Annotated[
         ]
     ),
 ]
+
+
+class TokenWeight(BaseModel):
+    """A token of the vocabulary, by its id, and its weight."""
+
+    model_config = examples({"index": 7592, "value": 1.2207})
+
+    index: int
+    value: float
+
+
+SparseVectors = Annotated[
+    list[list[TokenWeight]],
+    Field(examples=[[[{"index": 2028, "value": 0.4631}], [{"index": 2048, "value": 0.7712}]]]),
+]
 Similarities = Annotated[list[float], Field(examples=[[0.5185, 0.3522]])]
 Texts = Annotated[list[str], Field(examples=[["hello world"]])]
 

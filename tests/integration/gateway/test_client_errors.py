@@ -235,7 +235,6 @@ TEI, OPENAI_ERROR, OWN = "error_type", "type", "request_id"
 @pytest.mark.parametrize(
     ("path", "hint", "field"),
     [
-        ("/embed_sparse", "POST /embed returns dense ones", TEI),
         ("/vertex", "POST /embed takes what is in `instances`", TEI),
         ("/api-doc/openapi.json", "GET /openapi.json", TEI),
         ("/v1/chat/completions", "text is not generated; POST /v1/embeddings", OPENAI_ERROR),
