@@ -57,7 +57,6 @@ class Shard:
         if spans is not None:
             spans.client = self.dispatcher.gateway
         self.job_store = JobStore(self.dispatcher.queue)
-        self._max_memory_ratio = settings.redis_memory_ratio
 
     @property
     def monitor(self) -> Monitor:
@@ -71,7 +70,7 @@ class Shard:
 
     def check_memory(self) -> None:
         """Raises JobsFullError: Redis uses more memory than `redis_memory_ratio` allows."""
-        if self.monitor.cluster().memory_ratio > self._max_memory_ratio:
+        if self.dispatcher.is_low_on_memory:
             raise JobsFullError("Redis is low on memory: try again later.", retry_after_s=FULL_RETRY_S)
 
 

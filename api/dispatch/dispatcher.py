@@ -263,6 +263,11 @@ class Dispatcher:
         is_refused = since is not None and asyncio.get_running_loop().time() - since > LOST_AFTER_S
         return is_refused or self.monitor.is_down or bool(self.monitor.worker_unseen_s())
 
+    @property
+    def is_low_on_memory(self) -> bool:
+        """Whether Redis uses more of its memory than `redis_memory_ratio` allows: it refuses requests and jobs."""
+        return self.monitor.cluster().memory_ratio > self._grace.memory_ratio
+
     def silent_s(self) -> float:
         """Returns for how long Redis has answered nothing over any open connection, s."""
         return asyncio.get_running_loop().time() - self.queue.answered_at

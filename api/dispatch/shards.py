@@ -43,6 +43,7 @@ class ShardedDispatcher:
         self._dispatchers = dispatchers
         self._tokens = [0 for _ in dispatchers]
         self._usable: list[int] = []
+        self._with_memory: list[int] = []
         self._held, self._held_until = 0, -inf
 
     async def run(self) -> None:
@@ -55,13 +56,17 @@ class ShardedDispatcher:
             await asyncio.sleep(CHECK_INTERVAL_S)
 
     def check(self) -> None:
-        """Notes which shards are usable, and ends requests that wait on one that is lost, if another one is usable."""
+        """Notes which shards are usable, and which of them have memory left.
+
+        Ends requests that wait on one that is lost, if another one is usable.
+        """
         usable = [number for number, each in enumerate(self._dispatchers) if each.is_usable]
         if usable != self._usable:
             log.info("shards that take requests", shards=usable, of=len(self._dispatchers))
             self._usable, self._held_until = usable, -inf
             for dispatcher in self._dispatchers:
                 dispatcher.share_bounds(max(1, len(usable)))
+        self._with_memory = [each for each in usable if not self._dispatchers[each].is_low_on_memory]
         for dispatcher in self._dispatchers:
             if not dispatcher.in_flight:
                 continue
@@ -107,7 +112,10 @@ class ShardedDispatcher:
         await charges.charge(request, tokens, may_refuse=may_refuse)
 
     def choose(self, tenant: Tenant, *, other_than: int = -1) -> int:
-        """Returns the number of the shard for a request of a tenant. A named tenant lives on one of those in use."""
+        """Returns the number of the shard for a request or a job of a tenant.
+
+        A named tenant lives on one of those in use. All others avoid a Redis that is low on memory: it refuses them.
+        """
         usable = self._usable
         if other_than in usable:
             usable = [each for each in usable if each != other_than]
@@ -115,6 +123,7 @@ class ShardedDispatcher:
             return self._least_bad()
         if tenant is not ANONYMOUS:
             return next(each for each in shards_of(tenant.name, len(self._dispatchers)) if each in usable)
+        usable = [each for each in self._with_memory if each in usable] or usable
         now = asyncio.get_running_loop().time()
         if now > self._held_until or self._held not in usable:
             draw = random.random()  # noqa: S311 - spreads requests

@@ -268,6 +268,29 @@ async def test_a_job_lives_on_the_shard_that_its_id_names(sharded: ShardedCluste
     assert (await asyncio.to_thread(jobs.get, unknown)).status_code == 404
 
 
+async def test_jobs_avoid_a_redis_that_is_low_on_memory(sharded: ShardedCluster) -> None:
+    """As other requests do. One with an idempotency key is refused by its shard; so are all if all are low."""
+    gateway = await start(sharded)
+    jobs = JobClient(gateway)
+
+    async def run_low(shard: int) -> None:
+        used = int((await sharded.clients[shard].info("memory"))["used_memory"])
+        await sharded.clients[shard].config_set("maxmemory", int(used / 0.8))
+        ratio = f'redbatch_redis_memory_ratio{{shard="{shard}"}}'
+        await wait_until(lambda: gateway.metric(ratio) > 0.7, "the gateway knows")
+
+    await run_low(0)
+    answers = [await asyncio.to_thread(jobs.post, {"texts": ["a"]}) for _ in range(12)]
+    assert [each.status_code for each in answers] == [202] * 12
+    assert {each.json()["id"].partition(".")[0] for each in answers} == {f"{sharded.cluster.queue}@1"}
+    answers = [await asyncio.to_thread(jobs.post, {"texts": ["a"]}, idempotency_key=f"{i}") for i in range(12)]
+    assert {each.status_code for each in answers} == {202, 503}
+    assert all(f"{sharded.cluster.queue}@1." in each.text for each in answers if each.status_code == 202)
+    await run_low(1)
+    refused = await asyncio.to_thread(jobs.post, {"texts": ["a"]})
+    assert (refused.status_code, error_of(refused)["code"]) == (503, "jobs_full")
+
+
 def run_jobs_command(sharded: ShardedCluster, *words: str) -> list[dict[str, Any]]:
     """Returns what `redbatch jobs` prints as JSON of all shards."""
     urls = ",".join(as_user(each.url, "admin") for each in sharded.servers)
