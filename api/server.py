@@ -40,6 +40,7 @@ from shared.process.settings import EXIT_CONFIGURATION, flag_of, print_error, va
 from shared.process.tracing import Tracing, start_tracing
 from shared.process.unexpected_replies import record_unexpected_reply
 from shared.queue_connections import QueueConnections
+from shared.redis_url import one_per_keyspace
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -168,7 +169,8 @@ async def serve(settings: GatewaySettings, listen: socket.socket, tracing: Traci
     """Serves on a listening socket until SIGTERM or SIGINT; returns the exit code."""
     connections = _connect(settings)
     try:
-        authenticator = await create_authenticator(settings, [each.shared_connection("keys") for each in connections])
+        keyspaces = one_per_keyspace(settings.shard_urls, connections)
+        authenticator = await create_authenticator(settings, [each.shared_connection("keys") for each in keyspaces])
     except NoKeysError as error:
         sys.stderr.write(f"{error}\n")
         return EXIT_CONFIGURATION

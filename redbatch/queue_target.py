@@ -35,9 +35,9 @@ def find_queue(target: QueueTarget) -> tuple[tuple[str, ...], str]:
     name = target.queue or queue_slug(DEFAULT_MODEL)
     # Both variables are an error as for all processes; an option overrides them.
     if target.redis_url in {None, os.environ.get(variable_of("redis_url"))}:
-        return tuple(each.redis_url for each in read_settings(QueueSettings).shards), name
+        return read_settings(QueueSettings).shard_urls, name
     given = read_settings(QueueSettings, {"redis_url": target.redis_url, "redis_shards": ""})
-    return tuple(each.redis_url for each in given.shards), name
+    return given.shard_urls, name
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,7 +140,7 @@ class QueueSettings(BaseSettings):
         url = parse_url(self.redis_url)
         if self.queue_shards > 1 and (self.redis_shards or url.kind is not Kind.CLUSTER or url.shard[1] > 1):
             raise ValueError("queue_shards is for a redis_url of a whole Redis Cluster (redis+cluster://)")
-        urls = [parse_url(each.redis_url) for each in self.shards]
+        urls = list(map(parse_url, self.shard_urls))
         if self.redis_sentinel_password and all(each.kind is not Kind.SENTINEL for each in urls):
             raise ValueError("redis_sentinel_password is for redis+sentinel://, and no URL begins with that")
         return self
@@ -198,9 +198,14 @@ class QueueSettings(BaseSettings):
         return tuple(self.model_copy(update={"redis_url": url, **alone}) for url in urls) or (self,)
 
     @property
+    def shard_urls(self) -> tuple[str, ...]:
+        """The URL of each shard."""
+        return tuple(each.redis_url for each in self.shards)
+
+    @property
     def redis_address(self) -> str:
         """Host and port of each Redis, its sentinels or servers of its cluster, or the path of its socket, for logs."""
-        return ", ".join(describe_address(each.redis_url) for each in self.shards)
+        return ", ".join(map(describe_address, self.shard_urls))
 
     @property
     def redis_tls(self) -> Tls:
