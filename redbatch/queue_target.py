@@ -100,6 +100,7 @@ def report_left_out(what: str, shards: Sequence[ShardConnection], problems: Mapp
     return EXIT_FAILED if problems else 0
 
 
+ChooseUrls = Callable[[tuple[str, ...]], Sequence[str]]
 ShardsTask = Callable[[Sequence[ShardConnection], Keys], Coroutine[object, object, int]]
 
 
@@ -109,18 +110,19 @@ def run_on_shards(
     task: ShardsTask,
     on_interrupt: int = EXIT_FAILED,
     *,
-    only_first: bool = False,
+    choose: ChooseUrls = lambda urls: urls,
 ) -> int:
     """Runs a task on a connection to each shard of the queue; prints what failed; returns the exit code.
 
     A queue that the target names must exist in the first Redis that answers. `purpose` becomes part of the names of the
-    connections. `on_interrupt` is the exit code after Ctrl-C. With `only_first`, the other shards do not matter.
+    connections. `on_interrupt` is the exit code after Ctrl-C. `choose` returns the URLs that matter of those of all
+    shards.
     """
     try:
-        urls, name = find_queue(target)
+        all_urls, name = find_queue(target)
     except NoUpError as error:
         return report_failure(str(error))
-    urls = urls[:1] if only_first else urls
+    urls = choose(all_urls)
     alone = {"redis_shards": "", "queue_shards": "1"}
     settings = [read_settings(QueueSettings, {"redis_url": url, **alone}) for url in urls]
     places = ", ".join(map(mask_password, urls))
