@@ -18,7 +18,7 @@ import structlog
 from api import metrics
 from api.dispatch.admission import ClusterState, max_tokens, retry_after_s
 from api.dispatch.fleet import LongBacklog, find_failure, fleet_rate, long_backlog, sum_tenants
-from api.dispatch.monitor_metrics import clear_redis, publish, publish_redis, warn_of_memory
+from api.dispatch.monitor_metrics import clear_redis, publish, publish_shard, warn_of_memory
 from api.tenants import ANONYMOUS, Tenant, limits_of
 from shared import producer
 from shared.errors import OverloadedError, QueueFullError, RedbatchError, RedisUnreachableError
@@ -171,7 +171,7 @@ class Monitor:
             self._down_since = self._poll_started_at = None
             self._observe_shards()
             self.observe_epoch(self.stats.epoch)
-            publish_redis(self._shard, self.stats)
+            publish_shard(self._keys.queue, self._shard, self.stats)
         finally:
             self._poll_started_at = None
 

@@ -121,8 +121,11 @@ async def test_requests_leave_a_shard_with_its_last_worker(sharded: ShardedClust
         return await inputs_of(sharded) == expected
 
     await wait_until(lambda: are([4, 4]), "each shard has half of them")
+    names = [f'redbatch_shard_workers{{queue="{sharded.cluster.queue}",shard="{number}"}}' for number in (0, 1)]
+    assert [gateway.metric(each) for each in names] == [1, 1]
     await sharded.remove_ghost(1)
     await wait_until(lambda: are([8, 0]), "all are where a worker is")
+    assert [gateway.metric(each) for each in names] == [1, 0]
     assert gateway.metric("redbatch_moved_requests_total") == 4
     await sharded.remove_ghost(0)
     await wait_until_used([gateway], [])
