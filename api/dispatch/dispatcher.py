@@ -9,6 +9,7 @@ from contextlib import suppress
 from functools import partial
 
 import structlog
+from structlog.contextvars import bound_contextvars
 
 from api import metrics
 from api.dialects.request import InferenceRequest, InferenceResult
@@ -117,7 +118,8 @@ class Dispatcher:
         bell = partial(self._replies.run_bell, self._keys, self.gateway)
         monitor, deferred = self.monitor, self._replies.run_deferred
         parts = (self._submitter.run, self.charges.run, bell, deferred, monitor.run, monitor.beat)
-        self._tasks = [asyncio.create_task(run_forever(part)) for part in parts]
+        with bound_contextvars(**monitor.place):
+            self._tasks = [asyncio.create_task(run_forever(part)) for part in parts]
 
     async def stop(self) -> None:
         """Stops the background work and closes the connections."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import nan
 
 from api import metrics
@@ -33,12 +33,12 @@ UNKNOWN_MEMORY = (
 )
 
 
-def warn_of_memory(stats: QueueStats) -> None:
-    """Warns if Redis may remove keys, or does not say; once for all queues, whose monitors share the Redis."""
+def warn_of_memory(stats: QueueStats, place: Mapping[str, object]) -> None:
+    """Warns if the Redis at a place may remove keys, or does not say; once for all queues, whose monitors share it."""
     if not stats.memory_bytes:
-        limited_log.write(logging.WARNING, UNKNOWN_MEMORY)
+        limited_log.write(logging.WARNING, UNKNOWN_MEMORY, None, **place)
     elif evicts(stats.eviction_policy):
-        limited_log.write(logging.WARNING, EVICTION_WARNING, policy=stats.eviction_policy)
+        limited_log.write(logging.WARNING, EVICTION_WARNING, None, policy=stats.eviction_policy, **place)
 
 
 def publish(queue: str, shards: Sequence[QueueStats], workers: Sequence[Heartbeat], tokens_per_s: float) -> None:

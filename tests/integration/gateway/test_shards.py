@@ -15,9 +15,17 @@ from typer.testing import CliRunner
 
 from api.dispatch.shards import HOLD_S
 from redbatch.commands import app
+from shared.eviction import EVICTION_WARNING
 from tests import plain_http
 from tests.chaos.attack import new_tenant
-from tests.integration.gateway.gateway_cluster import GatewayProcess, error_of, has_vectors, null_vector, vector_bytes
+from tests.integration.gateway.gateway_cluster import (
+    GatewayProcess,
+    error_of,
+    has_vectors,
+    log_lines,
+    null_vector,
+    vector_bytes,
+)
 from tests.integration.gateway.job_client import JobClient
 from tests.servers import stopped
 from tests.sharded_cluster import ShardedCluster, sharded_cluster, wait_until_used
@@ -300,6 +308,26 @@ def run_jobs_command(sharded: ShardedCluster, *words: str) -> list[dict[str, Any
     result = CliRunner().invoke(app, ["jobs", *words, "--json"], env={"REDBATCH_REDIS_SHARDS": urls})
     assert result.exit_code == 0, result.output
     return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+async def test_the_log_names_the_redis_that_it_is_about(sharded: ShardedCluster) -> None:
+    """Not all of them: whether it has lost its data, evicts, is away or is back."""
+    await sharded.clients[1].config_set("maxmemory-policy", "allkeys-lru")
+    gateway = await start(sharded)
+    await sharded.clients[1].flushall()
+    lost = "Redis lost the queue's data, its group was recreated or it moved: reconciling all requests"
+
+    def is_logged(message: str) -> bool:
+        return bool(gateway.program.log_records(message))
+
+    await wait_until(lambda: is_logged(lost), "the loss is in the log")
+    await sharded.kill(1)
+    await wait_until(lambda: is_logged("Redis is out of reach"), "so is the outage")
+    await sharded.restart(1)
+    await wait_until(lambda: is_logged("Redis answers again"), "so is its end")
+    lines = [each for each in log_lines(gateway.program) if "Redis" in each["msg"]]
+    assert {lost, "Redis is out of reach", "Redis answers again", EVICTION_WARNING} <= {each["msg"] for each in lines}
+    assert {(each.get("shard"), each["redis"]) for each in lines} == {(1, f"127.0.0.1:{sharded.servers[1].port}")}
 
 
 async def test_a_gateway_is_ready_while_any_shard_answers(sharded: ShardedCluster) -> None:
