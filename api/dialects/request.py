@@ -33,7 +33,8 @@ class InferenceRequest(NamedTuple):
     fail; `input_errors` are those of inputs that are invalid, so that no worker need try them, by index. `single` and
     `base64` set the form of the vectors in the answer. `model` is the client's name for the model, if it names one.
     `tenant` is the API client that the request counts for. If these are only some inputs of the client's request,
-    `indices` are their indices in it; an error names an input by these.
+    `indices` are their indices in it; an error names an input by these. `was_accepted`: a shard that is lost had
+    accepted it, so metrics have counted it.
     """
 
     inputs: tuple[Input, ...]
@@ -48,6 +49,7 @@ class InferenceRequest(NamedTuple):
     model: str | None = None
     tenant: Tenant = ANONYMOUS
     indices: Sequence[int] = ()
+    was_accepted: bool = False
 
 
 class InferenceResult(NamedTuple):

@@ -45,7 +45,9 @@ LOST_AFTER_S = 1.0
 
 
 class ShardLostError(RedisUnreachableError):
-    """A shard is lost: the request may be sent to another one, with a new id."""
+    """A shard is lost: the request may be sent to another one, with a new id. `was_accepted`: by this shard."""
+
+    was_accepted = False
 
 
 class Dispatcher:
@@ -282,7 +284,9 @@ class Dispatcher:
     def abandon(self) -> None:
         """Ends all requests with ShardLostError. Their entries are cancelled as soon as Redis answers."""
         for request in list(self._requests.values()):
-            request.fail(ShardLostError("A shard of the queue is lost: try again."))
+            error = ShardLostError("A shard of the queue is lost: try again.")
+            error.was_accepted = request.submitted
+            request.fail(error)
 
     def missing(self) -> list[str]:
         """Returns the parts whose absence keeps this gateway from answering: redis, worker."""

@@ -92,8 +92,9 @@ class ShardedDispatcher:
             self._tokens[number] += tokens
             try:
                 return await self._dispatchers[number].answer(request, request_id, memory)
-            except ShardLostError:
+            except ShardLostError as error:
                 metrics.MOVED_REQUESTS.inc()
+                request = request._replace(was_accepted=request.was_accepted or error.was_accepted)
                 other = self.choose(request.tenant)
             except (QueueFullError, OverloadedError):
                 if not is_first or request.tenant is not ANONYMOUS or not set(self._usable) - {number}:

@@ -93,6 +93,7 @@ async def test_shards_divide_the_bounds_and_pass_on_what_does_not_fit(
         await wait_until(lambda: [gateway.metric(each) for each in up] == [1, 0], "the metrics show which is away")
         assert gateway.metric("redbatch_requests_in_flight") == 8
     await wait_until(lambda: are([8, 0]), "those of the shard that hung are cancelled")
+    assert gateway.metric("redbatch_request_inputs_total") == 16, "those that moved count once"
     for each in calls:
         each.cancel()
     await asyncio.gather(*calls, return_exceptions=True)
@@ -116,6 +117,7 @@ async def test_requests_that_share_an_entry_move_one_by_one(sharded: ShardedClus
     vectors = [vector_bytes(each.json()["embedding"]) for each in answers]
     assert vectors == [null_vector(each) for each in texts]
     assert gateway.metric("redbatch_moved_requests_total") > 0
+    assert gateway.metric("redbatch_request_inputs_total") == len(texts)
 
 
 async def test_requests_leave_a_shard_with_its_last_worker(sharded: ShardedCluster, client: httpx.AsyncClient) -> None:
