@@ -12,7 +12,7 @@ from api.dialects.request import InferenceRequest, InferenceResult
 from api.dispatch.dispatcher import Dispatcher
 from api.dispatch.monitor import Monitor
 from api.dispatch.producer_spans import ProducerSpans
-from api.dispatch.shard_choice import shards_of
+from api.dispatch.shard_choice import rendezvous_order
 from api.dispatch.sharded_cache import ShardedVectorCache
 from api.dispatch.shards import ShardedDispatcher
 from api.dispatch.vector_cache import CachingDispatcher, VectorCache
@@ -56,7 +56,7 @@ class Shard:
         self.dispatcher = Dispatcher(settings, queue, spans)
         if spans is not None:
             spans.client = self.dispatcher.gateway
-        self.job_store = JobStore(self.dispatcher.queue)
+        self.job_store = JobStore(self.dispatcher.connections)
 
     @property
     def monitor(self) -> Monitor:
@@ -100,7 +100,9 @@ class ServedQueue:
 
     def _with_cache(self, settings: CacheSettings, dispatchers: Sequence[Dispatcher]) -> CachingDispatcher:
         bound = CacheBound(settings.max_bytes // len(dispatchers), int(settings.ttl_s * 1000))
-        caches = [VectorCache(each.queue.connection("cache"), each.queue.keys, bound) for each in dispatchers]
+        caches = [
+            VectorCache(each.connections.connection("cache"), each.connections.keys, bound) for each in dispatchers
+        ]
         is_sharded = len(caches) > 1
         return CachingDispatcher(
             self._sharded or dispatchers[0],
@@ -175,7 +177,7 @@ class ServedQueue:
         if self._sharded is None:
             return self.shards[0]
         if idempotency_key:
-            return self.shards[shards_of(tenant.name or idempotency_key, len(self.shards))[0]]
+            return self.shards[rendezvous_order(tenant.name or idempotency_key, len(self.shards))[0]]
         return self.shards[self._sharded.choose(tenant)]
 
     def check_options(self, options: Options) -> None:

@@ -140,17 +140,17 @@ def run_on_shards(
 async def _run(
     settings: Sequence[QueueSettings], name: str, purpose: str, task: ShardsTask, *, must_exist: bool
 ) -> int:
-    queues = [QueueConnections(each, name, f"redbatch-cli-{os.getpid()}") for each in settings]
+    connections = [QueueConnections(each, name, f"redbatch-cli-{os.getpid()}") for each in settings]
     shards = [
         ShardConnection(number, mask_password(each.settings.redis_url), each.shared_connection(purpose), each.keys)
-        for number, each in enumerate(queues)
+        for number, each in enumerate(connections)
     ]
     try:
-        if must_exist and (problem := await _find_problem_in(shards, queues[0].keys)):
+        if must_exist and (problem := await _find_problem_in(shards, connections[0].keys)):
             return report_failure(problem)
-        return await task(shards, queues[0].keys)
+        return await task(shards, connections[0].keys)
     finally:
-        for each in queues:
+        for each in connections:
             await each.close()
 
 

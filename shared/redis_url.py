@@ -42,7 +42,7 @@ HOST = re.compile(r"[\w.:%-]*")
 DATABASE = re.compile(r"(/([0-9]+/?)?)?")
 MASTER = re.compile(r"/(?P<name>[\w.-]+)(?P<database>(/[0-9]*)?)/?")
 SHARD = re.compile(r"&?shard=(?P<number>[0-9]+)/(?P<of>[0-9]+)$")
-"""The last option of a URL that names one shard of each queue in a Redis Cluster, as `name_shard` writes it."""
+"""The last option of a URL that names one shard of each queue in a Redis Cluster, as `shard_url` writes it."""
 
 CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
@@ -106,7 +106,7 @@ def _parse_node(text: str, default_port: int) -> Address:
     return Address(parts.hostname or "localhost", parts.port or default_port)
 
 
-def name_shard(url: str, number: int, num_shards: int) -> str:
+def shard_url(url: str, number: int, num_shards: int) -> str:
     """Returns the URL of one shard of each queue in a Redis Cluster."""
     return f"{url}{'&' if '?' in url else '?'}shard={number}/{num_shards}"
 

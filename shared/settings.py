@@ -15,8 +15,8 @@ from shared.redis_url import (
     describe_address,
     find_url_problem,
     has_password,
-    name_shard,
     parse_url,
+    shard_url,
     split_urls,
 )
 from shared.tls import Tls
@@ -193,7 +193,7 @@ class QueueSettings(BaseSettings):
         """These settings for each shard alone, with its URL as `redis_url`; without shards, these."""
         urls = split_urls(self.redis_shards)
         if (number := self.queue_shards) > 1:
-            urls = tuple(name_shard(self.redis_url, each, number) for each in range(number))
+            urls = tuple(shard_url(self.redis_url, each, number) for each in range(number))
         alone = {"redis_shards": "", "queue_shards": 1}
         return tuple(self.model_copy(update={"redis_url": url, **alone}) for url in urls) or (self,)
 

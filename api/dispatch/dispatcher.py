@@ -60,7 +60,7 @@ class Dispatcher:
 
     Attributes:
         gateway: this gateway's name in the queue.
-        queue: the connections to the queue, closed by `stop`.
+        connections: those to the queue, closed by `stop`.
         charges: what tenants pay beside their submits, and get back.
     """
 
@@ -70,18 +70,18 @@ class Dispatcher:
         self._entry_limits = settings.entry_limits
         self.spans = spans
         self.gateway = secrets.token_hex(8)
-        self.queue = QueueConnections(settings, queue, f"gateway:{self.gateway}", record_unexpected_reply)
-        keys = self._keys = self.queue.keys
+        self.connections = QueueConnections(settings, queue, f"gateway:{self.gateway}", record_unexpected_reply)
+        keys = self._keys = self.connections.keys
         self._requests: dict[str, InFlight] = {}
         self._num_waiting = [0 for _ in LANES]
         self._deadlines = Deadlines(self._expire)
         self._grace = Grace(settings.redis_grace_s, settings.worker_grace_s, settings.redis_memory_ratio)
         callbacks = MonitorCallbacks(self._on_loss, self._on_fleet)
-        self.monitor = Monitor(self.queue, settings.worker_grace_s, callbacks)
-        self.queue.home.watch(self.monitor.observe_move)
-        self.charges = Charges(self.queue.connection("charge"), keys, self.monitor.limits)
+        self.monitor = Monitor(self.connections, settings.worker_grace_s, callbacks)
+        self.connections.home.watch(self.monitor.observe_move)
+        self.charges = Charges(self.connections.connection("charge"), keys, self.monitor.limits)
         self._submitter = Submitter(
-            self.queue.connection("submit"),
+            self.connections.connection("submit"),
             keys,
             self.gateway,
             self._whole_bound,
@@ -91,13 +91,13 @@ class Dispatcher:
             self._entry_limits, self._coalescing_load, self._start_coalesced, self._end, self._submitter.wake
         )
         self._replies = Replies(
-            [self.queue.connection(f"reply:{i}", identified=True) for i in range(1, settings.reply_connections)],
-            self.queue.connection("reply:bell", identified=True),
-            self.queue.connection("collect", identified=True),
+            [self.connections.connection(f"reply:{i}", identified=True) for i in range(1, settings.reply_connections)],
+            self.connections.connection("reply:bell", identified=True),
+            self.connections.connection("collect", identified=True),
             self._requests,
             lambda *broken: self._reconciler.reconcile_after_break(*broken),  # noqa: PLW0108 - set below
         )
-        connection = self.queue.connection("settle", identified=True)
+        connection = self.connections.connection("settle", identified=True)
         self._reconciler = Reconciler(connection, keys, self._submitter, self._replies)
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -131,7 +131,7 @@ class Dispatcher:
         with suppress(TimeoutError):
             async with asyncio.timeout(FINAL_CANCEL_TIMEOUT_S):
                 await self._submitter.flush_cancels()
-        await self.queue.close()
+        await self.connections.close()
 
     @property
     def in_flight(self) -> int:
@@ -274,7 +274,7 @@ class Dispatcher:
 
     def silent_s(self) -> float:
         """Returns for how long Redis has answered nothing over any open connection, s."""
-        return asyncio.get_running_loop().time() - self.queue.answered_at
+        return asyncio.get_running_loop().time() - self.connections.answered_at
 
     def share_bounds(self, num_shards: int) -> None:
         """Divides the bounds of the queue by the number of shards that have them together."""

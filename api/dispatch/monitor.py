@@ -54,7 +54,7 @@ class Monitor:
     """Polls the queue's state, and detects a loss of its data.
 
     Args:
-        queue: the connections of this gateway to the queue.
+        connections: those of this gateway to the queue.
         worker_grace_s: how long after the last ready worker a live worker that is not ready counts as ready, s.
         callbacks: what to call after a loss of data, and after a poll.
 
@@ -68,10 +68,12 @@ class Monitor:
         max_input_tokens: that the queue's model reads of a text; 0 without a maximum, and while it is unknown.
     """
 
-    def __init__(self, queue: QueueConnections, worker_grace_s: float, callbacks: MonitorCallbacks) -> None:
-        self._keys = keys = queue.keys
-        self._connection = queue.connection("monitor")
-        self._probe = SilenceProbe(queue, self._connection, lambda connection: producer.queue_stats(connection, keys))
+    def __init__(self, connections: QueueConnections, worker_grace_s: float, callbacks: MonitorCallbacks) -> None:
+        self._keys = keys = connections.keys
+        self._connection = connections.connection("monitor")
+        self._probe = SilenceProbe(
+            connections, self._connection, lambda connection: producer.queue_stats(connection, keys)
+        )
         self._callbacks = callbacks
         self.stats: QueueStats | None = None
         self._down_since: float | None = None
@@ -84,7 +86,7 @@ class Monitor:
         self._long_backlog = LongBacklog()
         self._active, self._fleet_tokens_per_s = NO_ACTIVE_TENANTS, 0.0
         self._shards: Sequence[Monitor] = (self,)
-        self._shard, self._address = "0", queue.settings.redis_address
+        self._shard, self._address = "0", connections.settings.redis_address
         self.place: Mapping[str, object] = {}
         self.vector_bytes = self.max_input_tokens = self.num_ready = self.workers_per_shard = 0
         self._epoch = b""

@@ -15,7 +15,7 @@ import structlog
 from api import metrics
 from api.dialects.request import InferenceRequest, InferenceResult
 from api.dispatch.dispatcher import Dispatcher, ShardLostError
-from api.dispatch.shard_choice import less_busy, shards_of
+from api.dispatch.shard_choice import less_busy, rendezvous_order
 from api.dispatch.splitting import cost_of
 from api.memory_budget import HeldMemory
 from api.tenants import ANONYMOUS, Tenant
@@ -123,7 +123,7 @@ class ShardedDispatcher:
         if not usable:
             return self._least_bad()
         if tenant is not ANONYMOUS:
-            return next(each for each in shards_of(tenant.name, len(self._dispatchers)) if each in usable)
+            return next(each for each in rendezvous_order(tenant.name, len(self._dispatchers)) if each in usable)
         usable = [each for each in self._with_memory if each in usable] or usable
         now = asyncio.get_running_loop().time()
         if now > self._held_until or self._held not in usable:
