@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
+from typing import Any
 
 import httpx
 import pytest
@@ -135,6 +136,20 @@ async def test_shards_of_one_cluster_share_keys(servers: RedisCluster, by_url: G
             names += [each["name"] for each in raw.client_list()]
     counts = [sum(each.startswith("gateway:") and each.endswith(f":{what}") for each in names) for what in SHARED]
     assert counts == [1, 1]
+
+
+async def test_commands_read_what_shards_share_once(servers: RedisCluster, by_url: GatewayCluster) -> None:
+    """`redbatch queue`, which may read each second, and `keys`."""
+    env = {"REDBATCH_QUEUE_SHARDS": "2", "REDBATCH_REDIS_URL": by_url.redis_url}
+    clients = [redis.Redis.from_url(url, protocol=2) for url in servers.urls]
+    for words, command in ((("queue",), "zrevrange"), (("keys", "list"), "hgetall")):
+        for each in clients:
+            each.config_resetstat()
+        await asyncio.to_thread(run_redbatch, *words, env=env)
+        stats: list[Any] = [each.info("commandstats").get(f"cmdstat_{command}", {}) for each in clients]
+        assert sum(each.get("calls", 0) - each.get("rejected_calls", 0) for each in stats) == 1
+    for each in clients:
+        each.close()
 
 
 async def test_the_server_of_the_list_of_queues_hangs(servers: RedisCluster, by_url: GatewayCluster) -> None:
