@@ -43,7 +43,6 @@ class ShardedDispatcher:
         self._dispatchers = dispatchers
         self._tokens = [0 for _ in dispatchers]
         self._usable: list[int] = []
-        self._with_memory: list[int] = []
         self._held, self._held_until = 0, -inf
 
     async def run(self) -> None:
@@ -56,17 +55,13 @@ class ShardedDispatcher:
             await asyncio.sleep(CHECK_INTERVAL_S)
 
     def check(self) -> None:
-        """Notes which shards are usable, and which of them have memory left.
-
-        Ends requests that wait on one that is lost, if another one is usable.
-        """
+        """Notes which shards are usable, and ends requests that wait on one that is lost, if another one is usable."""
         usable = [number for number, each in enumerate(self._dispatchers) if each.is_usable]
         if usable != self._usable:
             log.info("shards that take requests", shards=usable, of=len(self._dispatchers))
             self._usable, self._held_until = usable, -inf
             for dispatcher in self._dispatchers:
                 dispatcher.share_bounds(max(1, len(usable)))
-        self._with_memory = [each for each in usable if not self._dispatchers[each].is_low_on_memory]
         for dispatcher in self._dispatchers:
             if not dispatcher.in_flight:
                 continue
@@ -124,11 +119,11 @@ class ShardedDispatcher:
             return self._least_bad()
         if tenant is not ANONYMOUS:
             return next(each for each in rendezvous_order(tenant.name, len(self._dispatchers)) if each in usable)
-        usable = [each for each in self._with_memory if each in usable] or usable
         now = asyncio.get_running_loop().time()
         if now > self._held_until or self._held not in usable:
             draw = random.random()  # noqa: S311 - spreads requests
-            self._held, self._held_until = less_busy(usable, self._tokens, draw), now + HOLD_S
+            roomy = [each for each in usable if not self._dispatchers[each].is_low_on_memory] or usable
+            self._held, self._held_until = less_busy(roomy, self._tokens, draw), now + HOLD_S
         return self._held
 
     def _least_bad(self) -> int:

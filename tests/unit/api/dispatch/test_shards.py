@@ -71,6 +71,5 @@ async def test_a_redis_low_on_memory_is_for_named_tenants_alone(
     for each, chosen in zip(dispatchers, ({1, 2}, {2}, {0, 1, 2}), strict=True):
         assert each.monitor.stats is not None
         each.monitor.stats = replace(each.monitor.stats, memory_ratio=0.8)
-        sharded.check()
         assert {sharded.choose(ANONYMOUS) for _ in range(CHOICES)} == chosen
         assert [sharded.choose(each) for each in tenants] == first
