@@ -27,6 +27,7 @@ from shared.model_names import public_model, queue_slug
 from shared.process.tasks import cancel_and_wait
 from shared.producer import MAX_QUEUES
 from shared.redis_errors import KeyMovedError, UnexpectedReplyError
+from shared.redis_url import one_per_keyspace
 
 log = structlog.get_logger()
 
@@ -70,6 +71,7 @@ class Queues:
     ) -> None:
         self._settings = settings
         self._connections = connections
+        self._listing = one_per_keyspace(settings.shard_urls, connections)
         self._spans_of = spans_of
         name = settings.initial_queue
         self._own = ServedQueue(settings, name, spans_of)
@@ -205,7 +207,7 @@ class Queues:
 
     async def _list_names(self) -> list[str]:
         """Returns the queues that are announced on any shard. Raises RedisUnreachableError: none answers."""
-        lists = await asyncio.gather(*map(_list_queues, self._connections), return_exceptions=True)
+        lists = await asyncio.gather(*map(_list_queues, self._listing), return_exceptions=True)
         answered = [each for each in lists if isinstance(each, list)]
         for each in lists:
             if isinstance(each, BaseException) and not (answered and isinstance(each, RedisUnreachableError)):

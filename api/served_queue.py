@@ -14,7 +14,7 @@ from api.dispatch.dispatcher import Dispatcher
 from api.dispatch.long_texts import TextLimits, answer_long
 from api.dispatch.monitor import Monitor
 from api.dispatch.producer_spans import ProducerSpans
-from api.dispatch.shard_choice import shards_of
+from api.dispatch.shard_choice import rendezvous_order
 from api.dispatch.sharded_cache import ShardedVectorCache
 from api.dispatch.shards import ShardedDispatcher
 from api.dispatch.vector_cache import CachingDispatcher, VectorCache
@@ -59,8 +59,7 @@ class Shard:
         self.dispatcher = Dispatcher(settings, queue, spans)
         if spans is not None:
             spans.client = self.dispatcher.gateway
-        self.job_store = JobStore(self.dispatcher.queue)
-        self._max_memory_ratio = settings.redis_memory_ratio
+        self.job_store = JobStore(self.dispatcher.connections)
 
     @property
     def monitor(self) -> Monitor:
@@ -74,7 +73,7 @@ class Shard:
 
     def check_memory(self) -> None:
         """Raises JobsFullError: Redis uses more memory than `redis_memory_ratio` allows."""
-        if self.monitor.cluster().memory_ratio > self._max_memory_ratio:
+        if self.dispatcher.is_low_on_memory:
             raise JobsFullError("Redis is low on memory: try again later.", retry_after_s=FULL_RETRY_S)
 
 
@@ -104,7 +103,9 @@ class ServedQueue:
 
     def _with_cache(self, settings: CacheSettings, dispatchers: Sequence[Dispatcher]) -> CachingDispatcher:
         bound = CacheBound(settings.max_bytes // len(dispatchers), int(settings.ttl_s * 1000))
-        caches = [VectorCache(each.queue.connection("cache"), each.queue.keys, bound) for each in dispatchers]
+        caches = [
+            VectorCache(each.connections.connection("cache"), each.connections.keys, bound) for each in dispatchers
+        ]
         is_sharded = len(caches) > 1
         return CachingDispatcher(
             self._sharded or dispatchers[0],
@@ -185,7 +186,7 @@ class ServedQueue:
         if self._sharded is None:
             return self.shards[0]
         if idempotency_key:
-            return self.shards[shards_of(tenant.name or idempotency_key, len(self.shards))[0]]
+            return self.shards[rendezvous_order(tenant.name or idempotency_key, len(self.shards))[0]]
         return self.shards[self._sharded.choose(tenant)]
 
     async def with_prompt(self, options: Options, input_type: str | None) -> Options:

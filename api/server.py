@@ -41,6 +41,7 @@ from shared.process.tasks import cancel_and_wait
 from shared.process.tracing import Tracing, start_tracing
 from shared.process.unexpected_replies import record_unexpected_reply
 from shared.queue_connections import QueueConnections
+from shared.redis_url import one_per_keyspace
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -169,7 +170,8 @@ async def serve(settings: GatewaySettings, listen: socket.socket, tracing: Traci
     """Serves on a listening socket until SIGTERM or SIGINT; returns the exit code."""
     connections = _connect(settings)
     try:
-        authenticator = await create_authenticator(settings, [each.shared_connection("keys") for each in connections])
+        keyspaces = one_per_keyspace(settings.shard_urls, connections)
+        authenticator = await create_authenticator(settings, [each.shared_connection("keys") for each in keyspaces])
     except NoKeysError as error:
         print_error(str(error))
         return EXIT_CONFIGURATION

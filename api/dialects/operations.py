@@ -276,6 +276,8 @@ _PREDICT = Operation(
     ),
 )
 
+_INPUTS_BODY = body_schema(EmbedAllBody, ["inputs"])
+
 OPERATIONS: dict[str, Operation] = {
     "/embed": Operation(
         "Embed one text or several, also for TEI's clients",
@@ -299,15 +301,10 @@ OPERATIONS: dict[str, Operation] = {
     ),
     "/": _TEI_DEFAULT,
     "/invocations": _TEI_DEFAULT,
-    "/embed_all": _tei(
-        "Embed each token",
-        body_schema(EmbedAllBody, ["inputs"]),
-        TokenVectors,
-        "For each input the vectors of its tokens",
-    ),
+    "/embed_all": _tei("Embed each token", _INPUTS_BODY, TokenVectors, "For each input the vectors of its tokens"),
     "/embed_sparse": _tei(
-        "Weights of the vocabulary's tokens, of a sparse encoder (SPLADE)",
-        body_schema(EmbedAllBody, ["inputs"]),
+        "Embed as weights of tokens of the vocabulary, with a sparse encoder (SPLADE)",
+        _INPUTS_BODY,
         SparseVectors,
         "For each input the tokens with a weight, in the order of their ids",
     ),

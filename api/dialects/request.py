@@ -64,7 +64,8 @@ class InferenceRequest(NamedTuple):
     for the model, if it names one. `tenant` is the API client that the request counts for. If these are only some
     inputs of the client's request, `indices` are their indices in it; an error names an input by these. `ranking`,
     `labels` and `stamp` are for the answer. If pairs have different first texts, `queries` has these for all inputs
-    (None: no pair), in place of the one in `options`.
+    (None: no pair), in place of the one in `options`. `was_accepted`: a shard that is lost had accepted it, so metrics
+    have counted it.
     """
 
     inputs: tuple[Input, ...]
@@ -86,6 +87,7 @@ class InferenceRequest(NamedTuple):
     ranking: Ranking = Ranking()
     labels: Labels = Labels()
     stamp: Stamp = Stamp()
+    was_accepted: bool = False
 
 
 class InferenceResult(NamedTuple):

@@ -138,7 +138,7 @@ class Cluster:
     def _redis_urls(self) -> tuple[str, ...]:
         """The URL of each shard, or of the only Redis."""
         if not self._size.private_redis:
-            return tuple(each.redis_url for each in self._gateway.shards)
+            return self._gateway.shard_urls
         return split_urls(self._settings.get("redis_shards", "")) or (self._settings["redis_url"],)
 
     def on_line(self, name: str, text: str) -> None:
