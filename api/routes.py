@@ -12,6 +12,7 @@ from starlette.routing import Route
 
 from api.dialects import tei
 from api.dialects.base import BaseDialect
+from api.dialects.cohere import CohereEmbed
 from api.dialects.headers import JSON
 from api.dialects.native import Native, NativeBatch
 from api.dialects.openai import OpenAI
@@ -54,6 +55,7 @@ DIALECTS: dict[str, BaseDialect] = {
         Predict("/v1/predict"),
         OPENAI,
         OpenAI("/embeddings"),
+        CohereEmbed(),
         tei.Embed("/"),
         tei.Embed("/invocations"),
         tei.EmbedAll("/embed_all"),
@@ -73,7 +75,7 @@ UNLISTED_PATHS = ("/openapi.json", f"{STATIC_PATH}/{{path:path}}")
 _RANKING = "ranking is not served yet; POST /similarity compares texts by their vectors."
 _GENERATION = "text is not generated; POST /v1/embeddings returns the vectors of texts."
 _BATCHES = "OpenAI's Batch API is not served; POST /jobs takes a file of texts in lines, to be run later."
-_COHERE = 'Cohere\'s API is not served; POST /embed takes {"texts": ["...", ...]}.'
+_COHERE = "the first version of Cohere's API is not served: POST /v2/embed is."
 _MEDIA = "only texts are embedded; POST /v1/embeddings takes them."
 UNSERVED_BY_TEI = {
     "/rerank": _RANKING,
@@ -92,7 +94,6 @@ UNSERVED = UNSERVED_BY_TEI | {
     "/pooling": "POST /embed returns a vector for each text, and POST /embed_all one for each token.",
     "/detokenize": "POST /decode returns the texts of token ids.",
     "/v1/embed": _COHERE,
-    "/v2/embed": _COHERE,
     "/embeddings_image": _MEDIA,
     "/embeddings_audio": _MEDIA,
 }

@@ -8,8 +8,10 @@ from collections.abc import Awaitable, Callable, Sequence
 import structlog
 
 from api import metrics
+from api.dialects.input_types import prompt_of
 from api.dialects.request import InferenceRequest, InferenceResult
 from api.dispatch.dispatcher import Dispatcher
+from api.dispatch.long_texts import TextLimits, answer_long
 from api.dispatch.monitor import Monitor
 from api.dispatch.producer_spans import ProducerSpans
 from api.dispatch.shard_choice import rendezvous_order
@@ -22,7 +24,7 @@ from api.settings import GatewaySettings
 from api.settings_groups import CacheSettings
 from api.tenants import Tenant
 from shared.cache import CacheBound
-from shared.errors import InvalidRequestError, JobsFullError, RedisUnreachableError
+from shared.errors import InvalidRequestError, JobsFullError, NoWorkerError, RedisUnreachableError
 from shared.messages import Heartbeat, Options
 from shared.model_names import canonical_model, public_model
 from shared.process.tasks import cancel_and_wait
@@ -89,7 +91,7 @@ class ServedQueue:
         self._monitors = [each.monitor for each in self.shards]
         for monitor in self._monitors if len(self._monitors) > 1 else ():
             monitor.join(self._monitors)
-        self._worker_grace_s = settings.worker_grace_s
+        self._worker_grace_s, self._max_inputs = settings.worker_grace_s, settings.requests.max_inputs
         dispatchers = [each.dispatcher for each in self.shards]
         self._sharded = ShardedDispatcher(dispatchers) if len(dispatchers) > 1 else None
         self._cached = self._with_cache(settings.cache, dispatchers) if settings.cache.max_bytes else None
@@ -179,6 +181,38 @@ class ServedQueue:
         if idempotency_key:
             return self.shards[rendezvous_order(tenant.name or idempotency_key, len(self.shards))[0]]
         return self.shards[self._sharded.choose(tenant)]
+
+    async def with_prompt(self, options: Options, input_type: str | None) -> Options:
+        """Returns options with the prompt for what texts are for, if the client says it.
+
+        Raises:
+            InvalidRequestError: the model has no prompt for it, or the client names a prompt too.
+            NoWorkerError: no worker has reported the model's prompts yet.
+        """
+        if input_type is None:
+            return options
+        if options.prompt_name is not None:
+            raise InvalidRequestError(
+                "prompt_name: send it, or an input_type (task), but not both.", param="prompt_name"
+            )
+        if not (workers := self._described_workers()):  # one may be ready since the last poll
+            await asyncio.gather(*(each.poll() for each in self._monitors))
+            workers = self._described_workers()
+        if not workers:
+            raise NoWorkerError("The prompts of this model are not known yet: try again when a worker is ready.")
+        prompts = {name for each in workers for name in each.prompts or ()}
+        filled = prompts - {name for each in workers for name in each.empty_prompts}
+        return options._replace(prompt_name=prompt_of(input_type, prompts, filled))
+
+    def _described_workers(self) -> list[Heartbeat]:
+        return [each for each in self.workers() if each.prompts is not None]
+
+    async def answer_long(self, request: InferenceRequest, memory: HeldMemory) -> InferenceResult:
+        """Returns the result of a request whose texts run in chunks; raises as `long_texts.answer_long` does."""
+        max_tokens = max((each.max_input_tokens for each in self.workers()), default=0)
+        normalizes = any(each.normalizes for each in self.workers())
+        limits = TextLimits(max_tokens, self._max_inputs)
+        return await answer_long(self.answer, request, limits, memory, normalizes=normalizes)
 
     def check_options(self, options: Options) -> None:
         """Raises InvalidRequestError: the model has no such prompt, or fewer dimensions.

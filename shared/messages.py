@@ -216,9 +216,9 @@ class Heartbeat:
     `retry_s`; while it tries, with one entry, it is ready and still has it. `ops` are the operations that the model
     offers, also while it loads; empty if an older worker does not report them. `activity` is what the worker did in the
     last seconds. `prompts` are the names of the model's prompts; None while it loads, or if there are too many to
-    report. `normalizes`: whether its vectors have length 1 by default; None while it loads. A worker that has ended
-    because its model does not load leaves the reason in `load_error`, in a heartbeat that is its host's; it is for the
-    operator, since it may name paths.
+    report. `empty_prompts` are those of them without a text. `normalizes`: whether its vectors have length 1 by
+    default; None while it loads. A worker that has ended because its model does not load leaves the reason in
+    `load_error`, in a heartbeat that is its host's; it is for the operator, since it may name paths.
     """
 
     worker: str
@@ -254,4 +254,5 @@ class Heartbeat:
     activity: Activity = NO_ACTIVITY
     prompts: tuple[str, ...] | None = None
     normalizes: bool | None = None
+    empty_prompts: tuple[str, ...] = ()
     load_error: str = ""

@@ -9,7 +9,9 @@ import orjson
 from pydantic import BaseModel
 
 from api.dialects.base import BaseDialect
+from api.dialects.cohere import CohereEmbed, CohereEmbedBody
 from api.dialects.example_errors import (
+    COHERE_ERRORS,
     INFO_ERRORS,
     KEY_ERRORS,
     NATIVE_ERRORS,
@@ -29,6 +31,8 @@ from api.dialects.response_models import (
     EXAMPLE_ID,
     NULL,
     AcceptedJob,
+    CohereEmbedAnswer,
+    CohereErrorAnswer,
     EmbedAnswer,
     EmbeddingsAnswer,
     EmbedManyAnswer,
@@ -52,11 +56,19 @@ Schema = dict[str, Any]
 Answers = dict[int | str, dict[str, Any]]
 
 
-TAG_EMBEDDINGS, TAG_OPENAI, TAG_TEI, TAG_JOBS, TAG_OPERATIONS = "Embeddings", "OpenAI", "TEI", "Jobs", "Operations"
+TAG_EMBEDDINGS, TAG_OPENAI, TAG_TEI, TAG_COHERE, TAG_JOBS, TAG_OPERATIONS = (
+    "Embeddings",
+    "OpenAI",
+    "TEI",
+    "Cohere",
+    "Jobs",
+    "Operations",
+)
 TAGS: list[dict[str, Any]] = [
     {"name": TAG_EMBEDDINGS, "description": "Redbatch's own routes: vectors of texts, and outputs of your function"},
     {"name": TAG_OPENAI, "description": "For OpenAI's clients"},
     {"name": TAG_TEI, "description": "For clients of Hugging Face's Text Embeddings Inference"},
+    {"name": TAG_COHERE, "description": "For Cohere's clients"},
     {"name": TAG_JOBS, "description": "Work that is submitted now and answered later"},
     {"name": TAG_OPERATIONS, "description": "For probes and people; without an API key"},
 ]
@@ -127,6 +139,7 @@ Errors = Mapping[ErrorFormat, Sequence[RedbatchError]]
 NATIVE = ErrorFormat("Redbatch", Native(), ErrorAnswer)
 OPENAI = ErrorFormat("OpenAI", OpenAI(), OpenAIErrorAnswer)
 TEI = ErrorFormat("TEI", Embed("/"), TeiErrorAnswer)
+COHERE = ErrorFormat("Cohere", CohereEmbed(), CohereErrorAnswer)
 
 
 def error_answers(errors: Errors, descriptions: dict[int, str] | None = None) -> Answers:
@@ -270,6 +283,12 @@ OPERATIONS: dict[str, Operation] = {
     "/v1/predict": _PREDICT,
     "/v1/embeddings": _OPENAI,
     "/embeddings": _OPENAI,
+    "/v2/embed": Operation(
+        "Embed, for Cohere's clients",
+        request_of(body_schema(CohereEmbedBody), _HEADERS),
+        _answers(CohereEmbedAnswer, f"{_IN_ORDER}, for each number format", {COHERE: COHERE_ERRORS}),
+        TAG_COHERE,
+    ),
     "/": _TEI_EMBED,
     "/invocations": _TEI_EMBED,
     "/embed_all": _tei(

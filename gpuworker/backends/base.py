@@ -83,6 +83,7 @@ class Backend(Protocol):
         pooling: how one vector is made of those of tokens: mean, cls; empty if the model does not say.
         max_input_tokens: maximum tokens that it reads of an input; 0 if there is no maximum.
         prompts: names of its prompts, sorted.
+        empty_prompts: those of them without a text.
         max_batch_tokens: the token budget that suits the device when the user sets none.
         packs: whether its batches have no padding, whatever the lengths of their inputs are.
         runners: how many batches run at the same time, each in a separate thread.
@@ -106,6 +107,7 @@ class Backend(Protocol):
     pooling: str
     max_input_tokens: int
     prompts: Sequence[str]
+    empty_prompts: Sequence[str]
     max_batch_tokens: int
     packs: bool
     runners: int

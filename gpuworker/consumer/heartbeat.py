@@ -243,6 +243,7 @@ class HeartbeatSender:
             activity=shard.activity.summarize(time.monotonic()),
             prompts=_names_of(engine.prompts) if engine.model else None,
             normalizes=engine.normalizes if engine.model else None,
+            empty_prompts=_names_of(engine.empty_prompts) or (),
         )
 
 

@@ -124,6 +124,7 @@ def _create_pipeline(
         backend.packs,
         tuple(backend.prompts),
         backend.normalizes,
+        tuple(backend.empty_prompts),
     )
     error_options = ErrorOptions(
         options.error_messages, RetryLimits(options.max_retries, options.retry_backoff_ms / 1000)

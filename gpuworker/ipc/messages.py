@@ -138,6 +138,7 @@ class Ready(_Message, frozen=True):
     packs: bool = False
     prompts: tuple[str, ...] = ()
     normalizes: bool = False
+    empty_prompts: tuple[str, ...] = ()
 
 
 class LoadFailed(_Message, frozen=True):

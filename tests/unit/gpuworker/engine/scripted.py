@@ -74,6 +74,7 @@ class ScriptedBackend:
     pooling: str = ""
     max_input_tokens: int = 0
     prompts: Sequence[str] = ()
+    empty_prompts: Sequence[str] = ()
     max_batch_tokens: int = 1_000
     packs: bool = False
     runners: int = 1
