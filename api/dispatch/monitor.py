@@ -189,9 +189,10 @@ class Monitor:
         mixed, self._mixed_models = self._mixed_models, mixed_models(workers)
         if self._mixed_models and self._mixed_models != mixed:
             log.warning(MIXED_MODELS, queue=self._keys.queue, models=self._mixed_models)
-        if workers:
-            known = all(each.ops for each in workers)
-            self._ops = frozenset(op for each in workers for op in each.ops) if known else frozenset()
+        # A worker that still loads a model of the hub knows no operations: the others' count.
+        if reporting := [each for each in workers if each.ops or each.revision]:
+            known = all(each.ops for each in reporting)
+            self._ops = frozenset(op for each in reporting for op in each.ops) if known else frozenset()
         if self._down_since is not None:
             outage_s = now - self._down_since
             log.info("Redis answers again", after_s=round(outage_s, 1))

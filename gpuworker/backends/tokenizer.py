@@ -133,9 +133,10 @@ class ModelTokenizer:
         pairs = [(first, each) for each in inputs if isinstance(each, str)]
         if len(pairs) < len(inputs):
             raise InputRefusedError("Send texts: a pair of texts cannot be sent as token ids.")
-        return [
-            replace(self._tokenized_text(each), type_ids=each.type_ids) for each in tokenizer.encode_batch_fast(pairs)
-        ]
+        encoded = tokenizer.encode_batch_fast(pairs)
+        if "token_type_ids" not in self.input_names:
+            return [self._tokenized_text(each) for each in encoded]
+        return [replace(self._tokenized_text(each), type_ids=each.type_ids) for each in encoded]
 
     def _cut_ids(self, data: bytes, index: int, cut: str) -> TokenizedInput:
         ids = self._ids(data, index)

@@ -18,7 +18,14 @@ import numpy as np
 import pytest
 
 from tests import plain_http
-from tests.integration.gateway.gateway_cluster import GatewayCluster, GatewayProcess, error_of, log_lines, null_vector
+from tests.integration.gateway.gateway_cluster import (
+    GatewayCluster,
+    GatewayProcess,
+    error_of,
+    log_lines,
+    metric,
+    null_vector,
+)
 from tests.openapi_examples import ANSWERS, BODIES, JSON, examples_of
 from tests.processes import Processes
 from tests.waiting import wait_until
@@ -276,6 +283,33 @@ def test_the_model_decides_what_predict_takes(gateway: GatewayProcess, path: str
     assert (own.status_code, error_of(own)["code"]) == (400, "unsupported_operation")
     other = post(gateway, path, {"inputs": ["a"]}, x_model=f"{queue_of(gateway)}-null")
     assert (other.status_code, error_of(other)["code"]) == (400, "unsupported_operation")
+
+
+@pytest.mark.leaves_anything
+async def test_scores_are_cached_by_query_and_text(cluster: GatewayCluster) -> None:
+    """Whatever the form of the answer: the cache holds logits. Another query is another pair."""
+    worker, gateway = await asyncio.gather(
+        cluster.start_worker(RERANKER), cluster.start_gateway(cache_bytes=10_000_000)
+    )
+
+    def run(query: str, **more: object) -> list[dict[str, Any]]:
+        answer = plain_http.post(f"{gateway.url}/rerank", json={"query": query, "texts": TEXTS, **more}, timeout=30)
+        assert answer.status_code == 200, answer.text
+        ranked: list[dict[str, Any]] = answer.json()
+        return ranked
+
+    def is_cached() -> bool:
+        before = gateway.metric("redbatch_cache_hits_total")
+        run(QUERY)
+        return gateway.metric("redbatch_cache_hits_total") == before + len(TEXTS)
+
+    await wait_until(is_cached, "the scores are cached")
+    num_run = metric(worker, "redbatch_inputs_total")
+    raw = run(QUERY, raw_scores=True)
+    assert [each["score"] for each in raw] == pytest.approx([logit(QUERY, TEXTS[i]) for i in order(QUERY, TEXTS)])
+    assert metric(worker, "redbatch_inputs_total") == num_run
+    assert [each["index"] for each in run("another query")] == order("another query", TEXTS)
+    assert metric(worker, "redbatch_inputs_total") == num_run + len(TEXTS)
 
 
 @pytest.mark.parametrize("path", ["/rerank", "/v1/rerank", "/v2/rerank"])

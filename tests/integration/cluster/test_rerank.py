@@ -77,3 +77,11 @@ async def test_each_pair_has_its_score(cluster: GatewayCluster, tmp_path: Path, 
     assert len(actual) == num_pairs
     assert np.asarray(expected).std() > 0.01, "the scores are too much alike for a comparison"
     assert np.abs(np.asarray(actual) - expected).max() <= 1e-5
+
+
+async def test_a_language_model_without_a_template_ends_the_worker(cluster: GatewayCluster, tmp_path: Path) -> None:
+    """With what to do, in place of scores that would be random."""
+    (tmp_path / "config.json").write_text('{"architectures": ["Qwen3ForCausalLM"]}')
+    worker = await cluster.processes.start("worker", "gpuworker", cluster.env(model=tmp_path))
+    assert await worker.wait_until_ended(timeout_s=60) == 2
+    assert "chat_template.jinja" in worker.output

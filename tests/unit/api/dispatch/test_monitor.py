@@ -145,7 +145,10 @@ class QueueWithWorkers:
 
 
 async def test_operations_are_known_while_all_workers_report_them() -> None:
-    """The operations are those of any live worker, or of the last ones; an older worker makes them unknown."""
+    """The operations are those of any live worker, or of the last ones; an older worker makes them unknown.
+
+    A worker that loads a model of the hub does not know them yet, and changes nothing for clients of the others.
+    """
 
     async def on_loss() -> None:
         """Does nothing."""
@@ -160,7 +163,9 @@ async def test_operations_are_known_while_all_workers_report_them() -> None:
         ((text, function), {"embed", "tokenize", "predict"}),
         ((function,), {"predict"}),
         ((), {"predict"}),
-        ((function, beat), set()),
+        ((function, beat), {"predict"}),
+        ((beat,), {"predict"}),
+        ((function, replace(beat, state=READY, revision="r")), set()),
         ((), set()),
     ):
         queue.workers = workers
