@@ -11,7 +11,6 @@ AUDIT_TOOLS := pip-audit==2.10.1 cyclonedx-bom==7.5.0
 
 # If PYTHON is given, only that one is tried; the default has an alternative.
 CANDIDATES := $(if $(filter file,$(origin PYTHON)),$(PYTHON) python3,$(PYTHON))
-ACTIVATE := To put redbatch and redis-cli on the PATH of a terminal: source .venv/bin/activate
 # Some containers forbid Python to write bytecode. pip compiles nothing here (requirements/install.sh), so every process
 # would compile its modules again: 6 s for torch and transformers.
 unexport PYTHONDONTWRITEBYTECODE
@@ -22,6 +21,13 @@ PIP := $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check --no-inp
 # of their time. JOBS=0 runs them in a single process, in which -s and --pdb work.
 JOBS ?= $(shell echo $$(($$(nproc 2>/dev/null || echo 2) + 1)))
 PYTEST = $(BIN)/pytest -n $(JOBS) --maxprocesses 4 --dist worksteal
+
+# make ignores unknown variables. Those that somebody gives `make run` are meant for `redbatch up`.
+IGNORED = $(foreach name,$(.VARIABLES),$(if $(filter command,$(origin $(name))),$(filter-out ARGS PYTHON JOBS,$(name))))
+ifneq ($(filter run,$(MAKECMDGOALS)),)
+$(foreach name,$(IGNORED),$(error $(name) has no effect; give options in ARGS: make run \
+    ARGS="--$(shell printf %s '$(name)' | tr A-Z_ a-z-) $($(name))"))
+endif
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run docs manifests test test-long test-images stress chaos soak bench bench-peers bench-overload bench-cache bench-jobs bench-embed bench-gpu bench-simulation bench-autoscaling bench-sweep bench-guard bench-scale bench-replay recording test-redis7 test-valkey test-redis8 test-frameworks fuzz check fmt lock audit sbom clean FORCE
@@ -34,10 +40,9 @@ help: ## List the targets (this page)
 	@printf 'Another Python (3.11 or newer):           make run PYTHON=/path/to/python3\n'
 
 setup: $(READY) ## Create the environment for tests and checks, and nothing else
-	@echo 'The environment in .venv is ready. $(ACTIVATE)'
+	@echo 'The environment in .venv is ready. To put its commands on the PATH of a terminal: source .venv/bin/activate'
 
 run: $(READY_RUN) ## Start a complete cluster in this terminal (Ctrl-C stops it)
-	@echo '$(ACTIVATE)'
 	@exec $(BIN)/redbatch up $(ARGS)
 
 test: $(READY) ## Run all tests, with the Redis 6.2 of the environment

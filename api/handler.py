@@ -16,6 +16,7 @@ from api import metrics
 from api.dialects.base import BaseDialect
 from api.dialects.headers import media_type_of, prefers_async
 from api.dialects.job_options import JobOptions, parse_job_options
+from api.dialects.long_text import CHUNKS, MEAN
 from api.dialects.request import PREFER_HEADER, TRUNCATED_HEADER, Stamp
 from api.dialects.strict_body import check_no_query
 from api.dispatch.admission import memory_full_error
@@ -169,12 +170,22 @@ async def _answer_from(
         client.watch()
         try:
             client.check()
-            result = await queue.answer(cosines.request if cosines else request, exchange.redis_id, memory)
+            result = await _compute(exchange, queue, cosines.request if cosines else request, memory)
         finally:
             client.unwatch()
         if cosines is not None:
             request, result = request._replace(ranking=request.ranking._replace(raw=True)), cosines.score(result)
         return _encode(exchange, request, result)
+
+
+async def _compute(
+    exchange: Exchange, queue: ServedQueue, request: InferenceRequest, memory: HeldMemory
+) -> InferenceResult:
+    if request.input_type is not None:
+        request = request._replace(options=await queue.with_prompt(request.options, request.input_type))
+    if request.long_text in (MEAN, CHUNKS):
+        return await queue.answer_long(request, memory)
+    return await queue.answer(request, exchange.redis_id, memory)
 
 
 def _hold(state: State, holder: ShareHolder, request: InferenceRequest) -> HeldMemory:

@@ -58,6 +58,7 @@ OPEN_JOBS = Gauge("redbatch_open_jobs", "Jobs that have not ended", ["queue"])
 OWED_INPUTS = Gauge("redbatch_owed_job_inputs", "Inputs of jobs that have no result yet", ["queue"])
 RESULT_BYTES = Gauge("redbatch_job_result_bytes", "Bytes of the results of jobs, kept and expected", ["queue"])
 WORKERS = Gauge("redbatch_workers", "Live workers", ["queue", "state"])
+SHARD_WORKERS = Gauge("redbatch_shard_workers", "Ready workers of a shard of the queue", ["queue", "shard"])
 FLEET_RATE = Gauge("redbatch_fleet_tokens_per_second", "Throughput of all ready workers, once measured", ["queue"])
 REDIS_MEMORY = Gauge(
     "redbatch_redis_memory_ratio", "Fraction of its maxmemory that Redis uses; 0 if it has no maxmemory", ["shard"]
@@ -82,9 +83,9 @@ REDIS_UP = Gauge("redbatch_redis_up", "1 while Redis answers this gateway", ["sh
 
 QUEUE_GAUGES = (
     *(QUEUE_ENTRIES, QUEUE_PENDING, QUEUE_INPUTS, QUEUE_TOKENS, QUEUE_BYTES, QUEUE_AGE),
-    *(WORKERS, FLEET_RATE, DEAD_LETTERS, OPEN_JOBS, OWED_INPUTS, RESULT_BYTES),
+    *(WORKERS, SHARD_WORKERS, FLEET_RATE, DEAD_LETTERS, OPEN_JOBS, OWED_INPUTS, RESULT_BYTES),
 )
-REDIS_GAUGES = (REDIS_MEMORY, REDIS_MEMORY_BYTES, REDIS_PERSISTENCE_FAILED, REDIS_EVICTS)
+REDIS_GAUGES = (REDIS_MEMORY, REDIS_MEMORY_BYTES, REDIS_PERSISTENCE_FAILED, REDIS_EVICTS, SHARD_WORKERS)
 
 
 @cache

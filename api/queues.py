@@ -22,11 +22,12 @@ from shared.errors import (
     RedisUnreachableError,
     UnsupportedOperationError,
 )
-from shared.messages import CLASSIFY, EMBED, OPS, PREDICT, SCORE
+from shared.messages import CLASSIFY, EMBED, EMBED_SPARSE, OPS, PREDICT, SCORE
 from shared.model_names import public_model, queue_slug
 from shared.process.tasks import cancel_and_wait
 from shared.producer import MAX_QUEUES
 from shared.redis_errors import KeyMovedError, UnexpectedReplyError
+from shared.redis_url import one_per_keyspace
 
 log = structlog.get_logger()
 
@@ -48,6 +49,7 @@ ROUTES = {
     PREDICT: "POST /predict",
     SCORE: "POST /rerank",
     CLASSIFY: "POST /predict",
+    EMBED_SPARSE: "POST /embed_sparse",
 }
 """The usual route of an operation; a job has its texts for EMBED, and its inputs for PREDICT."""
 
@@ -69,6 +71,7 @@ class Queues:
     ) -> None:
         self._settings = settings
         self._connections = connections
+        self._listing = one_per_keyspace(settings.shard_urls, connections)
         self._spans_of = spans_of
         name = settings.initial_queue
         self._own = ServedQueue(settings, name, spans_of)
@@ -204,7 +207,7 @@ class Queues:
 
     async def _list_names(self) -> list[str]:
         """Returns the queues that are announced on any shard. Raises RedisUnreachableError: none answers."""
-        lists = await asyncio.gather(*map(_list_queues, self._connections), return_exceptions=True)
+        lists = await asyncio.gather(*map(_list_queues, self._listing), return_exceptions=True)
         answered = [each for each in lists if isinstance(each, list)]
         for each in lists:
             if isinstance(each, BaseException) and not (answered and isinstance(each, RedisUnreachableError)):

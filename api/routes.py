@@ -12,6 +12,7 @@ from starlette.routing import Route
 
 from api.dialects import tei
 from api.dialects.base import BaseDialect
+from api.dialects.cohere import CohereEmbed
 from api.dialects.headers import JSON
 from api.dialects.native import Native, NativeBatch
 from api.dialects.openai import OpenAI
@@ -57,6 +58,7 @@ DIALECTS: dict[str, BaseDialect] = {
         Predict("/v1/predict"),
         OPENAI,
         OpenAI("/embeddings"),
+        CohereEmbed(),
         tei.Default("/"),
         tei.Default("/invocations"),
         Rerank("/rerank"),
@@ -67,6 +69,7 @@ DIALECTS: dict[str, BaseDialect] = {
         Classify(),
         Classify("/v1/classify"),
         tei.EmbedAll("/embed_all"),
+        tei.EmbedSparse("/embed_sparse"),
         tei.Similarity("/similarity"),
         tei.Tokenize("/tokenize"),
         tei.Decode("/decode"),
@@ -82,10 +85,9 @@ UNLISTED_PATHS = ("/openapi.json", f"{STATIC_PATH}/{{path:path}}")
 
 _GENERATION = "text is not generated; POST /v1/embeddings returns the vectors of texts."
 _BATCHES = "OpenAI's Batch API is not served; POST /jobs takes a file of texts in lines, to be run later."
-_COHERE = 'Cohere\'s API is not served; POST /embed takes {"texts": ["...", ...]}.'
+_COHERE = "the first version of Cohere's API is not served: POST /v2/embed is."
 _MEDIA = "only texts are embedded; POST /v1/embeddings takes them."
 UNSERVED_BY_TEI = {
-    "/embed_sparse": "sparse vectors are not served; POST /embed returns dense ones.",
     "/vertex": "the envelope of Vertex AI is not served; POST /embed takes what is in `instances`, one at a time.",
     "/api-doc/openapi.json": "the OpenAPI description is at GET /openapi.json.",
 }
@@ -98,7 +100,6 @@ UNSERVED = UNSERVED_BY_TEI | {
     "/pooling": "POST /embed returns a vector for each text, and POST /embed_all one for each token.",
     "/detokenize": "POST /decode returns the texts of token ids.",
     "/v1/embed": _COHERE,
-    "/v2/embed": _COHERE,
     "/embeddings_image": _MEDIA,
     "/embeddings_audio": _MEDIA,
 }

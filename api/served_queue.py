@@ -8,11 +8,13 @@ from collections.abc import Awaitable, Callable, Sequence
 import structlog
 
 from api import metrics
+from api.dialects.input_types import prompt_of
 from api.dialects.request import InferenceRequest, InferenceResult, Labels
 from api.dispatch.dispatcher import Dispatcher
+from api.dispatch.long_texts import TextLimits, answer_long
 from api.dispatch.monitor import Monitor
 from api.dispatch.producer_spans import ProducerSpans
-from api.dispatch.shard_choice import shards_of
+from api.dispatch.shard_choice import rendezvous_order
 from api.dispatch.sharded_cache import ShardedVectorCache
 from api.dispatch.shards import ShardedDispatcher
 from api.dispatch.vector_cache import CachingDispatcher, VectorCache
@@ -22,7 +24,7 @@ from api.settings import GatewaySettings
 from api.settings_groups import CacheSettings
 from api.tenants import Tenant
 from shared.cache import CacheBound
-from shared.errors import InvalidRequestError, JobsFullError, RedisUnreachableError
+from shared.errors import InvalidRequestError, JobsFullError, NoWorkerError, RedisUnreachableError
 from shared.heartbeats import label_names
 from shared.messages import Heartbeat, Options
 from shared.model_names import canonical_model, public_model
@@ -57,8 +59,7 @@ class Shard:
         self.dispatcher = Dispatcher(settings, queue, spans)
         if spans is not None:
             spans.client = self.dispatcher.gateway
-        self.job_store = JobStore(self.dispatcher.queue)
-        self._max_memory_ratio = settings.redis_memory_ratio
+        self.job_store = JobStore(self.dispatcher.connections)
 
     @property
     def monitor(self) -> Monitor:
@@ -72,7 +73,7 @@ class Shard:
 
     def check_memory(self) -> None:
         """Raises JobsFullError: Redis uses more memory than `redis_memory_ratio` allows."""
-        if self.monitor.cluster().memory_ratio > self._max_memory_ratio:
+        if self.dispatcher.is_low_on_memory:
             raise JobsFullError("Redis is low on memory: try again later.", retry_after_s=FULL_RETRY_S)
 
 
@@ -91,7 +92,7 @@ class ServedQueue:
         self._monitors = [each.monitor for each in self.shards]
         for monitor in self._monitors if len(self._monitors) > 1 else ():
             monitor.join(self._monitors)
-        self._worker_grace_s = settings.worker_grace_s
+        self._worker_grace_s, self._max_inputs = settings.worker_grace_s, settings.requests.max_inputs
         dispatchers = [each.dispatcher for each in self.shards]
         self._sharded = ShardedDispatcher(dispatchers) if len(dispatchers) > 1 else None
         self._cached = self._with_cache(settings.cache, dispatchers) if settings.cache.max_bytes else None
@@ -102,7 +103,9 @@ class ServedQueue:
 
     def _with_cache(self, settings: CacheSettings, dispatchers: Sequence[Dispatcher]) -> CachingDispatcher:
         bound = CacheBound(settings.max_bytes // len(dispatchers), int(settings.ttl_s * 1000))
-        caches = [VectorCache(each.queue.connection("cache"), each.queue.keys, bound) for each in dispatchers]
+        caches = [
+            VectorCache(each.connections.connection("cache"), each.connections.keys, bound) for each in dispatchers
+        ]
         is_sharded = len(caches) > 1
         return CachingDispatcher(
             self._sharded or dispatchers[0],
@@ -183,8 +186,40 @@ class ServedQueue:
         if self._sharded is None:
             return self.shards[0]
         if idempotency_key:
-            return self.shards[shards_of(tenant.name or idempotency_key, len(self.shards))[0]]
+            return self.shards[rendezvous_order(tenant.name or idempotency_key, len(self.shards))[0]]
         return self.shards[self._sharded.choose(tenant)]
+
+    async def with_prompt(self, options: Options, input_type: str | None) -> Options:
+        """Returns options with the prompt for what texts are for, if the client says it.
+
+        Raises:
+            InvalidRequestError: the model has no prompt for it, or the client names a prompt too.
+            NoWorkerError: no worker has reported the model's prompts yet.
+        """
+        if input_type is None:
+            return options
+        if options.prompt_name is not None:
+            raise InvalidRequestError(
+                "prompt_name: send it, or an input_type (task), but not both.", param="prompt_name"
+            )
+        if not (workers := self._described_workers()):  # one may be ready since the last poll
+            await asyncio.gather(*(each.poll() for each in self._monitors))
+            workers = self._described_workers()
+        if not workers:
+            raise NoWorkerError("The prompts of this model are not known yet: try again when a worker is ready.")
+        prompts = {name for each in workers for name in each.prompts or ()}
+        filled = prompts - {name for each in workers for name in each.empty_prompts}
+        return options._replace(prompt_name=prompt_of(input_type, prompts, filled))
+
+    def _described_workers(self) -> list[Heartbeat]:
+        return [each for each in self.workers() if each.prompts is not None]
+
+    async def answer_long(self, request: InferenceRequest, memory: HeldMemory) -> InferenceResult:
+        """Returns the result of a request whose texts run in chunks; raises as `long_texts.answer_long` does."""
+        max_tokens = max((each.max_input_tokens for each in self.workers()), default=0)
+        normalizes = any(each.normalizes for each in self.workers())
+        limits = TextLimits(max_tokens, self._max_inputs)
+        return await answer_long(self.answer, request, limits, memory, normalizes=normalizes)
 
     def check_options(self, options: Options) -> None:
         """Raises InvalidRequestError: the model has no such prompt, or fewer dimensions.

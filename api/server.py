@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import secrets
 import socket
-import sys
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -36,10 +35,13 @@ from shared.process.gc_tuning import collect_rarely
 from shared.process.listener import BACKLOG, ListenError, max_open_files, raise_open_file_limit
 from shared.process.listener import listen as bind
 from shared.process.memory import memory_bytes
+from shared.process.redis_advice import advise_until_redis_answers
 from shared.process.settings import EXIT_CONFIGURATION, flag_of, print_error, variable_of
+from shared.process.tasks import cancel_and_wait
 from shared.process.tracing import Tracing, start_tracing
 from shared.process.unexpected_replies import record_unexpected_reply
 from shared.queue_connections import QueueConnections
+from shared.redis_url import one_per_keyspace
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -168,9 +170,10 @@ async def serve(settings: GatewaySettings, listen: socket.socket, tracing: Traci
     """Serves on a listening socket until SIGTERM or SIGINT; returns the exit code."""
     connections = _connect(settings)
     try:
-        authenticator = await create_authenticator(settings, [each.shared_connection("keys") for each in connections])
+        keyspaces = one_per_keyspace(settings.shard_urls, connections)
+        authenticator = await create_authenticator(settings, [each.shared_connection("keys") for each in keyspaces])
     except NoKeysError as error:
-        sys.stderr.write(f"{error}\n")
+        print_error(str(error))
         return EXIT_CONFIGURATION
     state, app = build_gateway(settings, connections, authenticator, tracing)
     or_free = "admin_port" not in settings.model_fields_set
@@ -181,10 +184,12 @@ async def serve(settings: GatewaySettings, listen: socket.socket, tracing: Traci
     _warn_of_little_memory(settings)
     server = DrainingServer(_server_config(settings, app), state)
     collect_rarely()
+    advice = asyncio.create_task(advise_until_redis_answers(state.missing, settings.model_fields_set))
     try:
         await server.serve(sockets=[listen])
     finally:
         admin.stop()
+        await cancel_and_wait([advice])
         for each in connections:
             await each.close()
     log.info("gateway stopped")
@@ -203,13 +208,13 @@ def run(settings: GatewaySettings, listen: socket.socket | None = None) -> int:
         try:
             listen = bind(settings.host, settings.port)
         except ListenError as error:
-            sys.stderr.write(f"{error}\n")
+            print_error(str(error))
             return 1
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(serve(settings, listen, tracing))
     except PortTakenError as error:
-        sys.stderr.write(f"{error}\n")
+        print_error(str(error))
         return 1
     finally:
         if tracing is not None:

@@ -57,9 +57,12 @@ class Measured:
 class _Pair:
     """A gateway and a worker of one server, each with one connection, which work in turns."""
 
-    def __init__(self, queue: QueueConnections, number: int, batch: int) -> None:
-        self._gateway, self._worker = queue.connection(f"gateway-{number}"), queue.connection(f"worker-{number}")
-        self._keys, self._batch = queue.keys, batch
+    def __init__(self, connections: QueueConnections, number: int, batch: int) -> None:
+        self._gateway, self._worker = (
+            connections.connection(f"gateway-{number}"),
+            connections.connection(f"worker-{number}"),
+        )
+        self._keys, self._batch = connections.keys, batch
         self._name, self._numbers = secrets.token_hex(8), itertools.count(1)
         self._body = encode_body(Body(EMBED, (f"a text of some words, of pair {number}",)))
         self.num_done = 0
@@ -85,8 +88,8 @@ class _Pair:
 
 async def measure(servers: Sequence[LocalRedis], batch: int) -> Measured:
     """Runs PAIRS pairs on each server, and returns what they have done in WINDOW_S."""
-    queues = [QueueConnections(QueueSettings(redis_url=each.url), "replay", "replay") for each in servers]
-    pairs = [_Pair(queue, number, batch) for queue in queues for number in range(PAIRS)]
+    connections = [QueueConnections(QueueSettings(redis_url=each.url), "replay", "replay") for each in servers]
+    pairs = [_Pair(each, number, batch) for each in connections for number in range(PAIRS)]
     running = [asyncio.create_task(each.run()) for each in pairs]
     try:
         await asyncio.sleep(WARMUP_S)
@@ -101,8 +104,8 @@ async def measure(servers: Sequence[LocalRedis], batch: int) -> Measured:
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
-        for queue in queues:
-            await queue.close()
+        for each in connections:
+            await each.close()
     return Measured(num_done / seconds, 1e6 * cpu_s / num_done)
 
 

@@ -13,7 +13,8 @@ from setproctitle import setproctitle
 
 from gpuworker.settings import WorkerSettings
 from gpuworker.worker_group import run
-from shared.process.logs import configure_logging, log_uncaught_exceptions, warn_of_default_redis, warn_of_variables
+from shared.process.logs import configure_logging, log_uncaught_exceptions, warn_of_variables
+from shared.process.redis_advice import warn_of_default_redis
 from shared.process.settings import read_settings
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import structlog
 
-from gpuworker.model_spec import FORMS, Model, ModelLoadError, one_line
+from gpuworker.model_spec import FORMS, OFFLINE, Model, ModelLoadError, one_line
 
 log = structlog.get_logger()
 
@@ -35,5 +35,5 @@ def check_hub(model: Model, revision: str | None) -> None:
     except Exception as error:  # of its HTTP library
         raise ModelLoadError(
             f"model {model.name} is no folder in {Path.cwd()}, and cannot be downloaded: {constants.ENDPOINT} does not "
-            f"answer ({one_line(error)}). {FORMS}; only minilm is bundled"
+            f"answer ({one_line(error)}). {OFFLINE}. {FORMS}; only minilm is bundled"
         ) from error

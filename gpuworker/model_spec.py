@@ -22,6 +22,11 @@ _HUB_ID = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?", re.ASCII)
 FORMS = "A model is minilm, the folder of one, owner/name on the hub, module:Class, null or simulated"
 """The names that a setting may have, for the end of an error."""
 
+OFFLINE = (
+    "Without internet, name a folder that has the model, or set HF_HOME to a cache that has it, and HF_HUB_OFFLINE=1"
+)
+"""What to do about a model that would have to come from the hub."""
+
 
 class ModelLoadError(Exception):
     """The model cannot be served; the message says what to do, in one line."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from shared.messages import CLASSIFIER_OPS, RERANKER_OPS, TEXT_OPS
+from shared.messages import CLASSIFIER_OPS, RERANKER_OPS, SPARSE_OPS, TEXT_OPS
 
 TypeName = Literal["embedding", "reranker", "classifier", "sparse", "multi-vector", "causal", "token-classifier"]
 
@@ -22,10 +22,10 @@ _OPS: Mapping[TypeName, tuple[str, ...]] = {
     "embedding": TEXT_OPS,
     "reranker": RERANKER_OPS,
     "classifier": CLASSIFIER_OPS,
+    "sparse": SPARSE_OPS,
 }
 _REFUSALS: Mapping[TypeName, str] = {
-    "sparse": "it is a sparse encoder (SPLADE), and sparse vectors are not served yet: as dense vectors they mean "
-    "nothing",
+    "sparse": "it is a sparse encoder with a separate way for queries (inference-free SPLADE), which is not served yet",
     "multi-vector": "it is a multi-vector encoder (ColBERT), and these are not served yet: as one vector for each text "
     "they mean nothing",
     "token-classifier": "it labels single tokens, or answers questions, and such models are not served: a class that "
@@ -87,7 +87,7 @@ def type_of(files: ModelFiles) -> ModelType:
     steps = [str(each.get("type", "")).rpartition(".")[2] for each in files.modules]
     saved_as = files.settings.get("model_type")
     if saved_as == "SparseEncoder" or "SpladePooling" in steps:
-        return _refused("sparse")
+        return _refused("sparse") if "Router" in steps else ModelType("sparse")
     if saved_as == "MultiVectorEncoder":
         return _refused("multi-vector")
     if saved_as == "CrossEncoder":

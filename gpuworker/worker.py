@@ -75,14 +75,14 @@ class Worker:
         tracing: Tracing | None = None,
     ) -> None:
         self._settings, self._stop = settings, stop
-        queues = [
+        connections = [
             QueueConnections(each, settings.queue_name, f"worker:{name}", record_unexpected_reply)
             for each in settings.shards
         ]
-        worker_state = self._worker_state = WorkerState(settings, name, InFlightEntries(len(queues)))
+        worker_state = self._worker_state = WorkerState(settings, name, InFlightEntries(len(connections)))
         if tracing is not None:
             self._trace(tracing)
-        lease_connection = queues[0].shared_connection("lease")
+        lease_connection = connections[0].shared_connection("lease")
         self._sharing = create_sharing(settings, name, lease_connection, self._lease_callbacks(), gpus)
         self._engine = EngineProcess(
             EngineOptions.from_settings(settings),
@@ -94,8 +94,10 @@ class Worker:
         )
         self._status = WorkerStatus(worker_state)
         self.missing_parts, self.is_alive = self._status.missing_parts, self._status.is_alive
-        turns = ClaimTurns(len(queues), settings.bulk)
-        self._shards = [ShardConsumer(worker_state, queue, self._engine, self._status, turns, gpus) for queue in queues]
+        turns = ClaimTurns(len(connections), settings.bulk)
+        self._shards = [
+            ShardConsumer(worker_state, each, self._engine, self._status, turns, gpus) for each in connections
+        ]
         self._hang_timeout = HangTimeout(settings.engine_hang_s, _longest_wait_s(settings))
         self._watchdog = Watchdog(worker_state, self._engine, self._hang_timeout, self._sharing)
         self._result_handler = ResultHandler(worker_state, [shard.committer for shard in self._shards])

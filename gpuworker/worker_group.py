@@ -11,7 +11,6 @@ import os
 import secrets
 import signal
 import socket
-import sys
 from collections.abc import Mapping, Sequence
 
 import structlog
@@ -27,7 +26,9 @@ from gpuworker.worker import Worker
 from shared.process.admin_server import AdminServer, PortTakenError
 from shared.process.gc_tuning import collect_rarely
 from shared.process.log_text import MODEL_FAILS
-from shared.process.tasks import wait_for_event
+from shared.process.redis_advice import advise_until_redis_answers
+from shared.process.settings import print_error
+from shared.process.tasks import cancel_and_wait, wait_for_event
 from shared.process.tracing import Tracing, start_tracing
 
 log = structlog.get_logger()
@@ -68,12 +69,14 @@ class WorkerGroup:
         admin = AdminServer(host, port, self._missing_parts, self._is_alive, or_free=or_free)
         admin.start()
         collect_rarely()
+        advice = asyncio.create_task(advise_until_redis_answers(self._missing_parts, settings.model_fields_set))
         try:
             codes = await asyncio.gather(
                 *(self._run_worker(name, device, admin.port) for name, device in self._devices_by_name().items())
             )
         finally:
             admin.stop()
+            await cancel_and_wait([advice])
         return max(codes)
 
     def _devices_by_name(self) -> Mapping[str, str]:
@@ -142,7 +145,7 @@ def run(settings: WorkerSettings) -> int:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(main())
     except PortTakenError as error:
-        sys.stderr.write(f"{error}\n")
+        print_error(str(error))
         return 1
     finally:
         if tracing is not None:

@@ -25,7 +25,7 @@ Modules:
 - gateway_url: the gateway that a command sends requests to.
 - import_path: keeps the current folder out of the import path.
 - options: options that several commands share.
-- plain_errors: errors about arguments in the words of this program.
+- plain_words: help and errors about arguments in the words of this program.
 - preconditions: checks before a long run.
 - progress: the progress bar of long commands.
 - queue_target: the queue that a command works on.

@@ -24,7 +24,7 @@ from redbatch.jobs.cli import app as jobs_app
 from redbatch.keys.cli import app as keys_app
 from redbatch.leases.cli import leases
 from redbatch.options import UpPort
-from redbatch.plain_errors import PlainErrors
+from redbatch.plain_words import PlainWords
 from redbatch.queue.cli import queue
 from redbatch.redis_users.cli import k8s_app, swarm_app
 from redbatch.size.cli import size
@@ -34,7 +34,7 @@ from shared.process.version import __version__
 
 app = typer.Typer(
     name="redbatch",
-    cls=PlainErrors,
+    cls=PlainWords,
     help="""Serve embedding models: gateways and workers around one queue in Redis.
 
     Start a cluster:  redbatch up
@@ -125,6 +125,8 @@ def root(
 def _up_panels() -> list[Panel]:
     """Returns the flags of `up`: the settings of both processes, each once, with the defaults of `up`."""
     main_names = ("port", "model", "redis_url", "redis_shards")
+    gateway = {setting.name: setting for setting in GATEWAY}
+    worker = {setting.name: setting for setting in WORKER}
     defaults = {
         "admin_port": (
             "0",
@@ -132,6 +134,7 @@ def _up_panels() -> list[Panel]:
         ),
         "drain_delay_s": ("0", "After Ctrl-C: time for which the gateways still accept requests before they drain."),
         "drain_grace_s": ("30.0", "Maximum time for requests in flight, then for running batches, to finish."),
+        "error_messages": ("log", worker["error_messages"].meaning),
         "queue": (None, "Name of the queue. Default: the slug of the model's name."),
         "redis_url": (None, "URL of Redis. Default: `up` starts a private Redis."),
         "redis_shards": (
@@ -140,8 +143,6 @@ def _up_panels() -> list[Panel]:
         ),
         "worker_id": (None, "Name of the worker; several workers get the suffixes -1, -2, …"),
     }
-    gateway = {setting.name: setting for setting in GATEWAY}
-    worker = {setting.name: setting for setting in WORKER}
     merged: dict[str, Setting] = {**gateway, **worker}
     for name, (default, meaning) in defaults.items():
         merged[name] = replace(merged[name], default=default, meaning=meaning)
@@ -259,7 +260,7 @@ def bench(
 @settings_command(app, *TUNE_PANELS)
 def tune(
     overrides: dict[str, str],
-    p95_ms: Annotated[float, typer.Option(min=0.001, help="Latency budget: the 95th percentile, in ms.")],
+    p95_ms: Annotated[float, typer.Option(min=0.001, max=60_000, help="Latency budget: the 95th percentile, in ms.")],
     beside_up: Annotated[
         bool, typer.Option("--beside-up", help="Search while a `redbatch up` of yours runs here and disturbs it.")
     ] = False,

@@ -15,7 +15,7 @@ from pydantic_settings import BaseSettings
 from rich.markup import escape
 from typer.core import TyperCommand
 
-from shared.option_words import choices_of
+from shared.option_words import NUMBERS, choices_of, what_it_takes
 from shared.process.settings import flag_of, variable_of
 
 METAVARS: dict[type, str] = {int: "INTEGER", float: "NUMBER", bool: "BOOLEAN", str: "TEXT"}
@@ -25,8 +25,8 @@ METAVARS: dict[type, str] = {int: "INTEGER", float: "NUMBER", bool: "BOOLEAN", s
 class Setting:
     """One field of a settings class for users: flag, variable, default (None: decided later), meaning.
 
-    `choices` are all its values, if these are a list. `title` is a short line for the list of settings; empty if the
-    meaning begins with one.
+    `choices` are all its values, if these are a list. `takes` describes the values that it may have; empty if any text
+    may be one. `title` is a short line for the list of settings; empty if the meaning begins with one.
     """
 
     name: str
@@ -34,6 +34,7 @@ class Setting:
     default: str | None
     meaning: str
     choices: tuple[str, ...] = ()
+    takes: str = ""
     title: str = ""
 
     @property
@@ -56,6 +57,7 @@ def settings_of(model: type[BaseSettings]) -> list[Setting]:
             default=None if field.default is None else str(field.default),
             meaning=field.description or "",
             choices=choices_of(field.annotation),
+            takes=what_it_takes(field.annotation, field.metadata),
             title=field.title or "",
         )
         for name, field in model.model_fields.items()
@@ -83,7 +85,7 @@ class Panel:
 class SettingsCommand(TyperCommand):
     """A command with settings as flags. One that is true or false needs no value: `--span` is `--span true`."""
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - as in PlainErrors
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - as in PlainWords
         """Parses arguments, and adds the values that are left out."""
         booleans = {name for each in self.params if each.metavar == METAVARS[bool] for name in each.opts}
         complete = [
@@ -107,6 +109,7 @@ def settings_command(
     def decorate(command: Callable[..., int]) -> Callable[..., None]:
         command_parameters = list(inspect.signature(command, eval_str=True).parameters.values())
         names = [setting.name for panel in panels for setting in panel.settings]
+        example = panels[0].settings[0]
 
         @functools.wraps(command)
         def run(context: typer.Context, **values: object) -> None:
@@ -122,7 +125,8 @@ def settings_command(
         parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-        app.command(cls=SettingsCommand, **options)(run)
+        epilog = f"Each setting is also a variable, which its flag overrides: {example.flag} is {example.variable}."
+        app.command(cls=SettingsCommand, epilog=epilog, **options)(run)
         return run
 
     return decorate
@@ -132,8 +136,9 @@ def _parameter(setting: Setting, title: str | None) -> inspect.Parameter:
     option = typer.Option(
         setting.flag,
         envvar=setting.variable,
+        show_envvar=False,
         metavar=METAVARS[setting.kind],
-        help=escape(setting.meaning),
+        help=with_values(escape(setting.meaning), setting.takes),
         rich_help_panel=title,
         autocompletion=(lambda: setting.choices) if setting.choices else None,
     )
@@ -143,6 +148,12 @@ def _parameter(setting: Setting, title: str | None) -> inspect.Parameter:
         default=setting.default,
         annotation=Annotated[str | None, option],
     )
+
+
+def with_values(help_text: str, takes: str) -> str:
+    """Returns the help of an option with the values that it takes, unless it names them."""
+    is_known = not takes or takes in NUMBERS.values() or takes in help_text
+    return help_text if is_known else f"{help_text} {escape(f'[{takes}]')}"
 
 
 def _is_set_by_user(context: typer.Context, name: str) -> bool:

@@ -17,5 +17,7 @@ def missing_module(*names: str) -> str | None:
 
 def check_file(option: str, path: Path | None) -> None:
     """Checks before a run that the result file of an option has a folder, and is none itself. Raises ValueError."""
-    if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
-        raise ValueError(f"{option}: {path}: " + ("is a folder" if path.is_dir() else "its folder does not exist"))
+    if path is not None and path.is_dir():
+        raise ValueError(f"{option}: {path}: is a folder: name a file")
+    if path is not None and not path.absolute().parent.is_dir():
+        raise ValueError(f"{option}: {path}: its folder does not exist: make it, or name another")

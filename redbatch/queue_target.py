@@ -35,9 +35,9 @@ def find_queue(target: QueueTarget) -> tuple[tuple[str, ...], str]:
     name = target.queue or queue_slug(DEFAULT_MODEL)
     # Both variables are an error as for all processes; an option overrides them.
     if target.redis_url in {None, os.environ.get(variable_of("redis_url"))}:
-        return tuple(each.redis_url for each in read_settings(QueueSettings).shards), name
+        return read_settings(QueueSettings).shard_urls, name
     given = read_settings(QueueSettings, {"redis_url": target.redis_url, "redis_shards": ""})
-    return tuple(each.redis_url for each in given.shards), name
+    return given.shard_urls, name
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +100,7 @@ def report_left_out(what: str, shards: Sequence[ShardConnection], problems: Mapp
     return EXIT_FAILED if problems else 0
 
 
+ChooseUrls = Callable[[tuple[str, ...]], Sequence[str]]
 ShardsTask = Callable[[Sequence[ShardConnection], Keys], Coroutine[object, object, int]]
 
 
@@ -109,18 +110,19 @@ def run_on_shards(
     task: ShardsTask,
     on_interrupt: int = EXIT_FAILED,
     *,
-    only_first: bool = False,
+    choose: ChooseUrls = lambda urls: urls,
 ) -> int:
     """Runs a task on a connection to each shard of the queue; prints what failed; returns the exit code.
 
     A queue that the target names must exist in the first Redis that answers. `purpose` becomes part of the names of the
-    connections. `on_interrupt` is the exit code after Ctrl-C. With `only_first`, the other shards do not matter.
+    connections. `on_interrupt` is the exit code after Ctrl-C. `choose` returns the URLs that matter of those of all
+    shards.
     """
     try:
-        urls, name = find_queue(target)
+        all_urls, name = find_queue(target)
     except NoUpError as error:
         return report_failure(str(error))
-    urls = urls[:1] if only_first else urls
+    urls = choose(all_urls)
     alone = {"redis_shards": "", "queue_shards": "1"}
     settings = [read_settings(QueueSettings, {"redis_url": url, **alone}) for url in urls]
     places = ", ".join(map(mask_password, urls))
@@ -138,17 +140,17 @@ def run_on_shards(
 async def _run(
     settings: Sequence[QueueSettings], name: str, purpose: str, task: ShardsTask, *, must_exist: bool
 ) -> int:
-    queues = [QueueConnections(each, name, f"redbatch-cli-{os.getpid()}") for each in settings]
+    connections = [QueueConnections(each, name, f"redbatch-cli-{os.getpid()}") for each in settings]
     shards = [
         ShardConnection(number, mask_password(each.settings.redis_url), each.shared_connection(purpose), each.keys)
-        for number, each in enumerate(queues)
+        for number, each in enumerate(connections)
     ]
     try:
-        if must_exist and (problem := await _find_problem_in(shards, queues[0].keys)):
+        if must_exist and (problem := await _find_problem_in(shards, connections[0].keys)):
             return report_failure(problem)
-        return await task(shards, queues[0].keys)
+        return await task(shards, connections[0].keys)
     finally:
-        for each in queues:
+        for each in connections:
             await each.close()
 
 

@@ -18,7 +18,6 @@ from redbatch.flags import Setting, settings_of
 from redbatch.tables import labelled_line, shorten
 from redbatch.terminal import make_console, print_line
 from redbatch.urls import mask_password
-from shared.option_words import what_it_takes
 from shared.process.settings import PREFIX, read_settings
 
 UNSET = "-"
@@ -55,15 +54,11 @@ def show_settings(
 
 @dataclass(frozen=True, slots=True)
 class SettingRow:
-    """A setting, the process that has it ("gateway", "worker", "both"), its value in this environment, and all values.
-
-    `allowed` describes the values that it may have; empty if any text may be one.
-    """
+    """A setting, the process that has it ("gateway", "worker", "both"), and its value in this environment."""
 
     process: str
     setting: Setting
     value: str
-    allowed: str
 
     @property
     def is_changed(self) -> bool:
@@ -87,9 +82,7 @@ def setting_rows(settings_classes: dict[str, type[BaseSettings]], *, with_values
         for setting in settings_of(settings_class):
             process_of = "both" if setting in rows else process
             value = _display_value(setting.name, values.get(setting.name))
-            field = settings_class.model_fields[setting.name]
-            allowed = what_it_takes(field.annotation, field.metadata)
-            rows[setting] = SettingRow(process_of, setting, value, allowed)
+            rows[setting] = SettingRow(process_of, setting, value)
     # Sorting is stable: within each process, the order of the fields stays.
     return sorted(rows.values(), key=lambda row: row.process != "both")
 
@@ -116,7 +109,7 @@ def as_json(rows: Sequence[SettingRow]) -> str:
                 "variable": row.setting.variable,
                 "default": row.setting.default,
                 "value": None if row.value == UNSET else row.value,
-                "allowed": row.allowed,
+                "allowed": row.setting.takes,
                 "meaning": row.setting.meaning,
             }
             for row in rows
@@ -168,7 +161,7 @@ def print_details(rows: Sequence[SettingRow], console: Console) -> None:
             "variable": setting.variable,
             "default": setting.default or UNSET,
             "value": f"{row.value} (set in this environment)" if row.is_changed else row.shown_value,
-            "allowed": row.allowed,
+            "allowed": setting.takes,
         }
         for label, value in facts.items():
             if value:

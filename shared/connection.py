@@ -55,7 +55,7 @@ class RedisConnection:
     """One connection to Redis, used by one call at a time.
 
     Args:
-        queue: creates connections, with their options, and knows the home.
+        connections: creates connections, with their options, and knows the home.
         name: shown by CLIENT LIST.
         identified: whether to read the connection's id at Redis, so that it can be killed after it broke.
         roams: whether it goes where a Redis Cluster has the key of each call, wherever the home is.
@@ -64,8 +64,10 @@ class RedisConnection:
         num_timeouts: number of calls that were not answered in time, although the connection was open.
     """
 
-    def __init__(self, queue: QueueConnections, name: str, *, identified: bool = False, roams: bool = False) -> None:
-        self._queue = queue
+    def __init__(
+        self, connections: QueueConnections, name: str, *, identified: bool = False, roams: bool = False
+    ) -> None:
+        self._connections = connections
         self._name = name
         self._roams = roams
         self._is_server_known = False
@@ -73,9 +75,9 @@ class RedisConnection:
         self._identity: dict[bytes, bytes] = {}
         self._orphans: deque[dict[bytes, bytes]] = deque(maxlen=16)
         self._lock = asyncio.Lock()
-        self._opener = RedisOpener(queue.source, name, roams=roams)
+        self._opener = RedisOpener(connections.source, name, roams=roams)
         self._exchange = self._exchange_roaming if roams else self._exchange_once
-        self._timeout_s = queue.settings.redis_timeout_s
+        self._timeout_s = connections.settings.redis_timeout_s
         self._has_read_only_scripts = True
         self._wire: Wire | None = None
         self._opening: asyncio.Timeout | None = None
@@ -135,13 +137,13 @@ class RedisConnection:
             try:
                 await self.call("CLIENT", "KILL", "ID", orphan[b"id"], "ADDR", orphan[b"addr"])
             except UnexpectedReplyError as error:  # it will not succeed later either
-                self._queue.refused.warn("CLIENT KILL", error)
+                self._connections.refused.warn("CLIENT KILL", error)
             if orphan in other._orphans:  # kept until the kill has succeeded, so that it can be tried again
                 other._orphans.remove(orphan)
 
     def keys_of(self, queue: str) -> Keys:
         """Returns the keys of a queue, or of its shard, in this Redis."""
-        return self._queue.keys_of(queue)
+        return self._connections.keys_of(queue)
 
     async def ping(self) -> None:
         """Sends PING. Raises as `call` does."""
@@ -161,13 +163,13 @@ class RedisConnection:
         """
         async with self._lock:
             if self._wire is not None and await self._opener.has_moved():
-                self._queue.reset_all()
+                self._connections.reset_all()
             if self._wire is None or self._wire.is_lost or not self._is_server_known:
                 return
             server = parse_identity(await self._exchange(IDENTITY))
             if self.answered_at == -inf:  # reset since: all connections move, and this reply is old
                 return
-            if refusal := self._queue.home.admit(self, server, is_new=False):
+            if refusal := self._connections.home.admit(self, server, is_new=False):
                 raise RedisUnreachableError(refusal)
 
     @property
@@ -186,7 +188,7 @@ class RedisConnection:
             try:
                 await self.call("CLIENT", "UNBLOCK", other._identity[b"id"])
             except UnexpectedReplyError as error:
-                self._queue.refused.warn("CLIENT UNBLOCK", error)
+                self._connections.refused.warn("CLIENT UNBLOCK", error)
 
     def reset(self) -> None:
         """Resets the connection, also while it is opened: a call in flight fails, and the next one opens a new one."""
@@ -240,14 +242,14 @@ class RedisConnection:
             return
         await self.close()
         if self._opener.redirect(reply) and not self._roams:
-            self._queue.home.leave()
+            self._connections.home.record_redirect()
         if became_replica(reply) and not self._roams:
-            self._queue.reset_all()
+            self._connections.reset_all()
 
     def _to_exception(self, reply: str) -> RedisUnreachableError:
         error = to_exception(reply)
         if type(error) is UnexpectedReplyError:
-            self._queue.on_unexpected(self._name, error.reply)
+            self._connections.on_unexpected(self._name, error.reply)
         return error
 
     async def _open_unless_reset(self) -> Wire:
@@ -273,9 +275,9 @@ class RedisConnection:
                 error = to_exception(str(info))
                 if not isinstance(error, UnexpectedReplyError):
                     raise ResponseError(str(info))
-                self._queue.refused.warn("CLIENT INFO", error)
+                self._connections.refused.warn("CLIENT INFO", error)
                 info = b""
-            refusal = self._queue.home.admit(self, server, is_new=True)
+            refusal = self._connections.home.admit(self, server, is_new=True)
             if not refusal:
                 self._wire, self._is_server_known = wire, server is not None
                 self._identity = dict(part.split(b"=", 1) for part in info.split() if b"=" in part)

@@ -54,7 +54,7 @@ class HomeGuard:
         self._connect = connect
         self._home = Home()
         self._on_move: Callable[[], None] | None = None
-        self._has_left = False
+        self._was_redirected = False
         self._uncertain_until = -inf
         self._looking: asyncio.Task[None] | None = None
         self._has_warned = False
@@ -75,18 +75,20 @@ class HomeGuard:
             self._warn_once()
             return ""
         now = asyncio.get_running_loop().time()
-        is_alive = is_new and not self._has_left and any(now - each.answered_at < ALIVE_S for each in self._connections)
+        is_alive = (
+            is_new and not self._was_redirected and any(now - each.answered_at < ALIVE_S for each in self._connections)
+        )
         admission = self._home.admit(server, is_alive=is_alive)
         if admission is Admission.SAME and is_new:
-            self._has_left = False
+            self._was_redirected = False
         if admission is Admission.REFUSED:
             if not is_new:  # the home is a replica now: connections that only read there would keep it alive
                 self.reset_all()
             what = "another Redis than other connections, not to its successor" if server.is_master else "a replica"
             return f"The address of Redis leads to {what}: try again."
         if admission is Admission.MOVES:
-            self._uncertain_until = -inf if is_alive or self._has_left else now + UNCERTAIN_S
-            self._has_left = False
+            self._uncertain_until = -inf if is_alive or self._was_redirected else now + UNCERTAIN_S
+            self._was_redirected = False
             self.reset_all(but=connection)
             if self._on_move is not None:
                 where = {"server": connection.server} if connection.server else {}
@@ -96,9 +98,9 @@ class HomeGuard:
             self._looking = asyncio.create_task(self._look())
         return ""
 
-    def leave(self) -> None:
-        """Notes that the home itself has named another server, which the next connection leads to."""
-        self._has_left = True
+    def record_redirect(self) -> None:
+        """Records that the home itself has named another server (MOVED), to which the next connection leads."""
+        self._was_redirected = True
 
     async def _look(self) -> None:
         """Makes a connection, to see whether it leads to a better home."""

@@ -23,7 +23,7 @@ MAX_OUTPUTS_BYTES = 32 * 2**20
 MAX_TOKENS = 2**52
 """No bound in tokens."""
 
-EMBED, EMBED_ALL, TOKENIZE, DECODE, PREDICT, SCORE, CLASSIFY = OPS = (
+EMBED, EMBED_ALL, TOKENIZE, DECODE, PREDICT, SCORE, CLASSIFY, EMBED_SPARSE = OPS = (
     "embed",
     "embed_all",
     "tokenize",
@@ -31,9 +31,10 @@ EMBED, EMBED_ALL, TOKENIZE, DECODE, PREDICT, SCORE, CLASSIFY = OPS = (
     "predict",
     "score",
     "classify",
+    "embed_sparse",
 )
 """The operation on each input: one vector; a vector for each token; its tokens; the text of token ids; the result of a
-function; the one logit of a reranker; or the logit of each label."""
+function; the one logit of a reranker; the logit of each label; or a weight for some tokens of the vocabulary."""
 
 TEXT_OPS = (EMBED, EMBED_ALL, TOKENIZE, DECODE)
 """The operations of a model of embeddings; a function has PREDICT alone."""
@@ -41,6 +42,12 @@ TEXT_OPS = (EMBED, EMBED_ALL, TOKENIZE, DECODE)
 CLASSIFIER_OPS = (CLASSIFY, TOKENIZE, DECODE)
 RERANKER_OPS = (SCORE, *CLASSIFIER_OPS)
 """A reranker is a classifier with one label: both run alike, and only a reranker gives texts an order."""
+
+SPARSE_OPS = (EMBED_SPARSE, TOKENIZE, DECODE)
+"""The operations of a sparse encoder."""
+
+JSON_OPS = (PREDICT, EMBED_SPARSE)
+"""Operations whose batches return JSON for each input."""
 
 VECTOR_OPS = (EMBED, SCORE, CLASSIFY)
 """Operations that return one vector for each input, of the length that the worker reports."""
@@ -233,11 +240,11 @@ class Heartbeat:
     `retry_s`; while it tries, with one entry, it is ready and still has it. `ops` are the operations that the model
     offers, also while it loads; empty if an older worker does not report them, and while a model of the hub loads.
     `activity` is what the worker did in the last seconds. `prompts` are the names of the model's prompts; None while it
-    loads, or if there are too many to report. `normalizes`: whether its vectors have length 1 by default; None while it
-    loads. A worker that has ended because its model does not load leaves the reason in `load_error`, in a heartbeat
-    that is its host's; it is for the operator, since it may name paths. A reranker or classifier has the names of its
-    `labels`, one for each number of its vectors (none if they are too long to report), and the `activation` that makes
-    scores of these: sigmoid or softmax.
+    loads, or if there are too many to report; `empty_prompts` are those of them without a text. `normalizes`: whether
+    its vectors have length 1 by default; None while it loads. A worker that has ended because its model does not load
+    leaves the reason in `load_error`, in a heartbeat that is its host's; it is for the operator, since it may name
+    paths. A reranker or classifier has the names of its `labels`, one for each number of its vectors (none if they are
+    too long to report), and the `activation` that makes scores of these: sigmoid or softmax.
     """
 
     worker: str
@@ -273,6 +280,7 @@ class Heartbeat:
     activity: Activity = NO_ACTIVITY
     prompts: tuple[str, ...] | None = None
     normalizes: bool | None = None
+    empty_prompts: tuple[str, ...] = ()
     load_error: str = ""
     labels: tuple[str, ...] = ()
     activation: str = ""

@@ -1,4 +1,4 @@
-"""What an option takes, in words, for errors: users see no pattern and none of pydantic's wording. Pure."""
+"""What an option or a field of a body takes, in words, for errors: without patterns and pydantic's wording. Pure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class OtherValue:
 
 def choices_of(annotation: object) -> tuple[str, ...]:
     """Returns all values that a field with this annotation may have; none if they are not a list."""
-    kinds = [kind for kind, _ in _leaves(annotation, ()) if kind is not type(None)]
+    kinds = [kind for kind, _ in _leaves(annotation, ())]
     if kinds == [bool]:
         return ("true", "false")
     if len(kinds) == 1 and isinstance(kinds[0], type) and issubclass(kinds[0], Enum):
@@ -62,7 +62,7 @@ def list_choices(choices: Sequence[str]) -> str:
 
 
 def _leaves(annotation: object, metadata: Sequence[object]) -> Iterator[tuple[Any, Sequence[object]]]:
-    """Yields the types inside Annotated and unions, each with its metadata and all metadata around it."""
+    """Yields the types inside Annotated and unions, except None, each with its metadata and all metadata around it."""
     origin = get_origin(annotation)
     if origin is Annotated:
         inner, *marks = get_args(annotation)
@@ -71,7 +71,7 @@ def _leaves(annotation: object, metadata: Sequence[object]) -> Iterator[tuple[An
     elif origin in {Union, types.UnionType}:
         for part in get_args(annotation):
             yield from _leaves(part, metadata)
-    else:
+    elif annotation is not type(None):
         yield annotation, metadata
 
 

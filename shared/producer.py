@@ -61,9 +61,8 @@ class Submission(NamedTuple):
 
     `budget_ms` is the time left until its deadline. `max_tokens` is the maximum of its lane, including this request:
     with more tokens in the lane the answer would come too late. `exempt` entries were accepted before and pass both
-    bounds; a request with nothing queued ahead passes the second. If they were lost, `epoch` is that of the reconcile
-    that missed them, and they pass only at this epoch. Entries with a `revision` are only for workers of
-    that revision. `limits` apply to its `tenant`. `num_coalesced` requests of clients share it.
+    bounds; a request with nothing queued ahead passes the second. An `epoch` is the one at which alone they are added,
+    b"" if there was none. Those with a `revision` are for its workers only. `limits` apply to the `tenant`.
     """
 
     request_id: str
@@ -77,7 +76,7 @@ class Submission(NamedTuple):
     traceparent: str = ""
     max_tokens: int = MAX_TOKENS
     revision: str = ""
-    num_coalesced: int = 1
+    num_coalesced: int = 1  # requests of clients that share it
     epoch: bytes | None = None
 
 
@@ -217,7 +216,8 @@ async def submit(
             each.lane,
             each.request_id,
             each.budget_ms,
-            int(each.exempt) if each.epoch is None else each.epoch,
+            int(each.exempt),
+            "any" if each.epoch is None else each.epoch,
             each.max_tokens,
             each.bell,
             each.tenant,

@@ -7,9 +7,12 @@ to connect to. A user and password in a URL are those of Redis itself.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from enum import Enum
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 from urllib.parse import SplitResult, parse_qsl, urlsplit
+
+T = TypeVar("T")
 
 DEFAULT_REDIS_PORT = 6379
 DEFAULT_SENTINEL_PORT = 26379
@@ -39,7 +42,7 @@ HOST = re.compile(r"[\w.:%-]*")
 DATABASE = re.compile(r"(/([0-9]+/?)?)?")
 MASTER = re.compile(r"/(?P<name>[\w.-]+)(?P<database>(/[0-9]*)?)/?")
 SHARD = re.compile(r"&?shard=(?P<number>[0-9]+)/(?P<of>[0-9]+)$")
-"""The last option of a URL that names one shard of each queue in a Redis Cluster, as `name_shard` writes it."""
+"""The last option of a URL that names one shard of each queue in a Redis Cluster, as `shard_url` writes it."""
 
 CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
@@ -103,9 +106,20 @@ def _parse_node(text: str, default_port: int) -> Address:
     return Address(parts.hostname or "localhost", parts.port or default_port)
 
 
-def name_shard(url: str, number: int, num_shards: int) -> str:
+def shard_url(url: str, number: int, num_shards: int) -> str:
     """Returns the URL of one shard of each queue in a Redis Cluster."""
     return f"{url}{'&' if '?' in url else '?'}shard={number}/{num_shards}"
+
+
+def one_per_keyspace(urls: Iterable[str], items: Iterable[T]) -> list[T]:
+    """Returns one item for each Redis, and one for all shards of a Redis Cluster, given the URL of each item.
+
+    Shards of one Redis Cluster share what belongs to no queue alone: the API keys, and the list of queues.
+    """
+    by_url: dict[str, T] = {}
+    for url, item in zip(urls, items, strict=True):
+        by_url.setdefault(SHARD.sub("", url), item)
+    return list(by_url.values())
 
 
 def _parse_shard(query: str) -> tuple[tuple[int, int], str]:

@@ -29,7 +29,8 @@ class SubmitRequestRow(NamedTuple):
     lane: int
     request_id: str
     budget_ms: int
-    exempt: int | bytes
+    is_exempt: int
+    required_epoch: str | bytes
     max_lane_tokens: int
     bell: str
     tenant: str

@@ -15,8 +15,8 @@ from shared.redis_url import (
     describe_address,
     find_url_problem,
     has_password,
-    name_shard,
     parse_url,
+    shard_url,
     split_urls,
 )
 from shared.tls import Tls
@@ -40,9 +40,9 @@ class QueueSettings(BaseSettings):
     redis_url: str = Field(
         default="redis://127.0.0.1:6379/0",
         title="URL of the cluster's Redis",
-        description="URL of the cluster's Redis (redis://, rediss:// or unix://), of sentinels "
-        "(redis+sentinel://HOST,HOST,HOST/MASTER/0) or of a Redis Cluster (redis+cluster://HOST,HOST); in a name or "
-        "password, / ? # and % are percent-encoded. When not set, `redbatch gateway` and `redbatch worker` take that "
+        description="URL of the cluster's Redis (redis://, rediss:// or unix://), of sentinels (redis+sentinel://, then"
+        " HOST,HOST,HOST/MASTER/0) or of a Redis Cluster (redis+cluster://HOST,HOST); in a name or password, / ? # and"
+        " % are percent-encoded. When not set, `redbatch gateway` and `redbatch worker` take that "
         "of your running `redbatch up`, if there is one.",
     )
     queue_shards: int = Field(
@@ -140,7 +140,7 @@ class QueueSettings(BaseSettings):
         url = parse_url(self.redis_url)
         if self.queue_shards > 1 and (self.redis_shards or url.kind is not Kind.CLUSTER or url.shard[1] > 1):
             raise ValueError("queue_shards is for a redis_url of a whole Redis Cluster (redis+cluster://)")
-        urls = [parse_url(each.redis_url) for each in self.shards]
+        urls = list(map(parse_url, self.shard_urls))
         if self.redis_sentinel_password and all(each.kind is not Kind.SENTINEL for each in urls):
             raise ValueError("redis_sentinel_password is for redis+sentinel://, and no URL begins with that")
         return self
@@ -193,14 +193,19 @@ class QueueSettings(BaseSettings):
         """These settings for each shard alone, with its URL as `redis_url`; without shards, these."""
         urls = split_urls(self.redis_shards)
         if (number := self.queue_shards) > 1:
-            urls = tuple(name_shard(self.redis_url, each, number) for each in range(number))
+            urls = tuple(shard_url(self.redis_url, each, number) for each in range(number))
         alone = {"redis_shards": "", "queue_shards": 1}
         return tuple(self.model_copy(update={"redis_url": url, **alone}) for url in urls) or (self,)
 
     @property
+    def shard_urls(self) -> tuple[str, ...]:
+        """The URL of each shard."""
+        return tuple(each.redis_url for each in self.shards)
+
+    @property
     def redis_address(self) -> str:
         """Host and port of each Redis, its sentinels or servers of its cluster, or the path of its socket, for logs."""
-        return ", ".join(describe_address(each.redis_url) for each in self.shards)
+        return ", ".join(map(describe_address, self.shard_urls))
 
     @property
     def redis_tls(self) -> Tls:

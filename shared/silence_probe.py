@@ -35,21 +35,21 @@ class SilenceProbe:
     that is only slow, a replica, and one that refuses writes for a while do not answer it over a new connection either.
 
     Args:
-        queue: whose connections are closed.
+        connections: which are closed.
         connection: over which the process sends the call.
         send: sends the call over a connection; it may arrive twice.
     """
 
     def __init__(
         self,
-        queue: QueueConnections,
+        connections: QueueConnections,
         connection: RedisConnection,
         send: Callable[[RedisConnection], Awaitable[object]],
     ) -> None:
-        self._queue = queue
+        self._connections = connections
         self._watched = connection
         self._send = send
-        self._connection = queue.connection("probe")
+        self._connection = connections.connection("probe")
         self._num_timeouts = 0
 
     @asynccontextmanager
@@ -88,4 +88,4 @@ class SilenceProbe:
     def _reset_all(self) -> None:
         self._num_timeouts = self._watched.num_timeouts
         log.warning("Redis answers over a new connection after a silence: all connections are opened again")
-        self._queue.reset_all()
+        self._connections.reset_all()

@@ -91,7 +91,9 @@ FIXED_BOUNDS = (
     FixedBound("api.http.share_holder.MAX_CACHED", "addresses whose network it remembers", REMEMBERED),
     FixedBound("shared.lua.tenant_limits.MAX_TENANTS", "tenants with an account; further ones share one", REDIS),
     FixedBound("shared.producer.MAX_QUEUES", "queues that a gateway serves", PROGRAM),
-    FixedBound("api.dispatch.shard_choice.MAX_HOLDERS", "tenants and vectors whose shards are remembered", PROGRAM),
+    FixedBound(
+        "api.dispatch.shard_choice.MAX_REMEMBERED_KEYS", "tenants and vectors whose shards are remembered", PROGRAM
+    ),
     FixedBound("shared.connection.MAX_REDIRECTIONS", "servers of a Redis Cluster that one call may be sent to", NONE),
     FixedBound("shared.redis_locator.MAX_QUERIED", "servers of a Redis Cluster queried at once for a slot", NONE),
     FixedBound("shared.redis_opener.MAX_CHECK_S", "seconds for which a poll waits for sentinels", NONE),
@@ -101,6 +103,7 @@ FIXED_BOUNDS = (
     FixedBound("shared.process.admin_server.TIMEOUT_S", "seconds for a head or an answer at the admin port", ADMIN),
     FixedBound("api.dialects.parsing.MAX_PARTS", "lists, objects, fields, texts and numbers in a body", PARSED),
     FixedBound("api.dialects.predict.MAX_NESTING", "levels to which an input of a function is nested", PARSED),
+    FixedBound("api.dialects.input_types.MAX_INPUT_TYPE", "characters of an input type", NONE),
     FixedBound("api.dialects.request.MAX_MODEL", "characters of a model's name", NONE),
     FixedBound("api.dialects.request.MAX_TIMEOUT_MS", "milliseconds of a request's timeout", NONE),
     FixedBound("api.jobs.routes.MAX_WAIT_S", "seconds for which a request waits for a job", NONE),

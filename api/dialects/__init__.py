@@ -1,16 +1,21 @@
 """The wire formats of clients, in the gateway process: from a body to a request, from a result to an answer. Pure.
 
 - base: the base class of all dialects.
+- chunking: where a text that is too long is cut into chunks.
 - classes: the scores of labels.
+- cohere: Cohere's embeddings API.
 - example_errors: the errors that the OpenAPI descriptions show.
 - headers: time and lane of a request; the times of its answer.
+- input_types: what a text is for, as one of the model's prompts.
 - job_options: the options of a request that becomes a job.
 - long_integers: marks integers that the JSON parser would round.
+- long_text: the field of that name, and chunks in an answer.
 - native: Redbatch's own API.
 - openai: OpenAI's embeddings API.
 - operations: the OpenAPI descriptions of the embedding routes.
 - parsing: parses bodies into inputs, and checks these.
 - predict: user-defined functions.
+- quantization: vectors in other number formats than float32.
 - ranking: the scores of texts and their order.
 - ranking_models: the answers with these as pydantic models, for OpenAPI.
 - ranking_operations: the OpenAPI descriptions of the routes that rank texts.

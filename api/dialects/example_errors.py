@@ -72,6 +72,11 @@ OPENAI_ERRORS = (
     BodyTooLargeError(_BODY_TOO_LARGE.format(33_554_432, "max_v1_body_bytes")),
     *_COMMON,
 )
+COHERE_ERRORS = (
+    InvalidRequestError("texts is empty: send at least one text.", param="texts"),
+    BodyTooLargeError(_BODY_TOO_LARGE.format(33_554_432, "max_v1_body_bytes")),
+    *_COMMON,
+)
 TEI_ERRORS = (
     EmptyInputsError("`inputs` cannot be empty", param="inputs"),
     BodyTooLargeError(_BODY_TOO_LARGE.format(2_000_000, "max_body_bytes")),
@@ -91,7 +96,7 @@ RERANK_ERRORS = (
     *_RANKING,
 )
 COHERE_RERANK_ERRORS = (
-    InvalidRequestError("model: Field required.", param="model"),
+    InvalidRequestError("model: it is missing.", param="model"),
     EmptyInputsError("invalid request: list of documents must not be empty", param="documents"),
     BodyTooLargeError(_BODY_TOO_LARGE.format(33_554_432, "max_v1_body_bytes")),
     *_RANKING,

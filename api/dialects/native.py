@@ -9,7 +9,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from api.dialects.base import BaseDialect
 from api.dialects.headers import parse_lane, resolve_timeout_ms
+from api.dialects.long_text import LONG_TEXT, LongText, chunks_of, with_long_text
 from api.dialects.parsing import check_inputs, invalid_body_error, texts_of
+from api.dialects.quantization import OutputType, encode_rows, options_for
 from api.dialects.request import MAX_MODEL, MAX_TIMEOUT_MS, MODEL_HEADER, PRIORITY_HEADER, InferenceRequest
 from api.dialects.strict_body import StrictBody
 from api.dialects.tei import Embed, is_tei
@@ -52,7 +54,16 @@ class RequestOptions(StrictBody):
     )
 
 
-class EmbedBody(RequestOptions, TextOptions):
+class OutputOptions(TextOptions):
+    """The options of the vectors in an answer; a job has float32."""
+
+    long_text: LongText = LONG_TEXT
+    output_dtype: OutputType = Field(
+        default="float", description="Number format of the vectors; of binary and ubinary, eight numbers a byte."
+    )
+
+
+class EmbedBody(RequestOptions, OutputOptions):
     """Body of POST /embed: `text` for one vector, or `texts` for several."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"text": "Hello, world"}, {"texts": ["one", "two"]}]})
@@ -62,7 +73,7 @@ class EmbedBody(RequestOptions, TextOptions):
     texts: list[str] | None = Field(default=None, description="Several texts.", fail_fast=True)
 
 
-class BatchBody(RequestOptions, TextOptions):
+class BatchBody(RequestOptions, OutputOptions):
     """Body of POST /batch_embed."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"texts": ["one", "two"]}]})
@@ -86,25 +97,31 @@ class Native(BaseDialect):
         try:
             fields = EmbedBody.model_validate_json(body)
         except ValidationError as error:
-            raise invalid_body_error(error, HINT) from None
+            raise invalid_body_error(error, self.body_model, HINT) from None
         fields.check_fields(self.body_model)
         inputs, single = tuple(texts_of(fields.text, fields.texts)), fields.text is not None
-        partial = fields.on_error == "null"
+        partial, types = fields.on_error == "null", (fields.output_dtype,)
         return InferenceRequest(
             inputs,
             resolve_timeout_ms(fields.timeout_ms, headers, len(inputs), limits),
             parse_lane(fields.priority or headers.get(PRIORITY_HEADER)),
-            fields.options,
+            with_long_text(options_for(types, fields.options, "output_dtype"), fields.long_text, partial=partial),
             partial=partial,
             input_errors=check_inputs(inputs, limits, "text" if single else "texts[{}]", partial=partial),
             single=single,
             model=fields.model or headers.get(MODEL_HEADER),
+            output_types=types,
+            input_type=fields.input_type,
+            long_text=fields.long_text,
         )
 
     def encode_result(self, request: InferenceRequest, result: InferenceResult) -> bytes:
         """Returns the body of an answer with vectors."""
-        rows = rows_of(result)
+        rows = encode_rows(rows_of(result), request.output_types[0])
         answer: dict[str, Any] = {"embedding": rows[0]} if request.single else {"embeddings": rows}
+        if result.spans:
+            chunks = chunks_of(result.spans, rows)
+            answer = {"chunks": chunks[0] if request.single else chunks}
         if result.truncated:
             answer["truncated"] = result.truncated
         return dump_json(answer | {"errors": encode_failures(result.parts)} if request.partial else answer)

@@ -3,13 +3,14 @@
 The contract is OpenAI's OpenAPI description (2.0.0) and what openai-python does with it: a client that sets no
 `encoding_format` gets base64, because the library requests it by default; an error has all four keys; and an invalid
 field is a 400, never a 422. Fields beyond the contract are `prompt_name`, `normalize`, `truncate` and
-`truncation_direction`, named as in Hugging Face's Text Embeddings Inference, and `timeout_ms` and `priority`.
+`truncation_direction`, named as in Hugging Face's Text Embeddings Inference, and `timeout_ms` and `priority`; and those
+of Voyage (`input_type`, `output_dtype`, `output_dimension`) and Jina (`task`, `embedding_type`), whose clients send
+them to this route.
 """
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import orjson
@@ -17,7 +18,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSche
 
 from api.dialects.base import BaseDialect
 from api.dialects.headers import parse_lane, resolve_timeout_ms
+from api.dialects.input_types import MAX_INPUT_TYPE
+from api.dialects.long_text import LONG_TEXT, LongText, chunks_of, with_long_text
 from api.dialects.parsing import INPUTS, check_inputs, invalid_body_error, parse_fields, parse_inputs
+from api.dialects.quantization import OutputType, encode_rows, options_for
 from api.dialects.request import MAX_MODEL, MAX_TIMEOUT_MS, MODEL_HEADER, PRIORITY_HEADER, InferenceRequest
 from api.dialects.strict_body import ROUTE_OF_FIELD
 from api.dialects.vectors import dump_json, encode_failures, rows_of
@@ -66,6 +70,35 @@ class EmbeddingsBody(BaseModel):
         default="fail",
         description="null: an input that fails has null as its embedding, and is listed in `errors`.",
     )
+    input_type: str | None = Field(
+        default=None,
+        max_length=MAX_INPUT_TYPE,
+        description="What the texts are for, as query or document: the model's prompt for it goes before them.",
+    )
+    task: str | None = Field(
+        default=None, max_length=MAX_INPUT_TYPE, description="As input_type, in Jina's words, as retrieval.query."
+    )
+    long_text: LongText = LONG_TEXT
+    output_dtype: OutputType = Field(
+        default="float", description="Number format of the vectors; of binary and ubinary, eight numbers a byte."
+    )
+    embedding_type: OutputType | list[OutputType] | None = Field(
+        default=None,
+        description="As output_dtype, in Jina's words; with several, each embedding is an object with all of them.",
+    )
+    output_dimension: int | None = Field(
+        default=None, ge=1, le=MAX_DIM, description="As dimensions, in Voyage's words."
+    )
+
+    @property
+    def output_types(self) -> tuple[OutputType, ...]:
+        """The number formats of the vectors. Raises InvalidRequestError: a list of none."""
+        types = self.embedding_type
+        if types is None:
+            return (self.output_dtype,)
+        if not types:
+            raise InvalidRequestError("embedding_type: name at least one type.", param="embedding_type")
+        return tuple(dict.fromkeys(types)) if isinstance(types, list) else (types,)
 
 
 class OpenAI(BaseDialect):
@@ -92,30 +125,37 @@ class OpenAI(BaseDialect):
         try:
             fields = EmbeddingsBody.model_validate(values)
         except ValidationError as error:
-            raise invalid_body_error(error) from None
+            raise invalid_body_error(error, EmbeddingsBody) from None
+        types = fields.output_types
+        cut = fields.truncation_direction if fields.truncate else "no"
+        options = Options(fields.prompt_name, fields.normalize, fields.dimensions or fields.output_dimension, cut)
         return InferenceRequest(
             inputs,
             resolve_timeout_ms(fields.timeout_ms, headers, len(inputs), limits),
             parse_lane(fields.priority or headers.get(PRIORITY_HEADER)),
-            Options(
-                fields.prompt_name,
-                fields.normalize,
-                fields.dimensions,
-                fields.truncation_direction if fields.truncate else "no",
-            ),
+            with_long_text(options_for(types, options, "output_dtype"), fields.long_text, partial=partial),
             partial=partial,
             input_errors=check_inputs(inputs, limits, "input[{}]", partial=partial),
             base64=fields.encoding_format == "base64",
             model=fields.model,
+            output_types=types,
+            input_type=fields.input_type or fields.task,
+            long_text=fields.long_text,
         )
 
     def encode_result(self, request: InferenceRequest, result: InferenceResult) -> bytes:
         """Returns the body of an answer with vectors."""
-        rows: Any = rows_of(result)
-        if request.base64:
-            rows = [None if row is None else base64.b64encode(row.tobytes()).decode() for row in rows]
-        data = [{"object": "embedding", "index": i, "embedding": row} for i, row in enumerate(rows)]
-        usage = {"prompt_tokens": result.tokens, "total_tokens": result.tokens}
+        rows = rows_of(result)
+        by_type = [encode_rows(rows, each, base64=request.base64) for each in request.output_types]
+        embeddings = by_type[0] if len(by_type) == 1 else _by_type(request.output_types, by_type)
+        if result.spans:
+            chunks = chunks_of(result.spans, embeddings)
+            data = [{"object": "embedding", "index": i} | each for i, own in enumerate(chunks) for each in own]
+        else:
+            data = [{"object": "embedding", "index": i, "embedding": row} for i, row in enumerate(embeddings)]
+        usage: dict[str, Any] = {"prompt_tokens": result.tokens, "total_tokens": result.tokens}
+        if result.truncated:
+            usage["truncated"] = result.truncated
         answer = {"object": "list", "data": data, "model": request.model, "usage": usage}
         return dump_json(answer | {"errors": encode_failures(result.parts)} if request.partial else answer)
 
@@ -128,6 +168,12 @@ def openai_error(error: RedbatchError) -> dict[str, str | None]:
     """Returns an error as OpenAI's clients read it."""
     param = error.param if isinstance(error, RequestError) else None
     return {"message": error.message, "type": error_type(error), "param": param, "code": error.code}
+
+
+def _by_type(types: Sequence[OutputType], encoded: Sequence[Iterable[Any]]) -> list[dict[str, Any] | None]:
+    """Returns for each input an object with its vector in each number format; None for an input that failed."""
+    rows = zip(*encoded, strict=True)
+    return [None if row[0] is None else dict(zip(types, row, strict=True)) for row in rows]
 
 
 def error_type(error: RedbatchError) -> str:

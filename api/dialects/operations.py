@@ -9,7 +9,9 @@ import orjson
 from pydantic import BaseModel
 
 from api.dialects.base import BaseDialect
+from api.dialects.cohere import CohereEmbed, CohereEmbedBody
 from api.dialects.example_errors import (
+    COHERE_ERRORS,
     INFO_ERRORS,
     KEY_ERRORS,
     NATIVE_ERRORS,
@@ -30,6 +32,8 @@ from api.dialects.response_models import (
     EXAMPLE_ID,
     NULL,
     AcceptedJob,
+    CohereEmbedAnswer,
+    CohereErrorAnswer,
     EmbedAnswer,
     EmbeddingsAnswer,
     EmbedManyAnswer,
@@ -38,6 +42,7 @@ from api.dialects.response_models import (
     PredictAnswer,
     PredictManyAnswer,
     Similarities,
+    SparseVectors,
     TeiErrorAnswer,
     Texts,
     Tokens,
@@ -56,12 +61,13 @@ Answers = dict[int | str, dict[str, Any]]
 
 
 TAG_EMBEDDINGS, TAG_RERANKING, TAG_OPENAI, TAG_TEI = "Embeddings", "Reranking", "OpenAI", "TEI"
-TAG_JOBS, TAG_OPERATIONS = "Jobs", "Operations"
+TAG_COHERE, TAG_JOBS, TAG_OPERATIONS = "Cohere", "Jobs", "Operations"
 TAGS: list[dict[str, Any]] = [
     {"name": TAG_EMBEDDINGS, "description": "Redbatch's own routes: vectors of texts, and outputs of your function"},
     {"name": TAG_RERANKING, "description": "Scores of texts for a query, for clients of Cohere, Jina, vLLM and TEI"},
     {"name": TAG_OPENAI, "description": "For OpenAI's clients"},
     {"name": TAG_TEI, "description": "For clients of Hugging Face's Text Embeddings Inference"},
+    {"name": TAG_COHERE, "description": "For Cohere's clients"},
     {"name": TAG_JOBS, "description": "Work that is submitted now and answered later"},
     {"name": TAG_OPERATIONS, "description": "For probes and people; without an API key"},
 ]
@@ -132,6 +138,7 @@ Errors = Mapping[ErrorFormat, Sequence[RedbatchError]]
 NATIVE = ErrorFormat("Redbatch", Native(), ErrorAnswer)
 OPENAI = ErrorFormat("OpenAI", OpenAI(), OpenAIErrorAnswer)
 TEI = ErrorFormat("TEI", Embed("/"), TeiErrorAnswer)
+COHERE = ErrorFormat("Cohere", CohereEmbed(), CohereErrorAnswer)
 
 
 def error_answers(errors: Errors, descriptions: dict[int, str] | None = None) -> Answers:
@@ -269,6 +276,8 @@ _PREDICT = Operation(
     ),
 )
 
+_INPUTS_BODY = body_schema(EmbedAllBody, ["inputs"])
+
 OPERATIONS: dict[str, Operation] = {
     "/embed": Operation(
         "Embed one text or several, also for TEI's clients",
@@ -284,13 +293,20 @@ OPERATIONS: dict[str, Operation] = {
     "/v1/predict": _PREDICT,
     "/v1/embeddings": _OPENAI,
     "/embeddings": _OPENAI,
+    "/v2/embed": Operation(
+        "Embed, for Cohere's clients",
+        request_of(body_schema(CohereEmbedBody), HEADERS),
+        _answers(CohereEmbedAnswer, f"{_IN_ORDER}, for each number format", {COHERE: COHERE_ERRORS}),
+        TAG_COHERE,
+    ),
     "/": _TEI_DEFAULT,
     "/invocations": _TEI_DEFAULT,
-    "/embed_all": _tei(
-        "Embed each token",
-        body_schema(EmbedAllBody, ["inputs"]),
-        TokenVectors,
-        "For each input the vectors of its tokens",
+    "/embed_all": _tei("Embed each token", _INPUTS_BODY, TokenVectors, "For each input the vectors of its tokens"),
+    "/embed_sparse": _tei(
+        "Embed as weights of tokens of the vocabulary, with a sparse encoder (SPLADE)",
+        _INPUTS_BODY,
+        SparseVectors,
+        "For each input the tokens with a weight, in the order of their ids",
     ),
     "/similarity": _tei(
         "Similarity of sentences to a source sentence",

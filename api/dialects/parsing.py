@@ -14,9 +14,11 @@ from api.dialects.request import NO_INPUT_ERRORS
 from shared.codec import encode_ids
 from shared.errors import InvalidRequestError, RequestError, TooLargeError
 from shared.messages import Input
+from shared.option_words import what_it_takes
 
 if TYPE_CHECKING:
-    from pydantic import ValidationError
+    from pydantic import BaseModel, ValidationError
+    from pydantic_core import ErrorDetails
 
     from api.settings_groups import RequestLimits
 
@@ -28,6 +30,25 @@ The parts are counted by the body's punctuation, which counts within texts as we
 
 MAX_FIELD_CHARS = 128
 """Maximum characters of a field's name in an error: an unknown field may have any name."""
+
+FAULT_WORDS = {
+    "missing": "it is missing",
+    "string_type": "send a text",
+    "list_type": "send a list",
+    "model_type": "send an object",
+    "bool_type": "send true or false",
+    "bool_parsing": "send true or false",
+    "string_too_long": "send at most {max_length} characters",
+    "too_short": "send a list of at least {min_length}",
+}
+"""What is wrong with a field, by the kind of fault that pydantic finds. Its own words name types of Python."""
+
+OTHER_FIELDS: dict[tuple[int | str, ...], tuple[str, str]] = {
+    ("text",): ("texts", "; for several, use texts"),
+    ("texts",): ("text", "; for a single text, use text"),
+    ("inputs",): ("input", "; for a single input, use input"),
+}
+"""For a field that was sent one value in place of a list, or the reverse: the field that takes it, and what to do."""
 
 PIECE_BYTES = 2**20
 DIGITS, COMMA, BLANK = 10, ord(","), ord(" ")
@@ -154,16 +175,35 @@ def _input(value: object) -> Input | None:
         return None
 
 
-def invalid_body_error(error: ValidationError, hint: str = "") -> InvalidRequestError:
-    """Returns the client's error for a body that is invalid: it says which field and why, never repeats the text."""
-    fault = error.errors(include_url=False, include_context=False, include_input=False)[0]
+def invalid_body_error(error: ValidationError, model: type[BaseModel], hint: str = "") -> InvalidRequestError:
+    """Returns the client's error for an invalid body: the field and what it takes, never the text, in plain words.
+
+    Args:
+        error: of the validation.
+        model: of the body.
+        hint: for a body that is no object.
+    """
+    fault = error.errors(include_url=False, include_input=False)[0]
     if fault["type"] == "json_invalid":
         return InvalidRequestError(f"The body is not valid JSON: {fault['msg'].removeprefix('Invalid JSON: ')}.")
-    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in fault["loc"])
+    # The location of a value in a union has the name of one of its types, which is no identifier.
+    parts = [part for part in fault["loc"] if isinstance(part, int) or part.isidentifier()]
+    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)
     field = path.removeprefix(".")[:MAX_FIELD_CHARS]
-    reason = "Input should be an object" if fault["type"] == "model_type" else fault["msg"]  # that names a class
-    message = f"{field or 'body'}: {reason}." + (hint if not field else "")
+    message = f"{field or 'body'}: {_describe_fault(fault, model)}." + (hint if not field else "")
     return InvalidRequestError(message, param=field or None)
+
+
+def _describe_fault(fault: ErrorDetails, model: type[BaseModel]) -> str:
+    """Returns what is wrong: the kind of the fault says so, and for a number the field says what it takes."""
+    kind, context, place = fault["type"], fault.get("ctx", {}), fault["loc"]
+    if kind in FAULT_WORDS:
+        other, hint = OTHER_FIELDS.get(place, ("", ""))
+        return FAULT_WORDS[kind].format(**context) + (hint if other in model.model_fields else "")
+    if kind == "literal_error":
+        return "send " + str(context["expected"]).replace("'", "")
+    field = model.model_fields[str(place[0])]
+    return f"send {what_it_takes(field.annotation, field.metadata)}"
 
 
 def texts_of(text: str | None, texts: list[str] | None) -> list[str]:

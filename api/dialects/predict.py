@@ -82,7 +82,7 @@ class Predict(BaseDialect):
         try:
             options = RequestOptions.model_validate(fields)
         except ValidationError as error:
-            raise invalid_body_error(error) from None
+            raise invalid_body_error(error, RequestOptions) from None
         for name in options.model_extra or ():
             is_text_option = name in TEXT_OPTIONS
             raise function_option_error(name) if is_text_option else unknown_field_error(name, PredictBody.model_fields)

@@ -144,15 +144,6 @@ class RerankErrorAnswer(BaseModel):
     detail: str
 
 
-class CohereErrorAnswer(BaseModel):
-    """An error of POST /v2/rerank."""
-
-    model_config = examples({"id": EXAMPLE_ID, "message": _FULL})
-
-    id: str
-    message: str
-
-
 class VllmUsage(Usage):
     """The number of tokens that the model has read."""
 

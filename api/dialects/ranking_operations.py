@@ -5,6 +5,7 @@ from __future__ import annotations
 from api.dialects.example_errors import COHERE_RERANK_ERRORS, RERANK_ERRORS, TEI_RERANK_ERRORS
 from api.dialects.operations import (
     ANSWER_HEADERS,
+    COHERE,
     HEADERS,
     IDEMPOTENCY,
     MODEL_PARAMETER,
@@ -20,20 +21,18 @@ from api.dialects.operations import (
 )
 from api.dialects.ranking_models import (
     ClassifyAnswer,
-    CohereErrorAnswer,
     CohereRerankAnswer,
     RankedTexts,
     RerankAnswer,
     RerankErrorAnswer,
     ScoreAnswer,
 )
-from api.dialects.rerank import CohereRerank, CohereRerankBody, Rerank, RerankBody
+from api.dialects.rerank import CohereRerankBody, Rerank, RerankBody
 from api.dialects.response_models import TeiErrorAnswer
 from api.dialects.tei_rerank import TeiRerank, TeiRerankBody
 from api.dialects.vllm import ClassifyBody, ScoreBody
 
 RERANK = ErrorFormat("Cohere, Jina, vLLM", Rerank(), RerankErrorAnswer)
-COHERE = ErrorFormat("Cohere", CohereRerank(), CohereErrorAnswer)
 TEI_RERANK = ErrorFormat("TEI", TeiRerank("/rerank"), TeiErrorAnswer)
 
 _HEADERS = [each for each in HEADERS if each["name"] != "Prefer" and each is not IDEMPOTENCY]

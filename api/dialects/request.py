@@ -10,6 +10,9 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
+from api.dialects.chunking import Span
+from api.dialects.long_text import CUT
+from api.dialects.quantization import FLOAT, OutputType
 from api.tenants import ANONYMOUS, Tenant
 from shared.errors import RequestError
 from shared.keys import INTERACTIVE
@@ -55,12 +58,14 @@ class InferenceRequest(NamedTuple):
     """A client's request.
 
     `op` is one of messages.OPS, and `lane` an index of keys.LANES. If `partial`, the answer may lack the inputs that
-    fail; `input_errors` are those of inputs that are invalid, so that no worker need try them, by index. `single` and
-    `base64` set the form of the vectors in the answer. `model` is the client's name for the model, if it names one.
-    `tenant` is the API client that the request counts for. If these are only some inputs of the client's request,
-    `indices` are their indices in it; an error names an input by these. `ranking`, `labels` and `stamp` are for the
-    answer. If pairs have different first texts, `queries` has these for all inputs (None: no pair), in place of the one
-    in `options`.
+    fail; `input_errors` are those of inputs that are invalid, so that no worker need try them, by index. `single`,
+    `base64` and `output_types` set the form of the vectors in the answer. `input_type` says what texts are for, and is
+    resolved to one of the model's prompts; `long_text` is one of api.dialects.long_text. `model` is the client's name
+    for the model, if it names one. `tenant` is the API client that the request counts for. If these are only some
+    inputs of the client's request, `indices` are their indices in it; an error names an input by these. `ranking`,
+    `labels` and `stamp` are for the answer. If pairs have different first texts, `queries` has these for all inputs
+    (None: no pair), in place of the one in `options`. `was_accepted`: a shard that is lost had accepted it, so metrics
+    have counted it.
     """
 
     inputs: tuple[Input, ...]
@@ -75,17 +80,22 @@ class InferenceRequest(NamedTuple):
     model: str | None = None
     tenant: Tenant = ANONYMOUS
     indices: Sequence[int] = ()
+    output_types: Sequence[OutputType] = (FLOAT,)
+    input_type: str | None = None
+    long_text: str = CUT
     queries: tuple[str | None, ...] = ()
     ranking: Ranking = Ranking()
     labels: Labels = Labels()
     stamp: Stamp = Stamp()
+    was_accepted: bool = False
 
 
 class InferenceResult(NamedTuple):
     """The result of a request: a reply for each entry, in order, and the means of the entries' times (ms).
 
     `tokens` counts the tokens that the model has read. A failed entry of a `partial` request has no times. `truncated`
-    are the indices of the inputs that were cut to the model's maximum length, in order.
+    are the indices of the inputs that were cut to the model's maximum length, in order. If the inputs ran in chunks,
+    `spans` has those of each, and `parts` have their vectors.
     """
 
     parts: Sequence[Reply]
@@ -95,3 +105,4 @@ class InferenceResult(NamedTuple):
     tokens: int = 0
     tokenize_ms: float = 0.0
     truncated: Sequence[int] = ()
+    spans: Sequence[Sequence[Span]] = ()

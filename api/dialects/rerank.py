@@ -14,6 +14,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
 
 from api.dialects.base import BaseDialect
+from api.dialects.cohere import API_VERSION, LOWEST_PRIORITY, encode_cohere_error
 from api.dialects.headers import parse_lane, resolve_timeout_ms
 from api.dialects.openai import openai_error
 from api.dialects.parsing import invalid_body_error, parse_fields, too_many_inputs_error
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 UNIT_DOCUMENTS = 100
 """Documents of one of Cohere's search units."""
 
-MAX_PRIORITY = 999
 _DOCUMENT: dict[str, Any] = {
     "anyOf": [
         {"type": "string"},
@@ -42,10 +42,7 @@ _DOCUMENT: dict[str, Any] = {
 }
 _QUERY = _DOCUMENT | {"description": "What the documents are ranked by: a text, or an object with one."}
 _DOCUMENTS = {"description": "The texts to rank, or objects with one each.", "type": "array", "minItems": 1}
-_INVALID = 422
-"""Status of Cohere's second version for a field that is missing or invalid; its other errors of requests are 400."""
-
-Priority = Annotated[int, Field(ge=0, le=MAX_PRIORITY)] | Literal["interactive", "bulk"]
+Priority = Annotated[int, Field(ge=0, le=LOWEST_PRIORITY)] | Literal["interactive", "bulk"]
 
 
 class RerankBody(BaseModel):
@@ -107,7 +104,7 @@ class Rerank(BaseDialect):
         try:
             fields = self.body_model.model_validate(values)
         except ValidationError as error:
-            raise invalid_body_error(error) from None
+            raise invalid_body_error(error, self.body_model) from None
         if not query:
             raise InvalidRequestError("query: it is empty.", param="query")
         check_pairs(query, documents, limits, "documents")
@@ -162,7 +159,7 @@ class CohereRerank(Rerank):
                 "id": request.stamp.request_id,
                 "results": _results(request, result),
                 "meta": {
-                    "api_version": {"version": "2", "is_experimental": False},
+                    "api_version": API_VERSION,
                     "billed_units": {"search_units": num_units(len(request.inputs))},
                     "tokens": {"input_tokens": result.tokens},
                 },
@@ -171,9 +168,7 @@ class CohereRerank(Rerank):
 
     def encode_error(self, error: RedbatchError, request_id: str) -> tuple[int, bytes]:
         """Returns status and body of an answer with an error."""
-        is_field = type(error) is InvalidRequestError and error.param is not None
-        status = _INVALID if is_field else status_of(error)
-        return status, orjson.dumps({"id": request_id, "message": error.message})
+        return encode_cohere_error(error, request_id)
 
 
 def _results(request: InferenceRequest, result: InferenceResult) -> list[dict[str, Any]]:

@@ -6,6 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
+from api.dialects.quantization import OutputType
+
 EXAMPLE_ID = "5f0c8e3b9a7d4c21b6e0f4a19d2c7e58"
 """The id of the request, and of the job, in all examples."""
 
@@ -48,6 +50,21 @@ TokenVectors = Annotated[
         ]
     ),
 ]
+
+
+class TokenWeight(BaseModel):
+    """A token of the vocabulary, by its id, and its weight."""
+
+    model_config = examples({"index": 7592, "value": 1.2207})
+
+    index: int
+    value: float
+
+
+SparseVectors = Annotated[
+    list[list[TokenWeight]],
+    Field(examples=[[[{"index": 2028, "value": 0.4631}], [{"index": 2048, "value": 0.7712}]]]),
+]
 Similarities = Annotated[list[float], Field(examples=[[0.5185, 0.3522]])]
 Texts = Annotated[list[str], Field(examples=[["hello world"]])]
 
@@ -79,7 +96,7 @@ class EmbedAnswer(_PartialAnswer):
 
     model_config = examples({"embedding": _HELLO}, {"embedding": _HELLO, "truncated": [0]})
 
-    embedding: Vector | None
+    embedding: Vector | list[int] | Base64Vector | None
     truncated: Truncated
 
 
@@ -88,7 +105,7 @@ class EmbedManyAnswer(_PartialAnswer):
 
     model_config = examples({"embeddings": [_ONE, _TWO]}, {"embeddings": [_ONE, None], "errors": [_FAILURE]})
 
-    embeddings: list[Vector | None]
+    embeddings: list[Vector | list[int] | Base64Vector | None]
     truncated: Truncated
 
 
@@ -121,7 +138,7 @@ class Embedding(BaseModel):
 
     object: Literal["embedding"]
     index: int
-    embedding: Vector | Base64Vector | None
+    embedding: Vector | list[int] | Base64Vector | dict[OutputType, Vector | list[int] | Base64Vector] | None
 
 
 class Usage(BaseModel):
@@ -149,6 +166,50 @@ class EmbeddingsAnswer(_PartialAnswer):
     model: str
     data: list[Embedding]
     usage: Usage
+
+
+_COHERE_META = {
+    "api_version": {"version": "2", "is_experimental": False},
+    "billed_units": {"input_tokens": 6},
+}
+
+
+class CohereUnits(BaseModel):
+    """What a request of Cohere's API counts for."""
+
+    model_config = examples({"input_tokens": 6})
+
+    input_tokens: int
+
+
+class CohereMeta(BaseModel):
+    """The facts about a request of Cohere's API."""
+
+    model_config = examples(_COHERE_META)
+
+    api_version: dict[str, Any]
+    billed_units: CohereUnits
+    warnings: list[str] = Field(default_factory=list, description="Which texts were truncated; only if there are any.")
+
+
+class CohereEmbedAnswer(BaseModel):
+    """Answer of POST /v2/embed: for each number format an array with the vector of each text."""
+
+    model_config = examples(
+        {
+            "id": "0d1c7a9e-7f0a-4a52-9d3b-61c7c6a2c5ff",
+            "response_type": "embeddings_by_type",
+            "embeddings": {"float": [_ONE, _TWO]},
+            "texts": ["one", "two"],
+            "meta": _COHERE_META,
+        }
+    )
+
+    id: str
+    response_type: Literal["embeddings_by_type"]
+    embeddings: dict[OutputType, list[Vector | list[int] | Base64Vector]]
+    texts: list[str]
+    meta: CohereMeta
 
 
 class JobLinks(BaseModel):
@@ -251,6 +312,15 @@ class OpenAIErrorAnswer(BaseModel):
     model_config = examples({"error": _OPENAI_ERROR})
 
     error: OpenAIErrorFields
+
+
+class CohereErrorAnswer(BaseModel):
+    """An error in Cohere's format."""
+
+    model_config = examples({"id": EXAMPLE_ID, "message": _FULL})
+
+    id: str
+    message: str
 
 
 class TeiErrorAnswer(BaseModel):

@@ -54,7 +54,8 @@ def check_no_query(query: Mapping[str, str]) -> None:
 
 
 def _nearest_name(name: str, known: Iterable[str]) -> str:
-    nearest = difflib.get_close_matches(name, known, n=1) if shown_name(name) else []
+    fields = [each for each in known if each in ROUTE_OF_FIELD] if name in ROUTE_OF_FIELD else known
+    nearest = difflib.get_close_matches(name, fields, n=1) if shown_name(name) else []
     return f"did you mean {nearest[0]}?" if nearest else ""
 
 

@@ -25,7 +25,7 @@ from shared.errors import (
     InvalidRequestError,
     RequestError,
 )
-from shared.messages import DECODE, EMBED, EMBED_ALL, TOKENIZE, Options, Values, Vectors
+from shared.messages import DECODE, EMBED, EMBED_ALL, EMBED_SPARSE, TOKENIZE, Options, Values, Vectors
 
 if TYPE_CHECKING:
     from api.dialects.request import InferenceResult
@@ -171,6 +171,24 @@ class EmbedAll(TeiDialect):
                 vectors = np.frombuffer(part.data, dtype="<f4").reshape(-1, part.dim)
                 answer += np.split(vectors, np.cumsum(part.counts)[:-1])
         return dump_json(answer)
+
+
+class EmbedSparse(TeiDialect):
+    """The dialect of POST /embed_sparse: the weights of tokens of the vocabulary."""
+
+    body_model = EmbedAllBody
+
+    def parse(self, body: bytes, headers: Mapping[str, str], limits: RequestLimits) -> InferenceRequest:
+        """Returns the request in a body; raises as `BaseDialect.parse` does."""
+        values = parse_fields(body)
+        inputs = _inputs(values.pop("inputs", None), limits)
+        fields = validate_body(EmbedAllBody, values)
+        options = Options(fields.prompt_name, truncate=fields.truncate_side)
+        return tei_request(inputs, EMBED_SPARSE, options, headers, limits)
+
+    def encode_result(self, request: InferenceRequest, result: InferenceResult) -> bytes:  # noqa: ARG002 - one form
+        """Returns the body of an answer with the weights of each input."""
+        return _join(result)
 
 
 class Similarity(TeiDialect):

@@ -30,7 +30,7 @@ from shared.errors import (
     UnsupportedMediaTypeError,
     UnsupportedOperationError,
 )
-from shared.messages import CLASSIFY, EMBED, EMBED_ALL, SCORE, Options
+from shared.messages import CLASSIFY, EMBED, EMBED_ALL, EMBED_SPARSE, SCORE, Options
 
 if TYPE_CHECKING:
     from api.dialects.base import DeviceInfo
@@ -67,6 +67,7 @@ PROMPT = Field(
 _WRONG_MODELS = {
     EMBED: "Backend error: Model is not an embedding model",
     EMBED_ALL: "Backend error: Model is not an embedding model",
+    EMBED_SPARSE: "Backend error: Model is not an embedding model with SPLADE pooling",
     SCORE: "Backend error: model is not a re-ranker model",
     CLASSIFY: "Backend error: Model is not a classifier model",
 }
@@ -136,7 +137,7 @@ def validate_body(model: type[B], values: dict[str, Any]) -> B:
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        raise invalid_body_error(error) from None
+        raise invalid_body_error(error, model) from None
 
 
 def tei_request(

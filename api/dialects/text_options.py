@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from api.dialects.input_types import MAX_INPUT_TYPE
 from api.dialects.strict_body import StrictBody
 from shared.codec import MAX_DIM, MAX_PROMPT_NAME
 from shared.errors import InvalidRequestError
@@ -34,6 +35,12 @@ class TextOptions(StrictBody):
     )
     truncation_direction: Literal["left", "right"] | None = Field(
         default="right", description="Side from which to truncate."
+    )
+
+    input_type: str | None = Field(
+        default=None,
+        max_length=MAX_INPUT_TYPE,
+        description="What the texts are for, as query or document: the model's prompt for it goes before them.",
     )
 
     @property

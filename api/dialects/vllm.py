@@ -155,7 +155,7 @@ def _validate(model: type[F], values: dict[str, Any], headers: Mapping[str, str]
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        raise invalid_body_error(error) from None
+        raise invalid_body_error(error, model) from None
 
 
 def _request(

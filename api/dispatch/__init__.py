@@ -10,6 +10,7 @@
 - queue_bounds: the bounds of a queue, and of a shard.
 - fleet: what the heartbeats of all workers say together.
 - monitor_metrics: what the monitor shows in metrics and in the log.
+- long_texts: answers requests whose texts run in chunks.
 - monitor: the state of Redis and of the fleet, polled.
 - size_limits: the size limits of a request that depend on its workers.
 - splitting: the entries of a request, and its result from the replies to them.

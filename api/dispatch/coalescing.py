@@ -85,8 +85,9 @@ class SharedKey(NamedTuple):
     options: Options
     tenant: Tenant
     timeout_ms: int
+    was_accepted: bool
 
 
 def shared_key(request: InferenceRequest) -> SharedKey:
     """Returns what a request must have in common with the others of its entry."""
-    return SharedKey(request.options, request.tenant, request.timeout_ms)
+    return SharedKey(request.options, request.tenant, request.timeout_ms, request.was_accepted)

@@ -9,6 +9,7 @@ from contextlib import suppress
 from functools import partial
 
 import structlog
+from structlog.contextvars import bound_contextvars
 
 from api import metrics
 from api.dialects.request import InferenceRequest, InferenceResult
@@ -44,7 +45,9 @@ LOST_AFTER_S = 1.0
 
 
 class ShardLostError(RedisUnreachableError):
-    """A shard is lost: the request may be sent to another one, with a new id."""
+    """A shard is lost: the request may be sent to another one, with a new id. `was_accepted`: by this shard."""
+
+    was_accepted = False
 
 
 class Dispatcher:
@@ -57,7 +60,7 @@ class Dispatcher:
 
     Attributes:
         gateway: this gateway's name in the queue.
-        queue: the connections to the queue, closed by `stop`.
+        connections: those to the queue, closed by `stop`.
         charges: what tenants pay beside their submits, and get back.
     """
 
@@ -67,18 +70,18 @@ class Dispatcher:
         self._entry_limits = settings.entry_limits
         self.spans = spans
         self.gateway = secrets.token_hex(8)
-        self.queue = QueueConnections(settings, queue, f"gateway:{self.gateway}", record_unexpected_reply)
-        keys = self._keys = self.queue.keys
+        self.connections = QueueConnections(settings, queue, f"gateway:{self.gateway}", record_unexpected_reply)
+        keys = self._keys = self.connections.keys
         self._requests: dict[str, InFlight] = {}
         self._num_waiting = [0 for _ in LANES]
         self._deadlines = Deadlines(self._expire)
         self._grace = Grace(settings.redis_grace_s, settings.worker_grace_s, settings.redis_memory_ratio)
         callbacks = MonitorCallbacks(self._on_loss, self._on_fleet)
-        self.monitor = Monitor(self.queue, settings.worker_grace_s, callbacks)
-        self.queue.home.watch(self.monitor.observe_move)
-        self.charges = Charges(self.queue.connection("charge"), keys, self.monitor.limits)
+        self.monitor = Monitor(self.connections, settings.worker_grace_s, callbacks)
+        self.connections.home.watch(self.monitor.observe_move)
+        self.charges = Charges(self.connections.connection("charge"), keys, self.monitor.limits)
         self._submitter = Submitter(
-            self.queue.connection("submit"),
+            self.connections.connection("submit"),
             keys,
             self.gateway,
             self._whole_bound,
@@ -88,13 +91,13 @@ class Dispatcher:
             self._entry_limits, self._coalescing_load, self._start_coalesced, self._end, self._submitter.wake
         )
         self._replies = Replies(
-            [self.queue.connection(f"reply:{i}", identified=True) for i in range(1, settings.reply_connections)],
-            self.queue.connection("reply:bell", identified=True),
-            self.queue.connection("collect", identified=True),
+            [self.connections.connection(f"reply:{i}", identified=True) for i in range(1, settings.reply_connections)],
+            self.connections.connection("reply:bell", identified=True),
+            self.connections.connection("collect", identified=True),
             self._requests,
             lambda *broken: self._reconciler.reconcile_after_break(*broken),  # noqa: PLW0108 - set below
         )
-        connection = self.queue.connection("settle", identified=True)
+        connection = self.connections.connection("settle", identified=True)
         self._reconciler = Reconciler(connection, keys, self._submitter, self._replies)
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -117,7 +120,8 @@ class Dispatcher:
         bell = partial(self._replies.run_bell, self._keys, self.gateway)
         monitor, deferred = self.monitor, self._replies.run_deferred
         parts = (self._submitter.run, self.charges.run, bell, deferred, monitor.run, monitor.beat)
-        self._tasks = [asyncio.create_task(run_forever(part)) for part in parts]
+        with bound_contextvars(**monitor.place):
+            self._tasks = [asyncio.create_task(run_forever(part)) for part in parts]
 
     async def stop(self) -> None:
         """Stops the background work and closes the connections."""
@@ -127,7 +131,7 @@ class Dispatcher:
         with suppress(TimeoutError):
             async with asyncio.timeout(FINAL_CANCEL_TIMEOUT_S):
                 await self._submitter.flush_cancels()
-        await self.queue.close()
+        await self.connections.close()
 
     @property
     def in_flight(self) -> int:
@@ -263,9 +267,14 @@ class Dispatcher:
         is_refused = since is not None and asyncio.get_running_loop().time() - since > LOST_AFTER_S
         return is_refused or self.monitor.is_down or bool(self.monitor.worker_unseen_s())
 
+    @property
+    def is_low_on_memory(self) -> bool:
+        """Whether Redis uses more of its memory than `redis_memory_ratio` allows: it refuses requests and jobs."""
+        return self.monitor.cluster().memory_ratio > self._grace.memory_ratio
+
     def silent_s(self) -> float:
         """Returns for how long Redis has answered nothing over any open connection, s."""
-        return asyncio.get_running_loop().time() - self.queue.answered_at
+        return asyncio.get_running_loop().time() - self.connections.answered_at
 
     def share_bounds(self, num_shards: int) -> None:
         """Divides the bounds of the queue by the number of shards that have them together."""
@@ -275,7 +284,9 @@ class Dispatcher:
     def abandon(self) -> None:
         """Ends all requests with ShardLostError. Their entries are cancelled as soon as Redis answers."""
         for request in list(self._requests.values()):
-            request.fail(ShardLostError("A shard of the queue is lost: try again."))
+            error = ShardLostError("A shard of the queue is lost: try again.")
+            error.was_accepted = request.submitted
+            request.fail(error)
 
     def missing(self) -> list[str]:
         """Returns the parts whose absence keeps this gateway from answering: redis, worker."""

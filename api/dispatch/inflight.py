@@ -32,6 +32,7 @@ class InFlight:
         traceparent: of the span that its entries name, "" without one.
         uses_bell: whether its replies are announced on the bell; otherwise a waiter pops its reply key.
         submitted: whether any of its entries has been added to the stream.
+        was_accepted: whether metrics have counted its inputs, on a shard that is lost.
         num_coalesced: how many requests of clients it is (api.dispatch.coalescer).
         reconcile_on_submit: whether it is to be reconciled once its entries are in the stream: a connection broke
             while some of them were on their way there.
@@ -64,7 +65,7 @@ class InFlight:
         self.revision = ""
         self.traceparent = ""
         self.uses_bell = True
-        self.submitted = False
+        self.submitted, self.was_accepted = False, request.was_accepted
         self.reconcile_on_submit = False
         self.num_coalesced = 1
         self.answer: asyncio.Future[list[Reply]] = asyncio.get_running_loop().create_future()

@@ -9,16 +9,17 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, inf
 
 import structlog
+from structlog.contextvars import bound_contextvars
 
 from api import metrics
 from api.dispatch.admission import ClusterState, max_tokens, retry_after_s
 from api.dispatch.fleet import LongBacklog, find_failure, fleet_rate, long_backlog, sum_tenants
-from api.dispatch.monitor_metrics import clear_redis, publish, publish_redis, warn_of_memory
+from api.dispatch.monitor_metrics import clear_redis, publish, publish_shard, warn_of_memory
 from api.tenants import ANONYMOUS, Tenant, limits_of
 from shared import producer
 from shared.errors import OverloadedError, QueueFullError, RedbatchError, RedisUnreachableError
@@ -53,23 +54,26 @@ class Monitor:
     """Polls the queue's state, and detects a loss of its data.
 
     Args:
-        queue: the connections of this gateway to the queue.
+        connections: those of this gateway to the queue.
         worker_grace_s: how long after the last ready worker a live worker that is not ready counts as ready, s.
         callbacks: what to call after a loss of data, and after a poll.
 
     Attributes:
         vector_bytes: of a vector of the queue's model; 0 while unknown.
         num_ready: ready workers, as of the last poll.
+        place: the number and the Redis of the shard, for log lines; empty if there is only one.
         workers_per_shard: ready workers of all shards, divided by these: a worker may serve several.
         stats: of the last poll; None before.
         tokens_per_s: of the ready workers in each lane, as this shard has it; 0 while unknown.
         max_input_tokens: that the queue's model reads of a text; 0 without a maximum, and while it is unknown.
     """
 
-    def __init__(self, queue: QueueConnections, worker_grace_s: float, callbacks: MonitorCallbacks) -> None:
-        self._keys = keys = queue.keys
-        self._connection = queue.connection("monitor")
-        self._probe = SilenceProbe(queue, self._connection, lambda connection: producer.queue_stats(connection, keys))
+    def __init__(self, connections: QueueConnections, worker_grace_s: float, callbacks: MonitorCallbacks) -> None:
+        self._keys = keys = connections.keys
+        self._connection = connections.connection("monitor")
+        self._probe = SilenceProbe(
+            connections, self._connection, lambda connection: producer.queue_stats(connection, keys)
+        )
         self._callbacks = callbacks
         self.stats: QueueStats | None = None
         self._down_since: float | None = None
@@ -82,7 +86,8 @@ class Monitor:
         self._long_backlog = LongBacklog()
         self._active, self._fleet_tokens_per_s = NO_ACTIVE_TENANTS, 0.0
         self._shards: Sequence[Monitor] = (self,)
-        self._shard, self._place = "0", dict[str, int]()
+        self._shard, self._address = "0", connections.settings.redis_address
+        self.place: Mapping[str, object] = {}
         self.vector_bytes = self.max_input_tokens = self.num_ready = self.workers_per_shard = 0
         self._epoch = b""
         self._workers: tuple[Heartbeat, ...] = ()
@@ -98,7 +103,7 @@ class Monitor:
     def join(self, shards: Sequence[Monitor]) -> None:
         """Makes this the monitor of one of the shards of a queue, by their numbers."""
         number = shards.index(self)
-        self._shards, self._shard, self._place = shards, str(number), {"shard": number}
+        self._shards, self._shard, self.place = shards, str(number), {"shard": number, "redis": self._address}
 
     async def run(self) -> None:
         """Polls until cancelled."""
@@ -123,7 +128,8 @@ class Monitor:
     def begin_poll(self) -> asyncio.Task[None]:
         """Starts a poll, unless one is under way; returns it."""
         if self._polling is None:
-            self._polling = asyncio.create_task(self._poll(), name="poll")
+            with bound_contextvars(**self.place):
+                self._polling = asyncio.create_task(self._poll(), name="poll")
             self._polling.add_done_callback(self._end_poll)
         return self._polling
 
@@ -147,7 +153,7 @@ class Monitor:
             if self._down_since is None:
                 self._down_since = started_at
                 reason = error.log_message if isinstance(error, RedisUnreachableError) else type(error).__name__
-                log.warning("Redis is out of reach", reason=reason, **self._place)
+                log.warning("Redis is out of reach", reason=reason)
             elif started_at - self._down_since > STALE_AFTER_S:
                 clear_redis(self._shard)
                 if all(each.is_down for each in self._shards):
@@ -157,7 +163,7 @@ class Monitor:
         else:
             metrics.REDIS_ROUND_TRIP.observe(time.monotonic() - started_at)
             if before is None or before.eviction_policy != self.stats.eviction_policy:
-                warn_of_memory(self.stats)
+                warn_of_memory(self.stats, self.place)
             self._observe_workers(self.stats)
             ready = [each for each in self._workers if each.state == READY]
             self.num_ready = len(ready)
@@ -171,7 +177,7 @@ class Monitor:
             self._down_since = self._poll_started_at = None
             self._observe_shards()
             self.observe_epoch(self.stats.epoch)
-            publish_redis(self._shard, self.stats)
+            publish_shard(self._keys.queue, self._shard, self.stats)
         finally:
             self._poll_started_at = None
 
@@ -189,7 +195,7 @@ class Monitor:
             self._ops = frozenset(op for each in reporting for op in each.ops) if known else frozenset()
         if self._down_since is not None:
             outage_s = now - self._down_since
-            log.info("Redis answers again", after_s=round(outage_s, 1), **self._place)
+            log.info("Redis answers again", after_s=round(outage_s, 1))
             self._ready_at = {host: at + outage_s for host, at in self._ready_at.items()}
             if self._last_heartbeat_at is not None:
                 self._last_heartbeat_at += outage_s

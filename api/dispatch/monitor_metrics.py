@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import nan
 
 from api import metrics
 from shared.eviction import EVICTION_WARNING, evicts
 from shared.keys import LANES
-from shared.messages import STATES, Heartbeat
+from shared.messages import READY, STATES, Heartbeat
 from shared.process.limited_log import LimitedLog
 from shared.producer import QueueStats
 
@@ -33,12 +33,12 @@ UNKNOWN_MEMORY = (
 )
 
 
-def warn_of_memory(stats: QueueStats) -> None:
-    """Warns if Redis may remove keys, or does not say; once for all queues, whose monitors share the Redis."""
+def warn_of_memory(stats: QueueStats, place: Mapping[str, object]) -> None:
+    """Warns if the Redis at a place may remove keys, or does not say; once for all queues, whose monitors share it."""
     if not stats.memory_bytes:
-        limited_log.write(logging.WARNING, UNKNOWN_MEMORY)
+        limited_log.write(logging.WARNING, UNKNOWN_MEMORY, None, **place)
     elif evicts(stats.eviction_policy):
-        limited_log.write(logging.WARNING, EVICTION_WARNING, policy=stats.eviction_policy)
+        limited_log.write(logging.WARNING, EVICTION_WARNING, None, policy=stats.eviction_policy, **place)
 
 
 def publish(queue: str, shards: Sequence[QueueStats], workers: Sequence[Heartbeat], tokens_per_s: float) -> None:
@@ -60,8 +60,9 @@ def publish(queue: str, shards: Sequence[QueueStats], workers: Sequence[Heartbea
         metrics.WORKERS.labels(queue, state).set(sum(each.state == state for each in workers))
 
 
-def publish_redis(shard: str, stats: QueueStats) -> None:
-    """Sets the metrics of a Redis."""
+def publish_shard(queue: str, shard: str, stats: QueueStats) -> None:
+    """Sets the metrics of one shard of a queue, and of its Redis."""
+    metrics.SHARD_WORKERS.labels(queue, shard).set(sum(each.state == READY for each in stats.workers))
     metrics.REDIS_MEMORY.labels(shard).set(stats.memory_ratio)
     metrics.REDIS_MEMORY_BYTES.labels(shard).set(stats.memory_bytes)
     metrics.REDIS_PERSISTENCE_FAILED.labels(shard).set(not stats.persists)
@@ -69,6 +70,6 @@ def publish_redis(shard: str, stats: QueueStats) -> None:
 
 
 def clear_redis(shard: str) -> None:
-    """Removes what a Redis last said of itself."""
+    """Removes what a Redis last said of itself and of its workers."""
     for gauge in metrics.REDIS_GAUGES:
         gauge.remove_by_labels({"shard": shard})

@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from functools import lru_cache
 from hashlib import blake2b
 
-MAX_HOLDERS = 4_096
-"""Holders whose shards are remembered."""
+MAX_REMEMBERED_KEYS = 4_096
+"""Keys whose order of shards is remembered."""
 
 
-@lru_cache(MAX_HOLDERS)
-def shards_of(holder: str | bytes, num_shards: int) -> tuple[int, ...]:
-    """Returns all shards in the order in which a holder prefers them (rendezvous hashing).
+@lru_cache(MAX_REMEMBERED_KEYS)
+def rendezvous_order(key: str | bytes, num_shards: int) -> tuple[int, ...]:
+    """Returns all shards in the order of their weights for a key: that of a tenant, a job or a vector.
 
-    All gateways have the same order. If a shard is away, only its own holders go to another one, and are spread.
+    All gateways have the same order. If a shard is away, only its own keys go to others, and are spread over these.
     """
-    name = holder.encode() if isinstance(holder, str) else holder
+    name = key.encode() if isinstance(key, str) else key
 
     def weight(shard: int) -> bytes:
         return blake2b(name, digest_size=8, key=b"%d" % shard).digest()

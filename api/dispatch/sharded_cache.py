@@ -6,7 +6,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 
-from api.dispatch.shard_choice import shards_of
+from api.dispatch.shard_choice import rendezvous_order
 from api.dispatch.vector_cache import CacheResults, VectorCache
 
 
@@ -51,4 +51,4 @@ class ShardedVectorCache:
                 self._caches[shard].store(part)
 
     def _shard_of(self, key: bytes) -> int:
-        return shards_of(key, len(self._caches))[0]
+        return rendezvous_order(key, len(self._caches))[0]

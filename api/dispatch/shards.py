@@ -15,7 +15,7 @@ import structlog
 from api import metrics
 from api.dialects.request import InferenceRequest, InferenceResult
 from api.dispatch.dispatcher import Dispatcher, ShardLostError
-from api.dispatch.shard_choice import less_busy, shards_of
+from api.dispatch.shard_choice import less_busy, rendezvous_order
 from api.dispatch.splitting import cost_of
 from api.memory_budget import HeldMemory
 from api.tenants import ANONYMOUS, Tenant
@@ -87,8 +87,9 @@ class ShardedDispatcher:
             self._tokens[number] += tokens
             try:
                 return await self._dispatchers[number].answer(request, request_id, memory)
-            except ShardLostError:
+            except ShardLostError as error:
                 metrics.MOVED_REQUESTS.inc()
+                request = request._replace(was_accepted=request.was_accepted or error.was_accepted)
                 other = self.choose(request.tenant)
             except (QueueFullError, OverloadedError):
                 if not is_first or request.tenant is not ANONYMOUS or not set(self._usable) - {number}:
@@ -107,18 +108,22 @@ class ShardedDispatcher:
         await charges.charge(request, tokens, may_refuse=may_refuse)
 
     def choose(self, tenant: Tenant, *, other_than: int = -1) -> int:
-        """Returns the number of the shard for a request of a tenant. A named tenant lives on one of those in use."""
+        """Returns the number of the shard for a request or a job of a tenant.
+
+        A named tenant lives on one of those in use. All others avoid a Redis that is low on memory: it refuses them.
+        """
         usable = self._usable
         if other_than in usable:
             usable = [each for each in usable if each != other_than]
         if not usable:
             return self._least_bad()
         if tenant is not ANONYMOUS:
-            return next(each for each in shards_of(tenant.name, len(self._dispatchers)) if each in usable)
+            return next(each for each in rendezvous_order(tenant.name, len(self._dispatchers)) if each in usable)
         now = asyncio.get_running_loop().time()
         if now > self._held_until or self._held not in usable:
             draw = random.random()  # noqa: S311 - spreads requests
-            self._held, self._held_until = less_busy(usable, self._tokens, draw), now + HOLD_S
+            roomy = [each for each in usable if not self._dispatchers[each].is_low_on_memory] or usable
+            self._held, self._held_until = less_busy(roomy, self._tokens, draw), now + HOLD_S
         return self._held
 
     def _least_bad(self) -> int:

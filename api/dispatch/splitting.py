@@ -8,13 +8,26 @@ from itertools import groupby
 from api.dialects.request import InferenceRequest, InferenceResult
 from shared.codec import encode_body
 from shared.errors import InvalidRequestError, RequestError
-from shared.messages import EMBED_ALL, PREDICT, VECTOR_OPS, Body, Failure, Input, NewEntry, Options, Reply, Vectors
+from shared.messages import (
+    EMBED_ALL,
+    EMBED_SPARSE,
+    JSON_OPS,
+    PREDICT,
+    VECTOR_OPS,
+    Body,
+    Failure,
+    Input,
+    NewEntry,
+    Options,
+    Reply,
+    Vectors,
+)
 
 CHARS_PER_TOKEN = 4
 BYTES_PER_ID = 4
 SPECIAL_TOKENS = 2
 
-SHORT_OUTPUT_OPS = (*VECTOR_OPS, PREDICT)
+SHORT_OUTPUT_OPS = (*VECTOR_OPS, *JSON_OPS)
 """Operations whose outputs, as far as is known, fit into the reply to an entry of several inputs."""
 
 MAX_ENTRY_BYTES = 4 * 2**20
@@ -44,7 +57,7 @@ def cost_of(op: str, part: Sequence[Input], max_tokens: int, query: str | None =
         return len(part)
     query_tokens = 0 if query is None else estimate_tokens(query)
     tokens = sum(map(estimate_tokens, part)) + query_tokens * len(part)
-    if not max_tokens or tokens <= max_tokens or op not in (*VECTOR_OPS, EMBED_ALL):
+    if not max_tokens or tokens <= max_tokens or op not in (*VECTOR_OPS, EMBED_ALL, EMBED_SPARSE):
         return tokens
     return sum(min(max_tokens, query_tokens + estimate_tokens(each)) for each in part)
 

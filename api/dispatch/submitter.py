@@ -203,7 +203,7 @@ class Submitter:
         for pending, outcome in zip(batch, reply.outcomes, strict=True):
             self._apply_outcome(pending, outcome)
             if outcome.refs and not pending.exempt:
-                num_inputs += pending.inputs
+                num_inputs += 0 if pending.request.was_accepted else pending.inputs
             elif outcome.refs and pending.epoch is not None:
                 metrics.RESUBMITTED_ENTRIES.inc(len(outcome.refs))
         metrics.REQUEST_INPUTS.inc(num_inputs)

@@ -86,7 +86,7 @@ class ApiKeyAuthenticator:
     """Checks API keys, with a cache of those that Redis has returned.
 
     Args:
-        connections: to the Redis of each shard, used by nothing else.
+        connections: to each Redis, or Redis Cluster, that has API keys; used by nothing else.
     """
 
     def __init__(self, connections: Sequence[RedisConnection]) -> None:

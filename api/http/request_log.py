@@ -35,6 +35,9 @@ Tenant, once that is known; and, if AccessLogApp logs the request, the fields of
 PROBES = ("/readyz", "/livez")
 CLIENT_CLOSED_REQUEST = 499
 OVERLOADED = 429
+NO_ROUTE = "unknown"
+"""The route of a request to a path that there is not: the path is the client's text."""
+
 SERVER_ERROR = 500
 BAD_REQUEST = 400
 ADDRESS = re.compile(r"[0-9A-Fa-f.:]{2,45}")
@@ -139,7 +142,7 @@ def _request_fields(scope: Scope, status: int) -> dict[str, Any]:
     """Returns the fields that the requests of one kind share. The route is its template: a path may hold anything."""
     state = scope["state"]
     return {
-        "route": state.get(ARRIVAL, (0.0, ""))[1] or getattr(scope.get("route"), "path_format", ""),
+        "route": state.get(ARRIVAL, (0.0, ""))[1] or getattr(scope.get("route"), "path_format", NO_ROUTE),
         "method": scope["method"],
         "status": status,
         "model": state.get(QUEUE, ""),

@@ -10,12 +10,14 @@ import orjson
 from fastapi import Response
 
 from api.dialects.headers import JSON
+from api.dialects.long_text import CHUNKS, MEAN
+from api.dialects.quantization import BASE64, FLOAT
 from api.dispatch.size_limits import check_input_sizes, check_output_size
 from api.jobs.creation import CHUNK_INPUTS, find_shard, new_upload, parse_idempotency_key, upload_and_create
 from api.jobs.inputs import JobInput, check_input
 from api.jobs.representation import job_links, status_url
 from api.jobs.upload import JobRequest
-from shared.errors import RedisUnreachableError, UnavailableError
+from shared.errors import InvalidRequestError, RedisUnreachableError, UnavailableError
 from shared.job_ids import format_public_id
 
 if TYPE_CHECKING:
@@ -60,12 +62,17 @@ async def respond_async(
     idempotency_key = parse_idempotency_key(headers)
     queue, shard = await find_shard(request, state, inference.model, inference.tenant, idempotency_key)
     state.queues.check_op(queue, inference.op)
+    if any(each not in (FLOAT, BASE64) for each in inference.output_types):
+        raise InvalidRequestError("A job has float32: leave out the header Prefer, or the type of the numbers.")
+    if inference.long_text in (MEAN, CHUNKS):
+        raise InvalidRequestError("A job has no chunks: leave out the header Prefer, or long_text.", param="long_text")
     inference = check_input_sizes(inference, queue.workers())
     check_output_size(inference, queue.workers())
     timeout_s = None if options.timeout_ms is None else options.timeout_ms / 1000
     limits = shard.monitor.limits(inference.tenant, timeout_s or state.jobs.timeout_s)
+    text_options = await queue.with_prompt(inference.options, inference.input_type)
     job_request = JobRequest(
-        inference.tenant.name, options.lane, idempotency_key, limits, inference.op, inference.options, timeout_s
+        inference.tenant.name, options.lane, idempotency_key, limits, inference.op, text_options, timeout_s
     )
     upload = new_upload(queue, shard, state, job_request)
     job_id = await upload_and_create(upload, _in_chunks(inference), queue, shard)

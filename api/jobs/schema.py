@@ -83,7 +83,7 @@ def parse_job_body(body: bytes) -> JobBody:
     try:
         fields = JobBody.model_validate(parse_object(body, exact=True))
     except ValidationError as error:
-        raise invalid_body_error(error, HINT) from None
+        raise invalid_body_error(error, JobBody, HINT) from None
     fields.check_fields()
     return fields
 
@@ -100,7 +100,7 @@ def parse_query(query: Mapping[str, str]) -> TextOptions:
     try:
         fields = TextOptions.model_validate_strings(dict(query))
     except ValidationError as error:
-        raise invalid_body_error(error) from None
+        raise invalid_body_error(error, TextOptions) from None
     for name in fields.model_extra or ():
         raise unknown_parameter_error(name, TextOptions.model_fields)
     return fields

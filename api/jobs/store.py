@@ -38,11 +38,11 @@ class JobStore:
         durability: waits until jobs are durable.
     """
 
-    def __init__(self, queue: QueueConnections) -> None:
-        self.keys = queue.keys
-        self.connection: RedisConnection = queue.connection("jobs")
-        self.upload_connection: RedisConnection = queue.connection("upload")
-        self.durability = Durability(queue.connection("durable"), queue.keys)
+    def __init__(self, connections: QueueConnections) -> None:
+        self.keys = connections.keys
+        self.connection: RedisConnection = connections.connection("jobs")
+        self.upload_connection: RedisConnection = connections.connection("upload")
+        self.durability = Durability(connections.connection("durable"), connections.keys)
         self._waiting: dict[str, set[asyncio.Future[None]]] = {}
         self._poll_task: asyncio.Task[None] | None = None
 

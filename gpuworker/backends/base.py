@@ -83,6 +83,7 @@ class Backend(Protocol):
         pooling: how one vector is made of those of tokens: mean, cls; empty if the model does not say.
         max_input_tokens: maximum tokens that it reads of an input; 0 if there is no maximum.
         prompts: names of its prompts, sorted.
+        empty_prompts: those of them without a text.
         labels: names of the numbers of its vectors, if these are logits of labels.
         activation: what makes scores of such logits: see gpuworker.model_type; otherwise empty.
         max_batch_tokens: the token budget that suits the device when the user sets none.
@@ -108,6 +109,7 @@ class Backend(Protocol):
     pooling: str
     max_input_tokens: int
     prompts: Sequence[str]
+    empty_prompts: Sequence[str]
     labels: Sequence[str]
     activation: str
     max_batch_tokens: int

@@ -6,7 +6,10 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from huggingface_hub import constants
 from safetensors import SafetensorError, safe_open
+
+from gpuworker.model_spec import OFFLINE
 
 LFS_POINTER = b"version https://git-lfs"
 PICKLES = "pytorch_model*.bin"
@@ -32,6 +35,8 @@ def advice_for(path: str, error: Exception) -> str:
         return ""
     if "cannot be loaded with `safetensors`" in str(error):
         return f"it has no safetensors, and other weights may run code; {_conversion(path)}"
+    if constants.HF_HUB_OFFLINE and "in the cached files" in str(error):
+        return f"it is not in HF_HOME, and HF_HUB_OFFLINE forbids downloads. {OFFLINE}"
     return ""
 
 

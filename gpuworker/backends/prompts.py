@@ -16,11 +16,13 @@ class Prompts:
 
     Attributes:
         names: sorted.
+        empty: the names of those without a text, which change nothing: the library adds some to each model.
     """
 
     def __init__(self, model: BaseModel) -> None:
         self._by_name: dict[str, str] = {name: prompt or "" for name, prompt in model.prompts.items()}
         self.names: Sequence[str] = sorted(self._by_name)
+        self.empty: Sequence[str] = [name for name in self.names if not self._by_name[name]]
         self._default = self._by_name.get(model.default_prompt_name or "", "")
 
     def find(self, name: str | None) -> str:

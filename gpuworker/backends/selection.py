@@ -10,7 +10,7 @@ from gpuworker.backends.base import Backend
 from gpuworker.model_files import find_in, read_files
 from gpuworker.model_spec import Model, ModelLoadError
 from gpuworker.model_type import ModelType, type_of
-from shared.messages import CLASSIFY
+from shared.messages import CLASSIFY, EMBED_SPARSE
 
 if TYPE_CHECKING:
     from gpuworker.ipc.engine_options import EngineOptions
@@ -44,6 +44,10 @@ def _load_transformer(model: Model, options: EngineOptions) -> Backend:
         from gpuworker.backends.cross_encoder import CrossEncoderBackend  # noqa: PLC0415 - imports torch, for seconds
 
         return CrossEncoderBackend(model, options, model_type)
+    if EMBED_SPARSE in model_type.ops:
+        from gpuworker.backends.sparse_encoder import SparseEncoderBackend  # noqa: PLC0415 - imports torch, for seconds
+
+        return SparseEncoderBackend(model, options)
     from gpuworker.backends.sentence import SentenceBackend  # noqa: PLC0415 - imports torch, for seconds
 
     return SentenceBackend(model, options)

@@ -69,6 +69,7 @@ class SimulatedBackend:
         self.pooling = ""
         self.max_input_tokens = 0
         self.prompts: Sequence[str] = ()
+        self.empty_prompts: Sequence[str] = ()
         self.max_batch_tokens = MAX_BATCH_TOKENS
         self.packs = True
         self.runners = 1

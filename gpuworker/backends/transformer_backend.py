@@ -107,7 +107,8 @@ class TransformerBackend(ABC):
         self.dtype = str(dtype).removeprefix("torch.")
         self.pooling = model_loading.pooling_of(loaded)
         self.max_input_tokens = 0 if self._tokenizer is None else self._tokenizer.max_tokens or 0
-        self.prompts = Prompts(loaded).names
+        prompts = Prompts(loaded)
+        self.prompts, self.empty_prompts = prompts.names, prompts.empty
 
     def _create_runner(self, loaded: BaseModel, options: EngineOptions, cores: int) -> SentenceRunner:
         threads = max(1, cores // self.runners)

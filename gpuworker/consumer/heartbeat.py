@@ -52,15 +52,17 @@ class HeartbeatSender:
         shard: to which it is sent.
         status: of the worker.
         gpus: the GPUs that this process sees.
-        queue: the worker's connections to the shard.
+        connections: those of the worker to the shard.
     """
 
-    def __init__(self, shard: ShardState, status: WorkerStatus, gpus: Sequence[Gpu], queue: QueueConnections) -> None:
+    def __init__(
+        self, shard: ShardState, status: WorkerStatus, gpus: Sequence[Gpu], connections: QueueConnections
+    ) -> None:
         self._shard, self._worker_state = shard, shard.worker_state
         self._status = status
         self._gpus = gpus
-        self._shared_connection = queue.shared_connection("queues", instead=shard.control)
-        self._probe = SilenceProbe(queue, shard.control, self.send)
+        self._shared_connection = connections.shared_connection("queues", instead=shard.control)
+        self._probe = SilenceProbe(connections, shard.control, self.send)
         settings = self._worker_state.settings
         self._gpu_pool, self._gpu_slots = _lease_slots(settings)
         self._ops_before_load = ops_of(settings.model, settings.model_revision)
@@ -250,6 +252,7 @@ class HeartbeatSender:
 
 class _Names(TypedDict):
     prompts: tuple[str, ...] | None
+    empty_prompts: tuple[str, ...]
     labels: tuple[str, ...]
 
 
@@ -257,6 +260,7 @@ def _names(engine: Ready) -> _Names:
     """Returns the names of the model's prompts and labels, as a heartbeat has them."""
     return {
         "prompts": _if_short(engine.prompts) if engine.model else None,
+        "empty_prompts": _if_short(engine.empty_prompts) or (),
         "labels": _if_short(engine.labels) or (),
     }
 

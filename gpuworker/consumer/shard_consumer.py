@@ -36,7 +36,7 @@ class ShardConsumer:
 
     Args:
         worker_state: of the worker, to which it adds the shard.
-        queue: the worker's connections to the shard.
+        connections: those of the worker to the shard.
         engine: runs the entries.
         status: of the worker.
         turns: in which the worker claims from its shards.
@@ -50,27 +50,27 @@ class ShardConsumer:
     def __init__(
         self,
         worker_state: WorkerState,
-        queue: QueueConnections,
+        connections: QueueConnections,
         engine: EngineProcess,
         status: WorkerStatus,
         turns: ClaimTurns,
         gpus: Sequence[Gpu],
     ) -> None:
         self._worker_state = worker_state
-        self._queue = queue
-        address = queue.settings.redis_address
-        self.state = ShardState(worker_state, queue.keys, queue.connection("control"), address)
-        self._claim_connection = queue.connection("claim", identified=True)
-        reclaim_connection = queue.connection("keep", identified=True)
-        self.committer = Committer(self.state, queue.connection("commit"))
+        self._connections = connections
+        address = connections.settings.redis_address
+        self.state = ShardState(worker_state, connections.keys, connections.connection("control"), address)
+        self._claim_connection = connections.connection("claim", identified=True)
+        reclaim_connection = connections.connection("keep", identified=True)
+        self.committer = Committer(self.state, connections.connection("commit"))
         self._intake = EntryIntake(self.state, engine, self.committer)
         self._claimer = Claimer(self.state, self._claim_connection, reclaim_connection, engine, self._intake, turns)
         self._reclaimer = Reclaimer(self.state, reclaim_connection, self._claimer, self._intake, engine.drop)
-        self._in_progress = InProgressMarker(self.state, queue.connection("begun"))
+        self._in_progress = InProgressMarker(self.state, connections.connection("begun"))
         self._job_feeder = JobFeeder(self.state)
-        self._heartbeat = HeartbeatSender(self.state, status, gpus, queue)
+        self._heartbeat = HeartbeatSender(self.state, status, gpus, connections)
         self._claiming: asyncio.Task[None] | None = None
-        queue.home.watch(self._claimer.recover_soon)
+        connections.home.watch(self._claimer.recover_soon)
 
     def start(self) -> list[asyncio.Task[None]]:
         """Starts its tasks, which run until they are cancelled, and returns them."""
@@ -136,4 +136,4 @@ class ShardConsumer:
 
     async def close(self) -> None:
         """Closes its connections."""
-        await self._queue.close()
+        await self._connections.close()

@@ -125,6 +125,7 @@ def _create_pipeline(
         backend.packs,
         tuple(backend.prompts),
         backend.normalizes,
+        tuple(backend.empty_prompts),
         tuple(each for each in OPS if each in backend.ops),
         tuple(backend.labels),
         backend.activation,

@@ -148,8 +148,9 @@ class Pipeline:
         schedule = self._schedule
         while True:
             with schedule.lock:
-                schedule.preparer.wait_for(schedule.may_prepare)
-                rows, expired = schedule.take(schedule.plan())
+                while (plan := schedule.plan_ahead()) is None:
+                    schedule.preparer.wait()
+                rows, expired = schedule.take(plan)
                 planned_at, waiting = time.monotonic(), schedule.waiting
                 bulk_first, passes_over = waiting.bulk_first, waiting.passes_over
             if expired:

@@ -10,7 +10,7 @@ from gpuworker.engine.work import BatchResult, EntryTask
 from gpuworker.ipc import framing
 from gpuworker.ipc.messages import BatchCompleted, EntryFailure, EntryResult
 from shared.errors import InputFailedError
-from shared.messages import EMBED_ALL, MAX_OUTPUTS_BYTES, PREDICT
+from shared.messages import EMBED_ALL, JSON_OPS, MAX_OUTPUTS_BYTES
 
 if TYPE_CHECKING:
     from gpuworker.backends.base import Vector
@@ -32,7 +32,7 @@ def encode_result(result: BatchResult) -> Iterator[bytes]:
     batch = next(_BATCH_NUMBERS)  # frames of other batches may come between those of this one
     for task in result.completed:
         entry_result, output = _encode_entry(task)
-        if task.op == PREDICT and len(output) > MAX_OUTPUTS_BYTES:
+        if task.op in JSON_OPS and len(output) > MAX_OUTPUTS_BYTES:
             message = OUTPUTS_TOO_LONG.format(len(output) >> 20)
             failures.append(EntryFailure(task.key, InputFailedError.code, message))
             continue
@@ -79,7 +79,7 @@ def _encode_entry(task: EntryTask) -> tuple[EntryResult, bytes]:
     counts: tuple[int, ...] = ()
     if task.values is not None:
         payload = framing.pack_values(task.values)
-    elif task.op == PREDICT:
+    elif task.op in JSON_OPS:
         payload = framing.pack_values(cast("list[bytes]", task.outputs))
     else:
         vectors = cast("list[Vector]", task.outputs)

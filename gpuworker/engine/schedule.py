@@ -100,10 +100,13 @@ class Schedule:
 
     # -- batches ------------------------------------------------------------------------------------------------------
 
-    def may_prepare(self) -> bool:
-        """Whether a batch is to be made ahead: no runner is free, none is ready, and the batch would be full."""
+    def plan_ahead(self) -> Plan | None:
+        """Returns the batch to make ahead; None unless no runner is free, none is ready, and the batch is full."""
         busy = self.num_running == self._num_runners and self.waiting.ready is None
-        return busy and not self.waiting.would_be_outranked(time.monotonic()) and self.plan().full
+        if not busy or self.waiting.would_be_outranked(time.monotonic()):
+            return None
+        plan = self.plan()
+        return plan if plan.full else None
 
     def plan(self) -> Plan:
         """Returns what to run now."""

@@ -13,7 +13,7 @@ from gpuworker.backends.base import Backend, InputRefusedError
 from gpuworker.engine.model_errors import ModelErrors
 from gpuworker.engine.work import BatchResult, EntryTask, InputItem
 from gpuworker.policy.composition import WaitingInput
-from shared.messages import CLASSIFY, DECODE, EMBED, PREDICT, SCORE
+from shared.messages import CLASSIFY, DECODE, EMBED, EMBED_SPARSE, PREDICT, SCORE
 
 BYTES_PER_ID = 4
 
@@ -25,6 +25,7 @@ OFFERS = {
     EMBED: "This model returns vectors of texts: send the request to POST /embed.",
     SCORE: "This model scores pairs of texts: send the request to POST /rerank.",
     CLASSIFY: "This model classifies texts: send the request to POST /classify.",
+    EMBED_SPARSE: "This model returns sparse vectors of texts: send the request to POST /embed_sparse.",
 }
 """The messages for an operation that a model does not have, by one that it has; the first of these counts."""
 

@@ -9,20 +9,26 @@ from itertools import chain, islice
 from gpuworker.engine.work import Batch, BatchRow, InputItem
 from gpuworker.policy.batching import Plan, SchedulerState, plan
 from gpuworker.policy.bulk_limit import BulkBatchLimit
-from gpuworker.policy.composition import CompositionContext
+from gpuworker.policy.composition import CompositionContext, WaitingInput
 from gpuworker.policy.fair_share import DeficitCounter
 from gpuworker.policy.limits import Limits
 from gpuworker.policy.short_first import has_turn, is_long, long_since_short
 
-MIN_VISIBLE_BULK = 256
+MIN_VISIBLE = 256
 VISIBLE_BATCHES = 4
-"""A plan sees this number of full batches of bulk, from the oldest on, and at least MIN_VISIBLE_BULK texts: enough to
-find texts of similar length, however much bulk there is. Without padding bulk runs in the order of arrival, and one
-batch is enough."""
+VISIBLE_PACKED_BATCHES = 2
+"""A plan sees this number of full batches of each lane, from the oldest inputs on, so that its time does not depend on
+how many wait. VISIBLE_BATCHES, and at least MIN_VISIBLE texts, are enough to find texts of similar length. Without
+padding inputs run in the order of arrival: then the second batch takes the place of inputs that would be late."""
+
+LANES = SHORT, LONG, BULK, SUSPECT = range(4)
+"""The lanes: short and long interactive inputs (policy.short_first), bulk, and suspects."""
 
 
 class WaitingInputs:
-    """The waiting inputs, each lane in the order of arrival, and suspects apart. The caller holds a lock.
+    """The waiting inputs, each lane in the order of arrival. The caller holds a lock.
+
+    A row is in the first lane of LANES that any of its inputs belongs to.
 
     Args:
         limits: as set: how the lanes take turns, and how much room a batch has for bulk beside interactive inputs.
@@ -36,11 +42,9 @@ class WaitingInputs:
     """
 
     def __init__(self, limits: Limits, num_runners: int) -> None:
-        self._interactive: dict[object, BatchRow] = {}
-        self._bulk: dict[object, BatchRow] = {}
-        self._suspects: dict[object, BatchRow] = {}
-        max_padded = max(MIN_VISIBLE_BULK, VISIBLE_BATCHES * limits.max_size)
-        self._max_visible_bulk = limits.max_size if limits.packed else max_padded
+        self._lanes: list[dict[object, BatchRow]] = [{} for _ in LANES]
+        max_padded = max(MIN_VISIBLE, VISIBLE_BATCHES * limits.max_size)
+        self._max_visible = VISIBLE_PACKED_BATCHES * limits.max_size if limits.packed else max_padded
         self._deficit = DeficitCounter(limits.bulk_share, limits.bulk_age_bound_s)
         self._bulk_limit = BulkBatchLimit(limits.bulk_stretch, num_runners)
         self.tokens = 0
@@ -53,7 +57,7 @@ class WaitingInputs:
         self._expected_s, self._bulk_runs = 0.0, False
 
     def __bool__(self) -> bool:
-        return bool(self._interactive or self._bulk or self._suspects)
+        return any(self._lanes)
 
     @property
     def has_work(self) -> bool:
@@ -63,11 +67,11 @@ class WaitingInputs:
     def add(self, items: Iterable[InputItem]) -> None:
         """Adds inputs, each to the row of its content. A suspect gets a row that it shares with no other input."""
         for item in items:
-            if item.waiting.suspect:
-                self._suspects[item.task.key, item.input_index] = BatchRow([item])
-                self.tokens += item.encoded.tokens
+            lane = self._lane_of(item.waiting)
+            if lane == SUSPECT:
+                self._put((item.task.key, item.input_index), BatchRow([item]), lane)
             else:
-                self._join(item)
+                self._join(item, lane)
 
     def plan(self, limits: Limits, now: float, *, busy: bool, suspects_had_turn: bool) -> Plan:
         """Returns what to do now; its indices are those of the visible rows."""
@@ -97,7 +101,7 @@ class WaitingInputs:
         )
         bulk_first = self.bulk_first and bulk_tokens > 0
         self._deficit.record(
-            interactive_tokens, bulk_tokens, bulk_first=bulk_first, bulk_waits=bool(self._bulk), now=now
+            interactive_tokens, bulk_tokens, bulk_first=bulk_first, bulk_waits=bool(self._lanes[BULK]), now=now
         )
 
     def would_be_outranked(self, now: float) -> bool:
@@ -132,7 +136,9 @@ class WaitingInputs:
             return None
         self.ready = None
         outranked = any(row.waiting.bulk for row in ready.rows) and any(
-            row.items[-1].ready_at > self._ready_planned_at for row in self._interactive.values()
+            row.items[-1].ready_at > self._ready_planned_at
+            for lane in (SHORT, LONG)
+            for row in self._lanes[lane].values()
         )
         if outranked and not self._ready_bulk_first:
             self._put_back(ready.rows)
@@ -146,60 +152,68 @@ class WaitingInputs:
         long = [each.since for each in waiting if is_long(each, limits)]
         if not long or has_turn(min(long), CompositionContext(limits, now, 0, self._long_since_short)):
             return False
-        return any(not is_long(row.waiting, limits) for row in self._interactive.values())
+        return bool(self._lanes[SHORT])
 
     def remove_closed(self) -> None:
-        """Removes the inputs of entries that have ended. A row of which only bulk is left moves to the bulk lane."""
-        for lane in (self._interactive, self._bulk, self._suspects):
+        """Removes the inputs of entries that have ended. A row moves to the lane of those that are left."""
+        for number, lane in enumerate(self._lanes):
             for key, row in list(lane.items()):
                 if any(item.task.closed for item in row.items):
-                    live = [item for item in row.items if not item.task.closed]
-                    if not live:
-                        self._pop(key)
-                    row.items = live
-                    if live and lane is self._interactive and row.waiting.bulk:
-                        self._bulk[key] = lane.pop(key)
+                    row.items, first = [item for item in row.items if not item.task.closed], row.items[0]
+                    if not row.items:
+                        del lane[key]
+                        self.tokens -= first.encoded.tokens
+                    elif (new := self._lane_of(row.waiting)) != number:
+                        self._lanes[new][key] = lane.pop(key)
 
-    def _join(self, item: InputItem) -> None:
+    def _lane_of(self, waiting: WaitingInput) -> int:
+        if waiting.suspect:
+            return SUSPECT
+        if waiting.bulk:
+            return BULK
+        return LONG if is_long(waiting, self._limits) else SHORT
+
+    def _find(self, key: object) -> int | None:
+        """Returns the lane of the row with this key."""
+        return next((lane for lane in LANES if key in self._lanes[lane]), None)
+
+    def _join(self, item: InputItem, lane: int) -> None:
         key = item.content
-        row = self._interactive.get(key) or self._bulk.get(key)
-        if row is None:
-            self._put(key, BatchRow([item]))
-        else:
-            row.items.append(item)
-            if not item.waiting.bulk and key in self._bulk:
-                self._interactive[key] = self._bulk.pop(key)
+        present = self._find(key)
+        if present is None:
+            self._put(key, BatchRow([item]), lane)
+            return
+        self._lanes[present][key].items.append(item)
+        if lane < present:
+            self._lanes[lane][key] = self._lanes[present].pop(key)
 
-    def _put(self, key: object, row: BatchRow) -> None:
-        waiting = row.waiting
-        lane = self._suspects if waiting.suspect else self._bulk if waiting.bulk else self._interactive
-        lane[key] = row
+    def _put(self, key: object, row: BatchRow, lane: int) -> None:
+        self._lanes[lane][key] = row
         self.tokens += row.encoded.tokens
 
     def _pop(self, key: object) -> BatchRow:
-        row = self._interactive.pop(key, None) or self._suspects.pop(key, None) or self._bulk.pop(key)
+        row = next(lane.pop(key) for lane in self._lanes if key in lane)
         self.tokens -= row.encoded.tokens
         return row
 
     def _visible(self) -> Iterator[tuple[object, BatchRow]]:
         """Returns the rows that a plan chooses from, with their keys."""
-        bulk = islice(self._bulk.items(), self._max_visible_bulk)
-        return chain(self._interactive.items(), self._suspects.items(), bulk)
+        short, long, bulk = (islice(self._lanes[lane].items(), self._max_visible) for lane in (SHORT, LONG, BULK))
+        return chain(short, long, self._lanes[SUSPECT].items(), bulk)
 
     def _put_back(self, rows: Iterable[BatchRow]) -> None:
         """Puts rows back where they were, before all that came since, without inputs of entries that have ended.
 
         Thousands of rows may have come since: those stay as they are.
         """
-        lanes: tuple[dict[object, BatchRow], dict[object, BatchRow]] = ({}, {})
+        first: list[dict[object, BatchRow]] = [{} for _ in LANES]
         for row in rows:
             row.items = [item for item in row.items if not item.task.closed]
             if not row.items:
                 continue
             key = row.items[0].content
-            if (other := self._interactive.get(key) or self._bulk.get(key)) is not None:
-                self._pop(key)
-                row.items += other.items
-            lanes[row.waiting.bulk][key] = row
+            if self._find(key) is not None:
+                row.items += self._pop(key).items
+            first[self._lane_of(row.waiting)][key] = row
             self.tokens += row.encoded.tokens
-        self._interactive, self._bulk = lanes[False] | self._interactive, lanes[True] | self._bulk
+        self._lanes = [before | lane for before, lane in zip(first, self._lanes, strict=True)]

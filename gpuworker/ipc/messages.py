@@ -138,6 +138,7 @@ class Ready(_Message, frozen=True):
     packs: bool = False
     prompts: tuple[str, ...] = ()
     normalizes: bool = False
+    empty_prompts: tuple[str, ...] = ()
     ops: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
     activation: str = ""

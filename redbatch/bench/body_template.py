@@ -30,8 +30,7 @@ class BodyTemplate:
         try:
             self._document = json.loads(text)
         except ValueError as error:
-            hint = ', in which placeholders are in quotes: {"input": "{number}"}' if _PLACEHOLDER.search(text) else ""
-            raise InvalidBodyError(f"it is not valid JSON{hint} ({error})") from None
+            raise InvalidBodyError(f"it is not valid JSON{_describe_fault(text, error)}") from None
         strings = list(_strings(self._document))
         self.placeholders = frozenset(name for each in strings for name in _PLACEHOLDER.findall(each))
         for name in LISTS:
@@ -77,6 +76,18 @@ def read_template(value: str) -> BodyTemplate:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise InvalidBodyError(f"{value}: the file cannot be read ({reason})") from None
     return BodyTemplate(text)
+
+
+def _describe_fault(text: str, error: ValueError) -> str:
+    """Returns what to write instead, if that is known, and where."""
+    if not isinstance(error, json.JSONDecodeError):
+        return ": it has a number of too many digits"
+    place = f" (line {error.lineno}, column {error.colno})"
+    if text[error.pos : error.pos + 1] == "'":
+        return f": texts and names are in double quotes{place}"
+    if _PLACEHOLDER.match(text, error.pos - 1):  # Python takes its brace for the begin of an object
+        return f': placeholders are in quotes: {{"input": "{{number}}"}}{place}'
+    return place
 
 
 def _strings(value: object) -> Iterator[str]:

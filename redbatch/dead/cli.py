@@ -63,13 +63,14 @@ def show(
 
 
 @app.command()
-def requeue(
+def requeue(  # noqa: PLR0913, PLR0917 - one for each option
     letter_ids: Ids = None,
     redis_url: RedisUrl = None,
     queue: QueueName = None,
     up: UpPort = None,
     all_letters: Annotated[bool, typer.Option("--all", help="Requeue all dead letters, oldest first.")] = False,
     timeout_s: Annotated[float, typer.Option(min=0.1, max=300, help="Maximum wait for each answer.")] = 60.0,
+    in_json: Json = False,
 ) -> None:
     """Run dead letters again and print the outcome of each.
 
@@ -83,9 +84,8 @@ def requeue(
     from redbatch.queue_target import QueueTarget
 
     _require_ids(letter_ids, all_letters=all_letters)
-    raise typer.Exit(
-        requeue_letters(QueueTarget(redis_url, queue, up), letter_ids or [], timeout_s, all_letters=all_letters)
-    )
+    target, ids = QueueTarget(redis_url, queue, up), letter_ids or []
+    raise typer.Exit(requeue_letters(target, ids, timeout_s, all_letters=all_letters, in_json=in_json))
 
 
 @app.command()
@@ -104,7 +104,7 @@ def purge(
     _require_ids(letter_ids, all_letters=all_letters)
 
     def confirm(number: int) -> bool:
-        return yes or typer.confirm(f"Delete {number:,} dead letter{'s' if number != 1 else ''} permanently?")
+        return yes or typer.confirm(f"Delete {number:,} dead letter{'s' if number != 1 else ''} permanently?", err=True)
 
     raise typer.Exit(
         purge_letters(QueueTarget(redis_url, queue, up), letter_ids or [], all_letters=all_letters, confirm=confirm)

@@ -75,7 +75,9 @@ def show_letter(target: QueueTarget, public_id: str, *, with_text: bool, in_json
     return run_on_shards(target, "dead", task)
 
 
-def requeue_letters(target: QueueTarget, public_ids: Sequence[str], timeout_s: float, *, all_letters: bool) -> int:
+def requeue_letters(
+    target: QueueTarget, public_ids: Sequence[str], timeout_s: float, *, all_letters: bool, in_json: bool
+) -> int:
     """Runs dead letters again, one after the other, and prints the outcome of each.
 
     Deletes those that are answered, and those that became a new dead letter. A shard that does not answer is a failure.
@@ -100,7 +102,8 @@ def requeue_letters(target: QueueTarget, public_ids: Sequence[str], timeout_s: f
                 if len(shards) == 1:
                     raise
                 problem = f"{shards[number].place}: {printable_line(error.log_message)}"
-            print_line(f"{public_id}: {problem or 'answered'}")
+            as_json = {"id": public_id, "answered": not problem, "error": problem}
+            print_line(json.dumps(as_json) if in_json else f"{public_id}: {problem or 'answered'}")
             outcomes.append(not problem)
         report_left_out("letters", shards, problems)
         return 0 if all(outcomes) and not problems else EXIT_FAILED

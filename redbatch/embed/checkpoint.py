@@ -96,7 +96,7 @@ class Checkpoint:
         """Raises BusyError: another process has the folder."""
         if self._lock is not None:
             return
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.folder.mkdir(exist_ok=True)
         self._lock = os.open(self.folder, os.O_RDONLY)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -14,6 +14,7 @@ from redbatch.embed.readers import InputFile, format_of, parquet_names, read_row
 from redbatch.embed.session import slices_of
 from redbatch.embed.standard_input import STANDARD_INPUT, guess_format
 from redbatch.embed.writers import NPY, PARQUET, Writer, writer_for
+from redbatch.preconditions import check_file
 
 
 class OptionsError(Exception):
@@ -81,13 +82,17 @@ class Plan(NamedTuple):
 
 
 def check_options(options: EmbedOptions) -> None:
-    """Raises OptionsError: the options do not fit each other, or the output exists."""
+    """Raises OptionsError: the options do not fit each other, or the output exists, or its folder does not."""
     parts = urlsplit(options.url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise OptionsError(f"--url {options.url}: write it as http://127.0.0.1:8080")
     writer_for(options.files.out)
-    if options.files.source.resolve() == options.files.out.resolve() or options.files.out.is_dir():
-        raise OptionsError(f"{options.files.out}: choose an output that is neither the input nor a folder")
+    try:
+        check_file("--out", options.files.out)
+    except ValueError as error:
+        raise OptionsError(str(error)) from None
+    if options.files.source.resolve() == options.files.out.resolve():
+        raise OptionsError(f"{options.files.out} is the input: choose another output")
     if options.files.out.exists() and not options.files.force:
         raise OptionsError(f"{options.files.out} exists: choose another output, or replace it with --force")
     if options.files.keep is not None and options.files.out.suffix.lower() == NPY:

@@ -22,7 +22,6 @@ def copy_of_input(source: Path, out: Path) -> Iterator[Path]:
         yield source
         return
     copy = out.with_name(f"{out.name}.stdin")
-    copy.parent.mkdir(parents=True, exist_ok=True)
     if sys.stdin.isatty():
         print_line("Type texts, one on each line; Ctrl-D ends them.", to_stderr=True)
     try:

@@ -55,16 +55,21 @@ def show(
 
 @app.command()
 def cancel(
-    job_id: JobId, redis_url: RedisUrl = None, queue: QueueName = None, up: UpPort = None, yes: Yes = False
+    job_id: JobId,
+    redis_url: RedisUrl = None,
+    queue: QueueName = None,
+    up: UpPort = None,
+    yes: Yes = False,
+    in_json: Json = False,
 ) -> None:
     """Cancel a job and delete its inputs. The results of one that has ended are deleted after confirmation."""
     from redbatch.jobs.command import cancel_job
     from redbatch.queue_target import QueueTarget
 
     def confirm(question: str) -> bool:
-        return yes or typer.confirm(question)
+        return yes or typer.confirm(question, err=True)
 
-    raise typer.Exit(cancel_job(QueueTarget(redis_url, queue, up), job_id, confirm))
+    raise typer.Exit(cancel_job(QueueTarget(redis_url, queue, up), job_id, confirm, in_json=in_json))
 
 
 @app.command()

@@ -21,7 +21,7 @@ from redbatch.terminal import make_console, print_line
 from shared import job_results, jobs
 from shared.connection import RedisConnection
 from shared.errors import RedisUnreachableError
-from shared.job_ids import name_of_shard, split_public_id
+from shared.job_ids import format_shard_name, split_public_id
 from shared.jobs import Job
 from shared.keys import Keys
 from shared.messages import EMBED, Failure, Result, Values, Vectors
@@ -82,7 +82,7 @@ async def _read_shard(
         ids = [job_id for job_id, status in found.items() if show_all or status != "deleted"]
         num_all, num_hidden = num_all + len(ids), num_hidden + len(found) - len(ids)
         some = await jobs.find_all(connection, connection.keys_of(name), ids[:limit])
-        latest += [(name_of_shard(name, shard.number), job) for job in some if job]
+        latest += [(format_shard_name(name, shard.number), job) for job in some if job]
         result_bytes += await jobs.result_bytes(connection, connection.keys_of(name))
     return JobsOfShard(latest, num_all, num_hidden, result_bytes)
 
@@ -92,7 +92,7 @@ def show_job(target: QueueTarget, public_id: str, *, in_json: bool) -> int:
 
     async def task(connection: RedisConnection, keys: Keys, job: Job) -> int:
         failures = await job_results.failures(connection, keys, job.job_id, MAX_FAILURES)
-        shard_name = name_of_shard(keys.queue, split_public_id(public_id)[1])
+        shard_name = format_shard_name(keys.queue, split_public_id(public_id)[1])
         if in_json:
             print_line(json.dumps(view.as_dict(shard_name, job, failures)))
         else:
@@ -102,21 +102,27 @@ def show_job(target: QueueTarget, public_id: str, *, in_json: bool) -> int:
     return _run_on_job(target, public_id, task)
 
 
-def cancel_job(target: QueueTarget, public_id: str, confirm: Callable[[str], bool]) -> int:
-    """Cancels a job. Deletes the results of one that has ended if `confirm`, called with a question, returns true."""
+def cancel_job(target: QueueTarget, public_id: str, confirm: Callable[[str], bool], *, in_json: bool) -> int:
+    """Cancels a job, and prints what was done or, as JSON, the job as it is then.
+
+    Deletes the results of one that has ended if `confirm`, called with a question, returns true.
+    """
 
     async def task(connection: RedisConnection, keys: Keys, job: Job) -> int:
         has_results = job.ended and job.status not in jobs.STATUSES_WITHOUT_RESULTS
         if has_results and not confirm(f"{public_id} is {job.status}. Delete its results permanently?"):
-            print_line("nothing deleted")
-            return 0
-        status = await jobs.cancel(connection, keys, job.job_id)
-        if status in jobs.STATUSES_WITHOUT_RESULTS:
-            return report_failure(f"{public_id} is already {status}")
-        if status in jobs.FINAL_STATUSES:
-            print_line(f"{public_id}: its results are deleted; it was {status}")
-            return 0
-        print_line(f"{public_id}: cancelled, {job.done:,} of {job.n:,} inputs were done")
+            outcome = "nothing deleted"
+        else:
+            status = await jobs.cancel(connection, keys, job.job_id)
+            if status in jobs.STATUSES_WITHOUT_RESULTS:
+                return report_failure(f"{public_id} is already {status}")
+            outcome = f"{public_id}: cancelled, {job.done:,} of {job.n:,} inputs were done"
+            if status in jobs.FINAL_STATUSES:
+                outcome = f"{public_id}: its results are deleted; it was {status}"
+        if in_json:
+            shard_name = format_shard_name(keys.queue, split_public_id(public_id)[1])
+            outcome = json.dumps(view.as_dict(shard_name, await jobs.find(connection, keys, job.job_id) or job))
+        print_line(outcome)
         return 0
 
     return _run_on_job(target, public_id, task)

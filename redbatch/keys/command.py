@@ -13,7 +13,14 @@ from pydantic import TypeAdapter, ValidationError
 from rich.console import Group
 
 from redbatch.exit_codes import EXIT_FAILED, report_failure, report_misuse
-from redbatch.queue_target import QueueTarget, ShardConnection, run_on_shards
+from redbatch.queue_target import (
+    QueueTarget,
+    ShardConnection,
+    ShardsTask,
+    ask_shards,
+    report_left_out,
+    run_on_shards,
+)
 from redbatch.tables import plain_table
 from redbatch.terminal import make_console, print_line
 from redbatch.times import format_timestamp
@@ -25,6 +32,7 @@ from shared.keys import Keys
 from shared.option_words import what_it_takes
 from shared.process.log_text import printable_line
 from shared.process.settings import flag_of
+from shared.redis_url import one_per_keyspace
 from shared.tenants import NO_QUOTA, TENANT, Quota
 
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
@@ -55,8 +63,11 @@ def create_api_key(target: QueueTarget, spec: ApiKeySpec, *, in_json: bool) -> i
     )
 
     async def task(shards: Sequence[ShardConnection], _keys: Keys) -> int:
-        for shard in shards:  # before any has it
-            await shard.connection.ping()
+        _, problems = await ask_shards(shards, lambda shard: shard.connection.ping())
+        for number, problem in problems.items():
+            report_failure(f"shard {number}, {shards[number].place}, does not answer, and needs the key too: {problem}")
+        if problems:  # before any has it
+            return EXIT_FAILED
         for shard in shards:
             await api_keys.add(shard.connection, api_key)
         if in_json:
@@ -68,23 +79,25 @@ def create_api_key(target: QueueTarget, spec: ApiKeySpec, *, in_json: bool) -> i
             print_line(hint, to_stderr=True)
         return 0
 
-    return run_on_shards(target, "keys", task)
+    return _run(target, task)
 
 
 def list_api_keys(target: QueueTarget, *, in_json: bool) -> int:
-    """Prints all API keys, without their secrets."""
+    """Prints all API keys, without their secrets; on stderr, which shards do not answer."""
 
     async def task(shards: Sequence[ShardConnection], _keys: Keys) -> int:
-        records = await _read_all(shards)
+        records, problems = await _read_all(shards)
         if in_json:
             for api_key in records:
                 print_line(json.dumps(_as_dict(api_key)))
-        else:
-            hint = "There are no API keys: create one with `redbatch keys create`."
-            make_console().print(_as_table(records) if records else hint)
+        elif records:
+            make_console().print(_as_table(records))
+        elif not problems:
+            make_console().print("There are no API keys: create one with `redbatch keys create`.")
+        report_left_out("API keys", shards, problems)
         return 0
 
-    return run_on_shards(target, "keys", task)
+    return _run(target, task)
 
 
 def revoke_api_keys(target: QueueTarget, ids: Sequence[str]) -> int:
@@ -105,20 +118,30 @@ def revoke_api_keys(target: QueueTarget, ids: Sequence[str]) -> int:
             if found:
                 print_line(f"{key_id}: revoked" + (", but not everywhere" if problems else ""))
             elif not problems:
-                print_line(_explain_unknown(key_id, name, await _read_all(shards)))
+                records, _ = await _read_all(shards)
+                report_failure(_explain_unknown(key_id, name, records))
             for problem in problems:
                 report_failure(f"{key_id} may still be valid: revoke it again when all Redis answer: {problem}")
             if problems or not found:
                 exit_code = EXIT_FAILED
         return exit_code
 
-    return run_on_shards(target, "keys", task)
+    return _run(target, task)
 
 
-async def _read_all(shards: Sequence[ShardConnection]) -> list[ApiKey]:
-    """Returns the keys of all shards, the oldest first. Raises RedisUnreachableError: one does not answer."""
-    by_id = {key.key_id: key for shard in shards for key in await api_keys.read_all(shard.connection)}
-    return sorted(by_id.values(), key=lambda key: (key.created_ms, key.key_id))
+async def _read_all(shards: Sequence[ShardConnection]) -> tuple[list[ApiKey], dict[int, str]]:
+    """Returns the keys of the shards that answer, the oldest first, and why others do not, by their numbers.
+
+    Raises RedisUnreachableError: none answers.
+    """
+    answers, problems = await ask_shards(shards, lambda shard: api_keys.read_all(shard.connection))
+    by_id = {key.key_id: key for each in answers.values() for key in each}
+    return sorted(by_id.values(), key=lambda key: (key.created_ms, key.key_id)), problems
+
+
+def _run(target: QueueTarget, task: ShardsTask) -> int:
+    """Runs a task on each Redis that has API keys; the shards of one Redis Cluster have them together."""
+    return run_on_shards(target, "keys", task, choose=lambda urls: one_per_keyspace(urls, urls))
 
 
 def _explain_unknown(key_id: str, name: str, records: Sequence[ApiKey]) -> str:

@@ -30,7 +30,7 @@ def show_leases(target: QueueTarget, pool: str | None, *, in_json: bool, watch: 
             await print_states(partial(read_pools, connection, pool), show_pools, watch=watch)
         return 0
 
-    return run_on_shards(target, "leases", show, on_interrupt=0, only_first=True)
+    return run_on_shards(target, "leases", show, on_interrupt=0, choose=lambda urls: urls[:1])
 
 
 async def read_pools(connection: RedisConnection, name: str | None) -> list[PoolView]:

@@ -12,6 +12,7 @@ from redbatch.state_printer import print_states, state_printer
 from redbatch.terminal import make_console
 from shared.keys import Keys
 from shared.producer import last_heartbeats, list_queues, queue_stats
+from shared.redis_url import one_per_keyspace
 
 
 def show_queues(target: QueueTarget, *, in_json: bool, watch: bool) -> int:
@@ -36,7 +37,8 @@ async def read_queues(shards: Sequence[ShardConnection], known: list[str], *, on
 
     Raises RedisUnreachableError: no shard answers.
     """
-    announced, problems = ({}, {}) if only_known else await ask_shards(shards, _list_queues)
+    keyspaces = one_per_keyspace([each.place for each in shards], shards)
+    announced, problems = ({}, {}) if only_known else await ask_shards(keyspaces, _list_queues)
     names = sorted({*known, *(name for each in announced.values() for name in each)})
     answering = [each for each in shards if each.number not in problems]
     views, more_problems = await ask_shards(answering, partial(_read_views, names))

@@ -26,6 +26,17 @@ swarm_app = command_group(
 Host = Annotated[str, typer.Option(help="Host name of Redis, for its clients.")]
 Port = Annotated[int, typer.Option(min=1, max=65_535, help="Port of Redis.")]
 Tls = Annotated[bool, typer.Option("--tls", help="Clients connect with TLS: their URLs are rediss://.")]
+Sentinel = Annotated[
+    bool,
+    typer.Option("--sentinel", help="For k8s/components/redis-sentinel: users of replicas and sentinels, and URLs."),
+]
+Cluster = Annotated[
+    bool,
+    typer.Option(
+        "--cluster",
+        help="For k8s/components/redis-cluster: URLs of a Redis Cluster, with its servers in --host: HOST,HOST.",
+    ),
+]
 Keep = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="The current users.acl of Redis: its newest passwords stay valid, too."),
@@ -48,12 +59,8 @@ def k8s_secrets(  # noqa: PLR0913, PLR0917 - the options of the command
     host: Host = "redis",
     port: Port = 6379,
     tls: Tls = False,
-    sentinel: Annotated[
-        bool,
-        typer.Option(
-            "--sentinel", help="For k8s/components/redis-sentinel: users of replicas and sentinels, and URLs."
-        ),
-    ] = False,
+    sentinel: Sentinel = False,
+    cluster: Cluster = False,
     keep: Keep = None,
     drop_old: Annotated[
         Path | None,
@@ -73,9 +80,11 @@ def k8s_secrets(  # noqa: PLR0913, PLR0917 - the options of the command
     from redbatch.redis_users.command import print_k8s_secrets
     from redbatch.redis_users.passwords import RedisAddress, pods_with_sentinels
 
+    if sentinel and cluster:
+        raise typer.Exit(report_misuse("--cluster and --sentinel exclude each other"))
     if sentinel and (tls or (host, port) != ("redis", 6379)):
         raise typer.Exit(report_misuse("--sentinel excludes --host, --port and --tls"))
-    redis = pods_with_sentinels(namespace) if sentinel else RedisAddress(host, port, tls)
+    redis = pods_with_sentinels(namespace) if sentinel else RedisAddress(host, port, tls, is_cluster=cluster)
     raise typer.Exit(print_k8s_secrets(namespace, redis, keep, drop_old))
 
 

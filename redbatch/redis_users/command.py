@@ -28,7 +28,7 @@ def print_k8s_secrets(namespace: str, redis: RedisAddress, keep: Path | None, dr
         return report_misuse("--keep and --drop-old exclude each other")
     if not _NAMESPACE.fullmatch(namespace):
         return report_misuse(f"--namespace {namespace}: use at most 63 lower-case letters, digits and dashes")
-    if not redis.master and not _HOST.fullmatch(redis.host):
+    if not redis.master and not all(map(_HOST.fullmatch, redis.hosts)):
         return report_misuse(f"--host {redis.host}: use the name or the IP address of a host")
     try:
         if drop_old is not None:

@@ -16,17 +16,27 @@ class RedisAddress:
     """The address of Redis for its clients; with `tls`, they connect with TLS.
 
     With sentinels, `host` and `port` are a sentinel's, further ones follow a comma, and `master` is their name for it.
+    Of a Redis Cluster, `host` has one or more servers, separated by commas, each of which listens at `port`.
     """
 
     host: str
     port: int
     tls: bool
     master: str = ""
+    is_cluster: bool = False
+
+    @property
+    def hosts(self) -> list[str]:
+        """The hosts: several only of a Redis Cluster."""
+        return self.host.split(",") if self.is_cluster else [self.host]
 
     def url(self, user: str, password: str) -> str:
         """Returns the URL for a user. Passwords are hex, so they need no quoting."""
         kind, path = ("+sentinel", f"/{self.master}/0") if self.master else ("", "/0")
-        return f"redis{'s' * self.tls}{kind}://{user}:{password}@{self.host}:{self.port}{path}"
+        if self.is_cluster:
+            kind, path = "+cluster", ""
+        nodes = ",".join(f"{host}:{self.port}" for host in self.hosts)
+        return f"redis{'s' * self.tls}{kind}://{user}:{password}@{nodes}{path}"
 
     @property
     def users(self) -> tuple[User, ...]:

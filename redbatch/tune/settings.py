@@ -19,8 +19,12 @@ WARMUP_BUDGETS = 2
 """A load must be long compared with the time that a request may take."""
 
 
+def _split_names(text: str) -> list[str]:
+    return [each.strip() for each in text.split(",")]
+
+
 def _validate_names(text: str) -> str:
-    if unknown := sorted(set(text.split(",")) - set(TUNABLE_SETTINGS)):
+    if unknown := sorted(set(_split_names(text)) - set(TUNABLE_SETTINGS)):
         raise ValueError(f"{', '.join(unknown)}: choose from {', '.join(TUNABLE_SETTINGS)}")
     return text
 
@@ -30,7 +34,7 @@ class TuneSettings(TextSettings):
 
     p95_ms: float = Field(gt=0, le=60_000, description="Latency budget: the 95th percentile, in ms.")
     search: Annotated[str, AfterValidator(_validate_names)] = Field(
-        default=",".join(TUNABLE_SETTINGS), description="Settings to search, separated by commas."
+        default=", ".join(TUNABLE_SETTINGS), description="Settings to search, separated by commas."
     )
     max_clients: int = Field(
         default=MAX_CLIENTS, ge=1, le=60_000, description="Maximum number of requests in flight to try."
@@ -54,7 +58,7 @@ class TuneSettings(TextSettings):
     @property
     def setting_names(self) -> list[str]:
         """Names of the settings to search."""
-        return self.search.split(",")
+        return _split_names(self.search)
 
     @property
     def duration_s(self) -> float:

@@ -39,6 +39,7 @@ from shared.redis_url import split_urls
 PROBE_EVERY_S = 0.1
 STOP_MARGIN_S = 5.0
 MAX_ADMIN_PORTS = 4
+LOG_FACT = "has the messages of your class's exceptions, which may quote inputs; --error-messages off leaves them out"
 ADMIN_PORT = re.compile(r'\badmin_port(?:": ?|=)(\d+)')
 """In the line that a process logs at its start."""
 
@@ -137,7 +138,7 @@ class Cluster:
     def _redis_urls(self) -> tuple[str, ...]:
         """The URL of each shard, or of the only Redis."""
         if not self._size.private_redis:
-            return tuple(each.redis_url for each in self._gateway.shards)
+            return self._gateway.shard_urls
         return split_urls(self._settings.get("redis_shards", "")) or (self._settings["redis_url"],)
 
     def on_line(self, name: str, text: str) -> None:
@@ -232,9 +233,15 @@ class Cluster:
             *self._redis_facts(),
             *([("restart", self._restart_fact())] if self._redis is not None else []),
             ("metrics", self._metrics_fact()),
+            *([("log", LOG_FACT)] if self._logs_inputs else []),
             ("watch", f"{_command_name()} queue --watch{self._up_option()}"),
             ("stop", "Ctrl-C"),
+            *_path_facts(),
         ]
+
+    @property
+    def _logs_inputs(self) -> bool:
+        return self._worker.error_messages != "off" and is_function(self._worker.model)
 
     def _redis_facts(self) -> list[tuple[str, str]]:
         """Returns the URL of each Redis, and the command that shows the length of the queue there."""
@@ -285,6 +292,15 @@ class Cluster:
         await asyncio.gather(*(child.stop(grace_s) for child in self._workers))
         if self._redis is not None:
             await self._redis.stop()
+
+
+def _path_facts() -> list[tuple[str, str]]:
+    """Returns how to put the commands of this environment on the PATH, unless they are there."""
+    script = Path(sys.prefix, "bin", "activate")
+    if shutil.which("redbatch") or not script.is_file():
+        return []
+    shown = script.relative_to(Path.cwd()) if script.is_relative_to(Path.cwd()) else script
+    return [("PATH", f"source {shlex.quote(str(shown))}  (puts `redbatch` on the PATH of a terminal)")]
 
 
 def _command_name() -> str:

@@ -14,15 +14,16 @@
 --   lane              index of the lane, from 0
 --   request_id        id of the request
 --   budget_ms         time left until its deadline
---   exempt            "0": bounded. "1": exempt from the bounds. Otherwise its entries were lost: the epoch, or "" for
---                     none, at which a reconcile has missed them; exempt at that epoch, else not added
+--   is_exempt         1: it was accepted before, and passes all bounds and limits. 0: it does not
+--   required_epoch    "any", or the epoch that the queue must still have, "" being that of a queue without one: that at
+--                     which a reconcile found the entries lost
 --   max_lane_tokens   maximum tokens in its lane, including this request, for an answer in time
 --   bell              key of the bell, or ""
 --   tenant            tenant, or ""
 --   limits            limits of the tenant (see tenant_limits.lua), or "" for none
 --   traceparent       traceparent, or ""
 --   revision          revision of the model, or ""
---   num_coalesced       number of requests of clients that it consists of
+--   num_coalesced     number of requests of clients that it consists of
 --   num_entries       number of its entries
 -- and, after each of them, num_entries times, NewEntry
 --   position          position of the entry's first input
@@ -31,17 +32,20 @@
 --   body              the encoded body
 --   counted_bytes     bytes that count against the bound; 0: none
 --
--- Returns {now_ms, epoch, {{status, ...}, ...}}: {"ok", entry id, ...}; {"behind", entry id, ...} if the request was
--- added to the second lane instead of the first, because its tenant has used its share of the first; {"late"}; {"full",
--- lane index}; {"stale"} if the entries were missed at another epoch; {"slow", lane index, tokens} if that many tokens are queued ahead in that lane, which is too many;
--- {"limited", ms, limit} if the tenant may send the request after that time (see wait_for in tenant_limits.lua). A
--- request with nothing queued ahead is never slow.
+-- Returns {now_ms, epoch, {outcome of each request, ...}}. An outcome is
+--   {"ok", entry id, ...}
+--   {"behind", entry id, ...}      added to the second lane instead of the first: its tenant has used its share of that
+--   {"late"}                       its deadline has passed
+--   {"stale"}                      the queue has another epoch than the required one
+--   {"limited", ms, limit}         the tenant may send it after that time (see wait_for in tenant_limits.lua)
+--   {"full", lane index}           the lane is at its bound
+--   {"slow", lane index, tokens}   that many tokens are queued ahead in the lane, too many; never if nothing is
 -- Entries of jobs do not count against the bounds of the queue: feed_lanes in job_lanes.lua bounds them.
 -- The caller derives max_lane_tokens from the lane's throughput beside the other lanes; the script only compares.
 -- A submit that is repeated (its reply was lost) returns the first result again, and adds nothing.
 local sequence_number, max_queue_inputs, max_queue_tokens, max_queue_bytes, bulk_share, record_ttl_ms,
       num_requests = unpack(ARGV, 1, 7)
-local REQUEST_SIZE, ENTRY_SIZE = 12, 5
+local REQUEST_SIZE, ENTRY_SIZE = 13, 5
 local record = redis.call('GET', KEYS[3])
 if record then
   local saved = cmsgpack.unpack(record)
@@ -78,8 +82,8 @@ local results = {}
 local at = 8
 
 for r = 1, tonumber(num_requests) do
-  local lane, request_id, budget_ms, exempt, max_lane_tokens, bell, tenant, limits, traceparent, revision,
-        num_coalesced, num_entries = unpack(ARGV, at, at + 11)
+  local lane, request_id, budget_ms, is_exempt, required_epoch, max_lane_tokens, bell, tenant, limits, traceparent,
+        revision, num_coalesced, num_entries = unpack(ARGV, at, at + 12)
   local first_entry = at + REQUEST_SIZE
   at = first_entry + ENTRY_SIZE * num_entries
   local index, budget, max_tokens = tonumber(lane), tonumber(budget_ms), tonumber(max_lane_tokens)
@@ -92,7 +96,7 @@ for r = 1, tonumber(num_requests) do
   end
   local all, bulk = tokens + counted.tokens, bulk_tokens + counted.bulk_tokens
   local status, wait_ms, limit, account, parsed = 'ok', 0, '', nil, nil
-  local uses_share, is_bounded = index == 0, exempt == '0'
+  local uses_share, is_bounded = index == 0, is_exempt == '0'
   if limits ~= '' and is_bounded then
     account, parsed = load_tenant(KEYS[4], tenant, limits, now)
     wait_ms, limit = wait_for(account, parsed, request_tokens, now)
@@ -109,7 +113,7 @@ for r = 1, tonumber(num_requests) do
   end
   if budget <= 0 then
     results[r] = {'late'}
-  elseif not is_bounded and exempt ~= '1' and exempt ~= epoch_before then
+  elseif required_epoch ~= 'any' and required_epoch ~= epoch_before then
     results[r] = {'stale'}
   elseif wait_ms > 0 then
     results[r] = {'limited', wait_ms, limit}

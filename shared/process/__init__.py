@@ -11,6 +11,7 @@
 - logs: the log on stdout.
 - memory: the memory that this process may have.
 - parent_death: ends a child when its parent dies.
+- redis_advice: what to do about a Redis that has not answered since the start.
 - settings: reads settings, and reports invalid ones.
 - tasks: waiting and cancelling in asyncio.
 - tracebacks: tracebacks without messages.

@@ -21,6 +21,8 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from prometheus_client import REGISTRY, CollectorRegistry, make_wsgi_app
 
+from shared.process.settings import option_of
+
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
@@ -83,7 +85,8 @@ class AdminServer:
             self._server = self._bind(host, port)
         except OSError as error:
             raise PortTakenError(
-                f"cannot listen on the admin port {host}:{port}: {error.strerror}; set another port"
+                f"cannot listen on the admin port {host}:{port}: {error.strerror}; choose another with "
+                f"{option_of('admin_port')}"
             ) from error
         self._server.set_app(self._application)
         self._thread = threading.Thread(

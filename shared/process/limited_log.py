@@ -9,11 +9,15 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import structlog
+from structlog.contextvars import get_contextvars
 
 from shared.process.log_limit import OTHERS, LogLimit
 
 INTERVAL_S = 10.0
 """Time after which one line says how many lines of a kind followed the first."""
+
+CONTEXT_FIELDS = ("shard", "redis")
+"""Fields of a kind that the context of a task may have: they name the Redis that it works with."""
 
 
 class LimitedLog:
@@ -42,6 +46,8 @@ class LimitedLog:
                 kind, of which that has the general form.
             fields: of the kind; their values are hashable.
         """
+        context = get_contextvars()
+        fields = {name: context[name] for name in CONTEXT_FIELDS if name in context} | fields
         kind = (level, event, tuple(fields.items()))
         with self._lock:
             is_first = self._limit.admit(kind, time.monotonic())

@@ -12,7 +12,6 @@ import os
 import sys
 import threading
 from collections.abc import Mapping
-from collections.abc import Set as AbstractSet
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal
@@ -131,18 +130,6 @@ def warn_of_variables(variables: Mapping[str, str]) -> None:
     """Logs environment variables that have no effect, with what to do instead; never their values."""
     for name, advice in variables.items():
         structlog.get_logger().warning("environment variable has no effect", variable=name, advice=advice)
-
-
-def warn_of_default_redis(names: AbstractSet[str]) -> None:
-    """Logs that the Redis is the default one, unless `names`, of the settings that were given, has a URL.
-
-    The advice comes at once: a process retries a Redis that does not answer for as long as it lives.
-    """
-    if not names & {"redis_url", "redis_shards"}:
-        structlog.get_logger().warning(
-            "no --redis-url, and no running `redbatch up` to join: the Redis is the default",
-            advice="if none runs there, start `redbatch up`, and then this process again, or give --redis-url",
-        )
 
 
 def _route_standard_library(common: list[Processor], finish: list[Processor], threshold: int) -> None:

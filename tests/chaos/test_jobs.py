@@ -17,12 +17,13 @@ from shared.queue_connections import QueueConnections
 from tests import plain_http
 from tests.chaos.history import OK, Call
 from tests.chaos.job_load import JOB_LOST, JobHistory, submit_jobs
-from tests.chaos.scenario import Scenario, all_correct
+from tests.chaos.scenario import Scenario, all_correct, on_shards
 from tests.chaos.test_inputs import POISON, SLOW, EngineKiller
 from tests.chaos.test_network import clear_fault, inject_fault, start_proxied_gateway
 from tests.chaos.test_redis import DOWN_S, FSYNC, NO_RECLAIM_MS, destroy_group, log_size, stall
 from tests.integration.gateway.gateway_cluster import null_vector, vector_bytes
 from tests.proxy import FaultProxy
+from tests.servers import Server
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.leaves_uploads]
@@ -46,14 +47,16 @@ async def wait_for_jobs(history: JobHistory, more: int = 12) -> None:
 
 
 async def judge(scenario: Scenario, fault: str, history: JobHistory, **figures: object) -> None:
-    """Asserts that all jobs are done, with one job for each idempotency key."""
+    """Asserts that all jobs are done, with one job for each idempotency key, and that each shard had some."""
     verdict = scenario.judge(fault, history.calls, **figures)
     assert all_correct(verdict)
-    assert int(await scenario.raw.xlen(scenario.cluster.keys.results)) == len(history.calls)
+    done = [int(await raw.xlen(scenario.cluster.keys.results)) for raw in scenario.shards]
+    assert (sum(done), min(done) > 0) == (len(history.calls), True)
 
 
 @pytest.mark.long
 @pytest.mark.starts_first
+@on_shards
 async def test_jobs_survive_the_death_of_their_worker(scenario: Scenario) -> None:
     """F1: jobs survive the death of their worker, even between a result and its storage."""
     await scenario.start(workers=3)
@@ -144,20 +147,25 @@ async def test_the_reply_to_a_job_is_lost(scenario: Scenario, proxy: FaultProxy)
     [pytest.param(FSYNC[how], id=how, marks=() if how == "everysec" else pytest.mark.long) for how in FSYNC],
     indirect=True,
 )
-async def test_jobs_when_redis_is_killed(
-    own_scenario: Scenario, own_redis: LocalRedis, request: pytest.FixtureRequest
-) -> None:
-    """F10: with an append-only file no job is lost; without one, accepted jobs are lost and clients get a 404."""
-    scenario, how = own_scenario, request.node.callspec.id
+@on_shards
+async def test_jobs_when_redis_is_killed(own_scenario: Scenario, own_servers: list[Server]) -> None:
+    """F10: with an append-only file no job is lost; without one, accepted jobs are lost and clients get a 404.
+
+    Of two Redis, one is killed, then both at once, and so on.
+    """
+    scenario = own_scenario
     await scenario.start()
     kills = scenario.repeats(2, 8)
     async with submit_jobs(urls_of(scenario)) as history:
-        for _ in range(kills):
+        for number in range(kills):
             await wait_for_jobs(history)
-            os.kill(own_redis.pid, signal.SIGKILL)
+            killed = own_servers[: 1 + number % len(own_servers)]
+            for each in killed:
+                os.kill(each.pid, signal.SIGKILL)
             await asyncio.sleep(DOWN_S)
-            await asyncio.to_thread(own_redis.start)
+            await asyncio.gather(*(asyncio.to_thread(each.start) for each in killed))
         await wait_for_jobs(history)
+    how = next(each for each in FSYNC if FSYNC[each] == own_servers[0].options)
     if how == "none":
         verdict = scenario.judge(f"F10 jobs: Redis killed, {how}", history.calls, kills=kills)
         assert set(verdict.others) == {JOB_LOST}
@@ -243,6 +251,7 @@ async def test_jobs_when_redis_stands_still(own_scenario: Scenario, own_redis: L
     await judge(scenario, "F12 jobs: Redis stands still for 5 s", history, stolen=int(stolen))
 
 
+@on_shards
 async def test_jobs_when_all_connections_are_killed(scenario: Scenario) -> None:
     """F13: no job is lost when all connections are killed several times a second."""
     await scenario.start()
@@ -250,7 +259,8 @@ async def test_jobs_when_all_connections_are_killed(scenario: Scenario) -> None:
     async with submit_jobs(urls_of(scenario)) as history:
         for _ in range(rounds):
             await scenario.sleep_randomly(0.1, 0.4)
-            killed += int(await scenario.raw.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"))
+            for raw in scenario.shards:
+                killed += int(await raw.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"))
     await judge(scenario, "F13 jobs: all connections killed", history, killed=killed, refused=history.refusals)
 
 

@@ -121,6 +121,11 @@ def has_sentinels(manifests: Iterable[Manifest]) -> bool:
     return any(container["name"] == SENTINEL for pod in pods for container in containers(pod))
 
 
+def uses_redis_cluster(manifests: Iterable[Manifest]) -> bool:
+    """Whether there is no Redis, but a Redis Cluster elsewhere."""
+    return any(each["metadata"]["name"] == "redis-cluster" for each in of_kind(manifests, "NetworkPolicy"))
+
+
 def selects(selector: Manifest, labels: dict[str, str]) -> bool:
     """Returns whether a label selector matches these labels."""
     if any(labels.get(name) != value for name, value in selector.get("matchLabels", {}).items()):

@@ -84,12 +84,12 @@ def _parse(text: str) -> dict[str, list[Mutation]]:
 
 
 MUTATIONS = _parse(Path(__file__).with_name("mutations.txt").read_text(encoding="utf-8"))
-COMPONENTS, SHARED_GPUS, SENTINELS = "components", "shared GPUs", "sentinels"
+COMPONENTS, SHARED_GPUS, SENTINELS, REDIS_CLUSTER = "components", "shared GPUs", "sentinels", "Redis Cluster"
 """Sections of other manifests than those that are committed; all other sections are named after a check."""
 
 OF_BASE = [
     (check, each)
     for check, section in MUTATIONS.items()
-    if check not in (COMPONENTS, SHARED_GPUS, SENTINELS)
+    if check not in (COMPONENTS, SHARED_GPUS, SENTINELS, REDIS_CLUSTER)
     for each in section
 ]

@@ -31,16 +31,17 @@ from tests.deploy.manifests import (
     render,
 )
 from tests.deploy.mutations import COMPONENTS as COMPONENTS_SECTION
-from tests.deploy.mutations import MUTATIONS, OF_BASE, SHARED_GPUS, Mutation
+from tests.deploy.mutations import MUTATIONS, OF_BASE, REDIS_CLUSTER, SHARED_GPUS, Mutation
 from tests.deploy.mutations import SENTINELS as SENTINELS_SECTION
 
 OPTIONAL = [each for each in COMPONENTS if each != "gpu"]
 """Components that no overlay includes."""
 
-TOGETHER = [each for each in OPTIONAL if each not in ("keda-cpu", "redis-sentinel")]
-"""keda-cpu is `keda` with other numbers, and redis-sentinel has no TLS."""
+TOGETHER = [each for each in OPTIONAL if each not in ("keda-cpu", "redis-sentinel", "redis-cluster")]
+"""keda-cpu is `keda` with other numbers, redis-sentinel has no TLS, and redis-cluster has no Redis."""
 
 SENTINELS = [[each, "redis-sentinel"] for each in ("keda", "keda-cpu")]
+BESIDE_REDIS_CLUSTER = ["ingress", "monitoring", "redis-cluster"]
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +68,11 @@ def test_the_committed_manifests_have_no_faults(rendered: list[Manifest]) -> Non
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
-@pytest.mark.parametrize("components", [[], *([each] for each in OPTIONAL), *SENTINELS, TOGETHER], ids=" ".join)
+@pytest.mark.parametrize(
+    "components",
+    [[], *([each] for each in OPTIONAL), *SENTINELS, BESIDE_REDIS_CLUSTER, TOGETHER],
+    ids=" ".join,
+)
 def test_no_overlay_with_components_has_faults(overlay: str, components: list[str], tmp_path: Path) -> None:
     """Each overlay passes all checks without components, with each one, and with all of them."""
     assert find_faults(objects(compose(overlay, components, tmp_path))) == []
@@ -141,6 +146,28 @@ def test_each_deliberate_fault_beside_sentinels_is_found(with_sentinels: list[Ma
     """The checks find mutations of what the component changes."""
     lines = find_faults(mutation.apply(with_sentinels))
     assert mutation.is_found(lines), lines
+
+
+@pytest.fixture(scope="module")
+def on_redis_cluster(tmp_path_factory: pytest.TempPathFactory) -> list[Manifest]:
+    """Returns an overlay with a Redis Cluster elsewhere."""
+    return objects(compose("gpu", BESIDE_REDIS_CLUSTER, tmp_path_factory.mktemp("cluster")))
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS[REDIS_CLUSTER], ids=str)
+def test_each_deliberate_fault_with_a_redis_cluster_is_found(
+    on_redis_cluster: list[Manifest], mutation: Mutation
+) -> None:
+    """The checks find mutations of what the component changes."""
+    lines = find_faults(mutation.apply(on_redis_cluster))
+    assert mutation.is_found(lines), lines
+
+
+@pytest.mark.parametrize("component", ["keda", "keda-cpu", "tls"])
+def test_what_needs_a_redis_of_its_own_is_found_beside_a_redis_cluster(component: str, tmp_path: Path) -> None:
+    """Those are the combinations that docs/redis.md excludes."""
+    faults = find_faults(objects(compose("gpu", [component, "redis-cluster"], tmp_path)))
+    assert any("it is of a Redis of these manifests" in each for each in faults)
 
 
 @pytest.fixture(scope="module")

@@ -24,6 +24,7 @@ from tests.users import as_user
 pytestmark = [pytest.mark.redis, pytest.mark.leaves_dead_letters]
 
 TEXTS = ("a secret of somebody", "another one \x1b[31m")
+NO_ANSWER = "no answer in time: check with `redbatch queue` that a worker is alive"
 Dead = Callable[..., Any]
 
 
@@ -107,8 +108,14 @@ def test_requeue_without_a_worker_times_out(dead: Dead) -> None:
     result = dead("requeue", letter_id, "7-7", "--timeout-s", "0.2")
     assert result.exit_code == 1
     assert result.output.splitlines() == [
-        f"{letter_id}: no answer in time: check with `redbatch queue` that a worker is alive",
+        f"{letter_id}: {NO_ANSWER}",
         "7-7: there is no such dead letter",
+    ]
+    as_json = dead("requeue", letter_id, "7-7", "--timeout-s", "0.2", "--json")
+    assert as_json.exit_code == 1
+    assert [json.loads(line) for line in as_json.stdout.splitlines()] == [
+        {"id": letter_id, "answered": False, "error": NO_ANSWER},
+        {"id": "7-7", "answered": False, "error": "there is no such dead letter"},
     ]
     assert len(list_letters(dead)) == 3
 

@@ -159,6 +159,9 @@ async def test_results_are_deleted_after_confirmation(cluster: GatewayCluster) -
     assert (refused.exit_code, f"{job} is done. Delete its results permanently?" in refused.output) == (0, True)
     assert (await command(cluster, "cancel", job)).exit_code == 1, "standard input has ended"
     assert status(gateway, job) == "done"
+    as_json = await command(cluster, "cancel", job, "--json", answer="n\n")
+    assert (as_json.exit_code, json.loads(as_json.stdout.splitlines()[-1])["status"]) == (0, "done")
+    assert "Delete its results" not in as_json.stdout
     assert "its results are deleted; it was done" in (await command(cluster, "cancel", job, answer="y\n")).output
     assert status(gateway, job) == "deleted"
 
@@ -170,7 +173,9 @@ async def test_deleted_jobs_are_listed_only_on_request(cluster: GatewayCluster) 
     jobs = [create_job(gateway, ["a"]) for _ in range(4)]
     await wait_until(lambda: all(is_done(gateway, job) for job in jobs), "the jobs are done")
     for job in jobs[2:]:
-        assert (await command(cluster, "cancel", job, "--yes")).exit_code == 0
+        cancelled = await command(cluster, "cancel", job, "--yes", "--json")
+        record = json.loads(cancelled.stdout)
+        assert (cancelled.exit_code, record["id"], record["status"], record["done"]) == (0, job, "deleted", 1)
     assert [each["id"] for each in await list_jobs(cluster)] == jobs[1::-1]
     in_json = await command(cluster, "list", "--json", "--most", "1")
     assert (in_json.stdout.count("\n"), in_json.stderr.splitlines()) == (

@@ -22,6 +22,7 @@ from tests.users import as_user
 pytestmark = pytest.mark.redis
 
 Run = Callable[..., Any]
+UNKNOWN = "there is no such API key: give an id from `redbatch keys list`"
 
 
 @pytest.fixture
@@ -84,8 +85,8 @@ def test_keys_are_listed_and_revoked(run: Run) -> None:
     assert {each["id"] for each in list_api_keys(run)} == {each["id"] for each in created}
     assert created[0]["scopes"] == ["embed", "jobs"]
     result = run("revoke", created[0]["key"], created[1]["id"], "nothing")
-    assert (result.exit_code, result.output.count("revoked")) == (1, 2)
-    assert "nothing: there is no such API key" in result.output
+    assert (result.exit_code, result.stdout.count("revoked")) == (1, 2)
+    assert result.stderr == f"redbatch: nothing: {UNKNOWN}\n"
     assert [each["id"] for each in list_api_keys(run)] == [created[2]["id"]]
 
 
@@ -94,9 +95,11 @@ def test_a_name_is_answered_with_its_ids(run: Run) -> None:
     ids = [json.loads(run("create", "--json", "--name", "web.search").stdout)["id"] for _ in range(2)]
     result = run("revoke", "web.search")
     assert result.exit_code == 1
-    assert f"web.search: this is a name: revoke the key by its id, {' or '.join(sorted(ids))}" in result.output
+    assert (
+        f"redbatch: web.search: this is a name: revoke the key by its id, {' or '.join(sorted(ids))}" in result.stderr
+    )
     assert len(list_api_keys(run)) == 2
-    assert "nothing: there is no such API key: give an id from `redbatch keys list`" in run("revoke", "nothing").output
+    assert run("revoke", "nothing").stderr == f"redbatch: nothing: {UNKNOWN}\n"
 
 
 def test_a_key_is_one_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,23 +44,23 @@ class Checkout:
 
     folder: Path
 
-    def command(self, target: str) -> list[str]:
+    def command(self, target: str, *variables: str) -> list[str]:
         """Returns the command that a contributor types, with the script in place of Python."""
-        return ["make", target, f"PYTHON={self.folder}/python"]
+        return ["make", target, f"PYTHON={self.folder}/python", *variables]
 
-    def start(self, target: str) -> subprocess.Popen[str]:
+    def start(self, target: str, *variables: str) -> subprocess.Popen[str]:
         """Starts a make like a shell does, in a separate process group."""
         environment = {"PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1"}
         pipe = subprocess.PIPE
         # A shell starts what runs in the background with SIGINT ignored, and so all that the suite starts then.
-        words = ["env", "--default-signal=INT", *self.command(target)]
+        words = ["env", "--default-signal=INT", *self.command(target, *variables)]
         return subprocess.Popen(
             words, cwd=self.folder, env=environment, text=True, stdout=pipe, stderr=pipe, process_group=0
         )
 
-    def make(self, target: str, *, code: int = 0) -> str:
+    def make(self, target: str, *variables: str, code: int = 0) -> str:
         """Runs a make to its end, and returns its output."""
-        process = self.start(target)
+        process = self.start(target, *variables)
         output, errors = process.communicate(timeout=60)
         assert process.returncode == code, output + errors
         return output + errors
@@ -103,13 +103,21 @@ def checkout(tmp_path: Path) -> Checkout:
 
 
 def test_make_run_installs_what_running_needs(checkout: Checkout) -> None:
-    """It says how to put redbatch on the PATH, and then starts the cluster. A later one installs nothing."""
-    lines = checkout.make("run").splitlines()
-    assert lines[-1] == "ran redbatch up"
-    assert ACTIVATE in lines[-2]
+    """And then starts the cluster. A later one installs nothing."""
+    assert checkout.make("run").splitlines()[-1] == "ran redbatch up"
     assert checkout.installed() == RUN
     assert "ran redbatch up" in checkout.make("run")
     assert checkout.installed() == []
+
+
+def test_options_are_in_args(checkout: Checkout) -> None:
+    """Any other variable of the command line would have no effect: it is an error, before anything is installed."""
+    assert "ran redbatch up --port 8001 --workers 2" in checkout.make("run", "ARGS=--port 8001 --workers 2")
+    checkout.installed()
+    output = checkout.make("run", "MAX_BATCH_SIZE=8", code=2)
+    assert 'MAX_BATCH_SIZE has no effect; give options in ARGS: make run ARGS="--max-batch-size 8"' in output
+    assert "ran redbatch" not in output
+    assert ACTIVATE in checkout.make("setup", "MAX_BATCH_SIZE=8")
 
 
 def test_make_test_adds_what_tests_need(checkout: Checkout) -> None:

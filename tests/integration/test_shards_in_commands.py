@@ -66,8 +66,28 @@ def test_a_key_is_not_revoked_until_no_shard_has_it(run: Run, servers: list[Serv
     assert "may still be valid" in revoked.stderr
     assert str(servers[1].port) in revoked.stderr
     assert key_ids(servers[0]) == []
-    assert run("keys", "create").exit_code == 1
+    created = run("keys", "create")
+    assert (created.exit_code, created.stdout) == (1, "")
+    assert [str(each.port) in created.stderr for each in servers] == [False, True]
     assert key_ids(servers[0]) == [], "no Redis has a new key"
+
+
+def test_keys_are_listed_from_the_shards_that_answer(run: Run, servers: list[Server]) -> None:
+    """Those that do not are named. One that has come back empty has no keys, but the one that is away may have some."""
+    key_id = json.loads(run("keys", "create", "--json").stdout)["id"]
+    servers[1].stop()
+    listed = run("keys", "list", "--json")
+    assert (listed.exit_code, [json.loads(line)["id"] for line in listed.stdout.splitlines()]) == (0, [key_id])
+    assert [str(each.port) in listed.stderr for each in servers] == [False, True]
+    assert "shard 1" in listed.stderr
+    with redis.Redis.from_url(servers[0].url, protocol=2) as client:
+        client.delete(API_KEYS)
+    listed = run("keys", "list")
+    assert (listed.exit_code, listed.stdout, str(servers[1].port) in listed.stderr) == (0, "", True)
+    servers[0].stop()
+    listed = run("keys", "list")
+    assert (listed.exit_code, listed.stdout) == (1, "")
+    assert all(str(each.port) in listed.stderr for each in servers)
 
 
 def test_keys_are_copied_to_a_new_redis(run: Run, servers: list[Server]) -> None:

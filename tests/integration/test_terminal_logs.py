@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 from collections.abc import Iterator
 
 import httpx
@@ -36,6 +37,20 @@ def answers(port: int) -> bool:
 def command(request: pytest.FixtureRequest) -> str:
     """The command."""
     return str(request.param)
+
+
+async def test_a_process_without_redis_repeats_what_to_do(command: str) -> None:
+    """With its address and the time that it has waited: the lines that count refusals say neither."""
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{unused.getsockname()[1]}"
+        options = ("--redis-url", f"redis://{address}/0", "--admin-port", "0", *COMMANDS[command])
+        with running_in_terminal(command, *options) as running:
+            line = "Redis has not answered since the start waited_s="
+            await wait_until(lambda: line in running.output, lambda: running.output, timeout_s=30)
+            await wait_until(lambda: "\n" in running.output.partition(line)[2], "the line is complete")
+            rest = running.output.partition(line)[2].splitlines()[0]
+            assert re.fullmatch(rf"\d+ advice=start the Redis, or correct --redis-url \(.*redis={address}", rest)
 
 
 @pytest.fixture(params=[{}, {"REDBATCH_LOG_FORMAT": "json"}], ids=["auto", "json"])

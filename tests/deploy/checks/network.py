@@ -8,7 +8,16 @@ from typing import NamedTuple
 
 from api.settings import GatewaySettings
 from gpuworker.settings import WorkerSettings
-from tests.deploy.manifests import Manifest, component_of, has_sentinels, of_kind, pod_labels, selects, workloads
+from tests.deploy.manifests import (
+    Manifest,
+    component_of,
+    has_sentinels,
+    of_kind,
+    pod_labels,
+    selects,
+    uses_redis_cluster,
+    workloads,
+)
 
 ADMIN = (GatewaySettings().admin_port, WorkerSettings().admin_port)
 HTTP = GatewaySettings().port
@@ -45,6 +54,7 @@ def check(manifests: list[Manifest]) -> Iterator[str]:
     """Yields connections that are needed and closed, and those that are open and not needed, for each end by itself."""
     kinds, endpoints = {each["kind"] for each in manifests}, list(_endpoints(manifests))
     redis_ports = (REDIS, SENTINEL) if has_sentinels(manifests) else (REDIS,)
+    is_elsewhere = uses_redis_cluster(manifests)
     own = [each for each in endpoints if each.name not in NAMESPACES]
     for pod, direction in product(own, ("Ingress", "Egress")):
         rules = _rules(manifests, pod, direction)
@@ -54,7 +64,10 @@ def check(manifests: list[Manifest]) -> Iterator[str]:
             needed = (
                 _ingress_needed(connection, kinds, redis_ports)
                 if direction == "Ingress"
-                else (connection.port in DNS or _is_to_redis(connection, redis_ports))
+                else (
+                    connection.port in DNS
+                    or (_is_to_elsewhere(connection) if is_elsewhere else _is_to_redis(connection, redis_ports))
+                )
             )
             if needed != (rules is None or any(_allows(rule, peer, port, protocol, pod) for rule in rules)):
                 yield f"{direction} {'closed, and' if needed else 'open, and not'} needed: {connection}"
@@ -76,6 +89,14 @@ def _is_to_redis(connection: Connection, ports: Sequence[int]) -> bool:
     clients = ("gateway", "worker", "redis") if SENTINEL in ports else ("gateway", "worker")
     is_redis = connection.target.component == "redis" and connection.port in ports
     return connection.source.component in clients and is_redis and connection.protocol == "TCP"
+
+
+def _is_to_elsewhere(connection: Connection) -> bool:
+    """Of a gateway or worker to a server of a Redis Cluster, which may have any address."""
+    return connection.source.component in ("gateway", "worker") and (connection.port, connection.protocol) == (
+        REDIS,
+        "TCP",
+    )
 
 
 def _endpoints(manifests: list[Manifest]) -> Iterator[Endpoint]:

@@ -15,11 +15,15 @@ from tests.deploy.manifests import (
     pod_labels,
     pod_of,
     selects,
+    uses_redis_cluster,
     workloads,
 )
 
-REQUIRED = ("Deployment gateway", "HorizontalPodAutoscaler gateway", "Service gateway", "StatefulSet redis")
+REQUIRED = ("Deployment gateway", "HorizontalPodAutoscaler gateway", "Service gateway")
 """Objects that no other object refers to. Deployments of workers may have any name."""
+
+OF_OWN_REDIS = ("StatefulSet", "Service", "Certificate", "ScaledObject")
+"""Kinds of which nothing but the gateway's Service is of use beside a Redis Cluster elsewhere."""
 
 REFERENCES = {
     "authenticationRef": ("TriggerAuthentication", "name"),
@@ -42,7 +46,12 @@ REFERENCES = {
 def check(manifests: list[Manifest]) -> Iterator[str]:
     """Yields references without a target, selectors with the wrong pods, and names that occur twice."""
     labels = {label(each) for each in manifests}
-    yield from (f"there is no {name}" for name in REQUIRED if name not in labels)
+    is_elsewhere = uses_redis_cluster(manifests)
+    required = REQUIRED if is_elsewhere else (*REQUIRED, "StatefulSet redis")
+    yield from (f"there is no {name}" for name in required if name not in labels)
+    for each in of_kind(manifests, *OF_OWN_REDIS) if is_elsewhere else ():
+        if label(each) != "Service gateway":
+            yield f"{label(each)}: it is of a Redis of these manifests, and there is none"
     counts = Counter((each["apiVersion"], label(each), each["metadata"].get("namespace")) for each in manifests)
     yield from (f"{name}: it occurs twice" for (_, name, _), count in counts.items() if count > 1)
     for each in manifests:

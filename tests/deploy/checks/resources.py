@@ -103,7 +103,8 @@ def _device_faults(workload: Manifest) -> Iterator[str]:
     expected = {"REDBATCH_WORKER_ID": "metadata.name"} | ({"REDBATCH_DEVICE": "cuda"} if gpu else {})
     if gpu == "nvidia.com/gpu.shared":
         expected |= {"REDBATCH_GPU_LEASE": "batch", "REDBATCH_GPU_LEASE_POOL": "spec.nodeName"}
-    if {name: value for name, value in env.items() if "_REDIS_" not in name} != expected:
+    of_redis = {name for name in env if "_REDIS_" in name} | {"REDBATCH_QUEUE_SHARDS"}
+    if {name: value for name, value in env.items() if name not in of_redis} != expected:
         yield f"its variables are not {expected}: {env}"
     tolerated = [each.get("key") for each in pod.get("tolerations", [])] == ["nvidia.com/gpu"]
     if not (not container["image"].endswith("-cpu")) == tolerated == bool(gpu):

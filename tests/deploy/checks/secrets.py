@@ -20,6 +20,7 @@ from tests.deploy.manifests import (
     objects,
     of_kind,
     pod_of,
+    uses_redis_cluster,
     workloads,
 )
 
@@ -75,6 +76,7 @@ def check(manifests: list[Manifest]) -> Iterator[str]:
     services = {each["metadata"]["name"]: each["spec"]["ports"] for each in of_kind(manifests, "Service")}
     if has_sentinels(manifests):
         yield from _sentinel_faults(manifests, services)
+    if has_sentinels(manifests) or uses_redis_cluster(manifests):
         return
     url = urlsplit(GENERATED["gateway-redis"]["url"])
     if url.port not in [port["port"] for port in services.get(str(url.hostname), [])]:

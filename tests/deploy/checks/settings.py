@@ -11,13 +11,24 @@ from api.dialects.request import MAX_TIMEOUT_MS
 from api.server import LINGER_S
 from api.settings import GatewaySettings
 from gpuworker.settings import WorkerSettings
-from tests.deploy.manifests import Manifest, component_of, config_of, containers, label, of_kind, pod_of
+from tests.deploy.manifests import (
+    Manifest,
+    component_of,
+    config_of,
+    containers,
+    label,
+    of_kind,
+    pod_of,
+    uses_redis_cluster,
+)
 
 Settings = GatewaySettings | WorkerSettings
 Kind = TypeVar("Kind", bound=Settings)
 SETTINGS: dict[str, type[Settings]] = {"gateway": GatewaySettings, "worker": WorkerSettings}
 MARGIN_S = 10.0
 MOUNTED = "/run/secrets/"
+CLUSTER_URL = "redis+cluster://a"
+"""What the file with the URL has where queues have shards."""
 
 
 def check(manifests: list[Manifest]) -> Iterator[str]:
@@ -27,6 +38,20 @@ def check(manifests: list[Manifest]) -> Iterator[str]:
         for container in containers(pod_of(each)):
             faults = [*_variable_faults(manifests, container, kind), *_grace_faults(manifests, each, container)]
             yield from (f"{label(each)}: {fault}" for fault in faults)
+    yield from _shard_faults(manifests)
+
+
+def _shard_faults(manifests: list[Manifest]) -> Iterator[str]:
+    configs = {
+        label(each): config_of(manifests, container)
+        for each in of_kind(manifests, "Deployment")
+        for container in containers(pod_of(each))
+    }
+    counts = {name: config.get("REDBATCH_QUEUE_SHARDS", "1") for name, config in configs.items()}
+    if len({*counts.values()}) > 1:
+        yield f"REDBATCH_QUEUE_SHARDS differs: {counts}"
+    if uses_redis_cluster(manifests) and "1" in counts.values():
+        yield f"REDBATCH_QUEUE_SHARDS: without, a Redis Cluster has a queue on one master: {counts}"
 
 
 def parse_settings(values: dict[str, str], kind: type[Kind]) -> Kind:
@@ -34,6 +59,8 @@ def parse_settings(values: dict[str, str], kind: type[Kind]) -> Kind:
     fields = {
         name.removeprefix("REDBATCH_").lower(): value for name, value in values.items() if not value.startswith(MOUNTED)
     }
+    if "queue_shards" in fields:
+        fields["redis_url"] = CLUSTER_URL
     return kind(**{name: value for name, value in fields.items() if name in kind.model_fields})  # type: ignore[arg-type]  # as text, like the environment
 
 
@@ -57,7 +84,7 @@ def _variable_faults(manifests: list[Manifest], container: Manifest, kind: type[
     try:
         parse_settings(config_of(manifests, container), kind)
     except ValidationError as error:
-        yield from (f"{each['loc'][0]}: {each['msg']}" for each in error.errors())
+        yield from (f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
 
 
 def _grace_faults(manifests: list[Manifest], workload: Manifest, container: Manifest) -> Iterator[str]:

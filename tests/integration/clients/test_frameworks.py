@@ -1,4 +1,7 @@
-"""LangChain and LlamaIndex, unmodified, in a separate environment: `make test-frameworks`."""
+"""LangChain, LlamaIndex, and the clients of Cohere and Voyage, unmodified: `make test-frameworks`.
+
+They run in a separate environment.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ def python() -> Path:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("script", ["langchain.py", "llama_index.py"])
+@pytest.mark.parametrize("script", ["langchain.py", "llama_index.py", "cohere_client.py", "voyage.py"])
 def test_a_thousand_documents(python: Path, served: GatewayProcess, script: str, tmp_path: Path) -> None:
     """A framework gets the vectors of 1,000 documents in order, with length 1, and downloads nothing."""
     job = {"url": f"{served.url}/v1", "model": model_of(served), "texts": DOCUMENTS}

@@ -28,8 +28,10 @@ ELSEWHERE = {
 }
 """What a block that matches the pattern needs. Every other block runs in `test_commands.py`."""
 
-_BLOCK = re.compile(r"^( *)```(sh|shell|bash|console|python)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
-
+_BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+_SHELLS = ("sh", "shell", "bash")
+_SESSION_COMMAND = re.compile(r"^\$ (.*\n)", re.MULTILINE)
+"""A command in a block that shows what it prints, too."""
 
 _PYTHON_FILE = re.compile(r"^```python\n(# (\w+\.py)\n.*?)^```$", re.MULTILINE | re.DOTALL)
 """A Python block that begins with the name of its file."""
@@ -48,13 +50,17 @@ class Block(NamedTuple):
 
 
 def blocks(document: Path) -> Iterator[Block]:
-    """Yields the shell and Python blocks of a document, in their order; not those that show a file (`python_files`)."""
+    """Yields the shell and Python blocks of a document, in their order; not those that show a file (`python_files`).
+
+    Of a session, the code is its commands.
+    """
     text = document.read_text(encoding="utf-8")
     for match in _BLOCK.finditer(text):
         code = re.sub(rf"^{match[1]}", "", match[3], flags=re.MULTILINE)
-        if re.match(r"# \w+\.py\n", code):
-            continue
-        yield Block(document.name, text.count("\n", 0, match.start()) + 1, code, match[2] == "python")
+        if match[2] not in (*_SHELLS, "python"):
+            code = "".join(_SESSION_COMMAND.findall(code))
+        if code and not re.match(r"# \w+\.py\n", code):
+            yield Block(document.name, text.count("\n", 0, match.start()) + 1, code, match[2] == "python")
 
 
 def python_files(document: Path) -> list[tuple[str, str]]:

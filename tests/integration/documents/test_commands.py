@@ -160,6 +160,14 @@ def test_a_block_that_fails_is_reported(tmp_path: Path) -> None:
     assert failure.endswith("one\n")
 
 
+def test_the_commands_of_a_session_run_without_its_output(tmp_path: Path) -> None:
+    """Blocks that show what commands print have these behind a dollar sign; blocks without a command do not run."""
+    page = tmp_path / "page.md"
+    page.write_text("```json\n{}\n```\n\n```\n$ echo one\none\n$ echo two  # more\n```\n\n```sh\necho $HOME\n```\n")
+    found = [(block.line, block.code) for block in blocks(page)]
+    assert found == [(5, "echo one\necho two  # more\n"), (11, "echo $HOME\n")]
+
+
 def test_blocks_that_run_elsewhere_are_listed_with_their_need() -> None:
     """Each pattern of the list has a block, and most blocks without Docker and Kubernetes run."""
     every = [block for document in DOCUMENTS for block in blocks(document)]

@@ -106,6 +106,19 @@ async def test_an_existing_output_is_kept_without_force(cluster: GatewayCluster,
     assert same.read_text() == json.dumps({"text": "a"})
 
 
+async def test_an_output_in_a_folder_that_does_not_exist_is_refused(source: Path, tmp_path: Path) -> None:
+    """Its name may be misspelt, so no folder is made; the error says what to do."""
+    out = tmp_path / "vectros" / "v.npy"
+    done = await embed("http://127.0.0.1:9", source, out)
+    assert (done.returncode, done.stderr) == (
+        2,
+        f"redbatch: --out: {out}: its folder does not exist: make it, or name another\n",
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
+    with_input = await embed("http://127.0.0.1:9", "-", out, stdin=b"a\n")
+    assert (with_input.returncode, out.parent.exists()) == (2, False)
+
+
 async def test_a_file_without_any_valid_row_is_a_failure(cluster: GatewayCluster, tmp_path: Path) -> None:
     """If no row holds a text, the exit code is 1, and only the errors are written."""
     gateway = await cluster.start_gateway()

@@ -46,7 +46,17 @@ async def test_a_port_that_is_set_is_not_replaced(module: str, message: str, clu
         environment = cluster.env(model="null", admin_port=port)
         program = await cluster.processes.start(message, module, environment)
         assert await program.wait_until_ended() == 1
-    assert f"cannot listen on the admin port 127.0.0.1:{port}" in program.output
+    problem = f"cannot listen on the admin port 127.0.0.1:{port}: Address already in use"
+    assert f"redbatch: {problem}; choose another with --admin-port (REDBATCH_ADMIN_PORT)\n" in program.output
+
+
+async def test_a_taken_port_is_an_error_of_the_command(cluster: GatewayCluster) -> None:
+    """Its line begins as those of all commands do, and says what to do."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        program = await cluster.processes.start("gateway", "api", cluster.env(port=port, admin_port=0))
+        assert await program.wait_until_ended() == 1
+    assert f"redbatch: port {port} is taken: stop what listens there, or choose another with --port" in program.output
 
 
 async def test_the_main_port_says_where_metrics_are(cluster: GatewayCluster) -> None:

@@ -235,7 +235,6 @@ TEI, OPENAI_ERROR, OWN = "error_type", "type", "request_id"
 @pytest.mark.parametrize(
     ("path", "hint", "field"),
     [
-        ("/embed_sparse", "POST /embed returns dense ones", TEI),
         ("/vertex", "POST /embed takes what is in `instances`", TEI),
         ("/api-doc/openapi.json", "GET /openapi.json", TEI),
         ("/v1/chat/completions", "text is not generated; POST /v1/embeddings", OPENAI_ERROR),
@@ -247,8 +246,7 @@ TEI, OPENAI_ERROR, OWN = "error_type", "type", "request_id"
         ("/pooling", "POST /embed_all", OPENAI_ERROR),
         ("/detokenize", "POST /decode", OPENAI_ERROR),
         ("/embeddings_image", "only texts", OPENAI_ERROR),
-        ("/v1/embed", "Cohere's API is not served; POST /embed takes", OPENAI_ERROR),
-        ("/v2/embed", "Cohere's API is not served; POST /embed takes", OPENAI_ERROR),
+        ("/v1/embed", "the first version of Cohere's API is not served: POST /v2/embed is", OPENAI_ERROR),
     ],
 )
 def test_a_route_of_another_server_is_answered_with_what_there_is(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
+from typing import Any
 
 import httpx
 import pytest
@@ -23,6 +24,8 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.redis
 
 POOL = "shared-pool"
+SHARED = ("keys", "queues")
+"""Purposes of the connections for keys that the shards of a Redis Cluster share."""
 
 
 @pytest_asyncio.fixture
@@ -115,6 +118,38 @@ async def test_shards_of_one_cluster(servers: RedisCluster, by_url: GatewayClust
         answers = await asyncio.gather(*(gateway.send(client, f"{number}") for number in range(40)))
     assert {answer.status_code for answer in answers} == {200}
     assert problems_of(gateway.program, worker) == []
+
+
+async def test_shards_of_one_cluster_share_keys(servers: RedisCluster, by_url: GatewayCluster) -> None:
+    """A gateway reads API keys and the list of queues over one connection each, not over one per shard."""
+    by_url.environment["REDBATCH_QUEUE_SHARDS"] = "2"
+    env = {"REDBATCH_QUEUE_SHARDS": "2", "REDBATCH_REDIS_URL": by_url.redis_url}
+    created = await asyncio.to_thread(run_redbatch, "keys", "create", env=env)
+    gateway = await by_url.start_gateway(auth="on", all_queues=True)
+    await by_url.start_worker()
+    await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
+    answer = await asyncio.to_thread(gateway.embed, {"texts": ["a"]}, authorization=f"Bearer {created.split()[0]}")
+    assert has_vectors(answer, ["a"])
+    names: list[str] = []
+    for url in servers.urls:
+        with redis.Redis.from_url(url, protocol=2) as raw:
+            names += [each["name"] for each in raw.client_list()]
+    counts = [sum(each.startswith("gateway:") and each.endswith(f":{what}") for each in names) for what in SHARED]
+    assert counts == [1, 1]
+
+
+async def test_commands_read_what_shards_share_once(servers: RedisCluster, by_url: GatewayCluster) -> None:
+    """`redbatch queue`, which may read each second, and `keys`."""
+    env = {"REDBATCH_QUEUE_SHARDS": "2", "REDBATCH_REDIS_URL": by_url.redis_url}
+    clients = [redis.Redis.from_url(url, protocol=2) for url in servers.urls]
+    for words, command in ((("queue",), "zrevrange"), (("keys", "list"), "hgetall")):
+        for each in clients:
+            each.config_resetstat()
+        await asyncio.to_thread(run_redbatch, *words, env=env)
+        stats: list[Any] = [each.info("commandstats").get(f"cmdstat_{command}", {}) for each in clients]
+        assert sum(each.get("calls", 0) - each.get("rejected_calls", 0) for each in stats) == 1
+    for each in clients:
+        each.close()
 
 
 async def test_the_server_of_the_list_of_queues_hangs(servers: RedisCluster, by_url: GatewayCluster) -> None:

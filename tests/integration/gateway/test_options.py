@@ -136,3 +136,63 @@ def test_a_time_limit_beside_a_job_is_refused(served: GatewayProcess, content_ty
     refused = plain_http.post(f"{served.url}/jobs", content=b'{"text": "a"}', headers=headers)
     assert (refused.status_code, error_of(refused)["code"]) == (400, "invalid_request")
     assert error_of(refused)["message"].startswith("X-Timeout-Ms: leave it out")
+
+
+NATIVE = ("/embed", "/batch_embed")
+
+
+def test_vectors_of_whole_numbers_and_bits(served: GatewayProcess) -> None:
+    """In the API's own words on each route: those of the vectors that the same route returns as float32."""
+    vectors = np.array(post(served, "/embed", {"texts": TEXTS, "normalize": True}).json()["embeddings"])
+    bits = np.packbits(vectors > 0, axis=1).tolist()
+    for route in NATIVE:
+        answer = post(served, route, {"texts": TEXTS, "output_dtype": "ubinary"})
+        assert (answer.status_code, answer.json()) == (200, {"embeddings": bits})
+    openai = {"model": "null", "input": TEXTS}
+    for route, fields in (("/v1/embeddings", {"output_dtype": "int8"}), ("/embeddings", {"embedding_type": "int8"})):
+        rows = [each["embedding"] for each in post(served, route, openai | fields).json()["data"]]
+        assert np.abs(np.array(rows) * (4 / np.sqrt(384) / 127) - vectors).max() <= 4 / np.sqrt(384) / 254 + 1e-6
+    several = post(served, "/v1/embeddings", openai | {"embedding_type": ["ubinary", "float"]}).json()["data"]
+    assert [each["embedding"]["ubinary"] for each in several] == bits
+    assert np.abs(np.array([each["embedding"]["float"] for each in several]) - vectors).max() <= 1e-6
+    cohere = {"model": "null", "texts": TEXTS, "input_type": "search_query", "embedding_types": ["float", "ubinary"]}
+    answer = post(served, "/v2/embed", cohere)
+    assert (answer.status_code, answer.json()["embeddings"]["ubinary"]) == (200, bits)
+
+
+def test_number_formats_that_cannot_be(served: GatewayProcess) -> None:
+    """Whole numbers of vectors of any length, bits that make no whole bytes, and either in a job."""
+    for fields, message in (
+        ({"output_dtype": "int8", "normalize": False}, "int8 and uint8 are for vectors of length 1"),
+        ({"output_dtype": "binary", "dimensions": 12}, "set the dimensions to a multiple of 8"),
+        ({"output_dtype": "int4"}, "output_dtype: "),
+    ):
+        refused = post(served, "/embed", {"texts": TEXTS, **fields})
+        assert (refused.status_code, message in error_of(refused)["message"]) == (400, True), refused.text
+    refused = post(served, "/embed", {"texts": TEXTS, "output_dtype": "int8"}, prefer="respond-async")
+    assert (refused.status_code, "A job has float32" in error_of(refused)["message"]) == (400, True)
+    refused = post(served, "/jobs", {"texts": TEXTS, "output_dtype": "int8"})
+    assert (refused.status_code, "output_dtype: there is no such field" in error_of(refused)["message"]) == (400, True)
+
+
+def test_an_input_type_that_the_model_has_no_prompt_for(served: GatewayProcess) -> None:
+    """Each route refuses it, and none repeats it; a model without prompts reads queries and documents alike."""
+    client = JobClient(served)
+    for kind, status in (("clustering", 400), ("search_query", 200)):
+        answers = [
+            *(post(served, route, {"texts": TEXTS, "input_type": kind}) for route in NATIVE),
+            post(served, "/v1/embeddings", {"model": "null", "input": TEXTS, "input_type": kind}),
+            post(served, "/v1/embeddings", {"model": "null", "input": TEXTS, "task": kind}),
+            post(served, "/v2/embed", {"model": "null", "texts": TEXTS, "input_type": kind}),
+        ]
+        *others, cohere = [each.status_code for each in answers]
+        assert others == [status] * len(others)
+        assert cohere == (422 if status == 400 else status)  # as Cohere's clients read it
+        if status == 400:
+            assert all("input_type: this model has no prompt for it; it has none." in each.text for each in answers)
+    refused = (
+        client.post({"texts": TEXTS, "input_type": "clustering"}),
+        client.post_lines(TEXTS, query={"input_type": "clustering"}),
+        post(served, "/embed", {"texts": TEXTS, "input_type": "query", "prompt_name": ""}),
+    )
+    assert [each.status_code for each in refused] == [400] * 3

@@ -113,10 +113,12 @@ async def test_metrics_of_redis_expire_while_it_is_unreachable(
 
     await wait_until(lambda: gateway.ready_workers(isolated_cluster.queue) == 1, "it shows the worker")
     assert gateway.metric(memory) > 0
+    assert shows("redbatch_shard_workers")
     own_redis.stop()
     await wait_until(lambda: gateway.metric("redbatch_redis_up") == 0, "it shows that Redis is unreachable")
     assert shows_the_fleet()
     await wait_until(lambda: not shows_the_fleet(), "it shows no workers", poll_s=0.1)
+    assert not shows("redbatch_shard_workers")
     assert not shows(memory)
     own_redis.start()
     await wait_until(lambda: gateway.ready_workers(isolated_cluster.queue) == 1, "it shows the worker again")

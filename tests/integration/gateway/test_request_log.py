@@ -103,7 +103,7 @@ def refused_requests(key: str, old: str) -> dict[tuple[str, str, str, tuple[str,
         ("POST", "/v1/embeddings", old, ("a",)): line(401, unauthorized, wrong_key, "/v1/embeddings", **old_id),
         ("POST", "/jobs", key, ("a",)): line(403, "forbidden", forbidden, "/jobs", **known),
         ("GET", f"/jobs/{MARK}", "", None): line(401, unauthorized, no_key, "/jobs/{id}"),
-        ("GET", f"/{MARK}", key, None): line(404, "not_found", unknown, **known),
+        ("GET", f"/{MARK}", key, None): line(404, "not_found", unknown, "unknown", **known),
         ("DELETE", "/embed", key, None): line(405, "method_not_allowed", "…: use POST.", "/embed", **known),
     }
 
@@ -173,10 +173,10 @@ async def test_equal_refusals_are_counted(cluster: GatewayCluster) -> None:
         gateway.embed({"texts": [*["a"] * number, 5]}, x_tenant=f"tenant-{number}")
     first, other, *_ = await request_lines(gateway, 2)
     assert (first["request_id"], first["message"], "repeated" in first) == ("r-0", EMPTY, False)
-    assert (other["tenant"], other["message"]) == ("tenant-0", "texts[0]: Input should be a valid string.")
+    assert (other["tenant"], other["message"]) == ("tenant-0", "texts[0]: send a text.")
     counts = (await request_lines(gateway, 4))[2:]
     common = {"code": "invalid_request", "route": "/embed", "msg": "request refused", "repeated": 49}
-    for count, message in zip(counts, (EMPTY, "texts[N]: Input should be a valid string."), strict=True):
+    for count, message in zip(counts, (EMPTY, "texts[N]: send a text."), strict=True):
         assert {**common, "message": message}.items() <= count.items()
         assert 0 < count["in_s"] < 20
 

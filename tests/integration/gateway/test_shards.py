@@ -15,9 +15,17 @@ from typer.testing import CliRunner
 
 from api.dispatch.shards import HOLD_S
 from redbatch.commands import app
+from shared.eviction import EVICTION_WARNING
 from tests import plain_http
 from tests.chaos.attack import new_tenant
-from tests.integration.gateway.gateway_cluster import GatewayProcess, error_of, has_vectors, null_vector, vector_bytes
+from tests.integration.gateway.gateway_cluster import (
+    GatewayProcess,
+    error_of,
+    has_vectors,
+    log_lines,
+    null_vector,
+    vector_bytes,
+)
 from tests.integration.gateway.job_client import JobClient
 from tests.servers import stopped
 from tests.sharded_cluster import ShardedCluster, sharded_cluster, wait_until_used
@@ -85,6 +93,7 @@ async def test_shards_divide_the_bounds_and_pass_on_what_does_not_fit(
         await wait_until(lambda: [gateway.metric(each) for each in up] == [1, 0], "the metrics show which is away")
         assert gateway.metric("redbatch_requests_in_flight") == 8
     await wait_until(lambda: are([8, 0]), "those of the shard that hung are cancelled")
+    assert gateway.metric("redbatch_request_inputs_total") == 16, "those that moved count once"
     for each in calls:
         each.cancel()
     await asyncio.gather(*calls, return_exceptions=True)
@@ -108,6 +117,7 @@ async def test_requests_that_share_an_entry_move_one_by_one(sharded: ShardedClus
     vectors = [vector_bytes(each.json()["embedding"]) for each in answers]
     assert vectors == [null_vector(each) for each in texts]
     assert gateway.metric("redbatch_moved_requests_total") > 0
+    assert gateway.metric("redbatch_request_inputs_total") == len(texts)
 
 
 async def test_requests_leave_a_shard_with_its_last_worker(sharded: ShardedCluster, client: httpx.AsyncClient) -> None:
@@ -121,8 +131,11 @@ async def test_requests_leave_a_shard_with_its_last_worker(sharded: ShardedClust
         return await inputs_of(sharded) == expected
 
     await wait_until(lambda: are([4, 4]), "each shard has half of them")
+    names = [f'redbatch_shard_workers{{queue="{sharded.cluster.queue}",shard="{number}"}}' for number in (0, 1)]
+    assert [gateway.metric(each) for each in names] == [1, 1]
     await sharded.remove_ghost(1)
     await wait_until(lambda: are([8, 0]), "all are where a worker is")
+    assert [gateway.metric(each) for each in names] == [1, 0]
     assert gateway.metric("redbatch_moved_requests_total") == 4
     await sharded.remove_ghost(0)
     await wait_until_used([gateway], [])
@@ -268,12 +281,55 @@ async def test_a_job_lives_on_the_shard_that_its_id_names(sharded: ShardedCluste
     assert (await asyncio.to_thread(jobs.get, unknown)).status_code == 404
 
 
+async def test_jobs_avoid_a_redis_that_is_low_on_memory(sharded: ShardedCluster) -> None:
+    """As other requests do. One with an idempotency key is refused by its shard; so are all if all are low."""
+    gateway = await start(sharded)
+    jobs = JobClient(gateway)
+
+    async def run_low(shard: int) -> None:
+        used = int((await sharded.clients[shard].info("memory"))["used_memory"])
+        await sharded.clients[shard].config_set("maxmemory", int(used / 0.8))
+        ratio = f'redbatch_redis_memory_ratio{{shard="{shard}"}}'
+        await wait_until(lambda: gateway.metric(ratio) > 0.7, "the gateway knows")
+
+    await run_low(0)
+    answers = [await asyncio.to_thread(jobs.post, {"texts": ["a"]}) for _ in range(12)]
+    assert [each.status_code for each in answers] == [202] * 12
+    assert {each.json()["id"].partition(".")[0] for each in answers} == {f"{sharded.cluster.queue}@1"}
+    answers = [await asyncio.to_thread(jobs.post, {"texts": ["a"]}, idempotency_key=f"{i}") for i in range(12)]
+    assert {each.status_code for each in answers} == {202, 503}
+    assert all(f"{sharded.cluster.queue}@1." in each.text for each in answers if each.status_code == 202)
+    await run_low(1)
+    refused = await asyncio.to_thread(jobs.post, {"texts": ["a"]})
+    assert (refused.status_code, error_of(refused)["code"]) == (503, "jobs_full")
+
+
 def run_jobs_command(sharded: ShardedCluster, *words: str) -> list[dict[str, Any]]:
     """Returns what `redbatch jobs` prints as JSON of all shards."""
     urls = ",".join(as_user(each.url, "admin") for each in sharded.servers)
     result = CliRunner().invoke(app, ["jobs", *words, "--json"], env={"REDBATCH_REDIS_SHARDS": urls})
     assert result.exit_code == 0, result.output
     return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+async def test_the_log_names_the_redis_that_it_is_about(sharded: ShardedCluster) -> None:
+    """Not all of them: whether it has lost its data, evicts, is away or is back."""
+    await sharded.clients[1].config_set("maxmemory-policy", "allkeys-lru")
+    gateway = await start(sharded)
+    await sharded.clients[1].flushall()
+    lost = "Redis lost the queue's data, its group was recreated or it moved: reconciling all requests"
+
+    def is_logged(message: str) -> bool:
+        return bool(gateway.program.log_records(message))
+
+    await wait_until(lambda: is_logged(lost), "the loss is in the log")
+    await sharded.kill(1)
+    await wait_until(lambda: is_logged("Redis is out of reach"), "so is the outage")
+    await sharded.restart(1)
+    await wait_until(lambda: is_logged("Redis answers again"), "so is its end")
+    lines = [each for each in log_lines(gateway.program) if "Redis" in each["msg"]]
+    assert {lost, "Redis is out of reach", "Redis answers again", EVICTION_WARNING} <= {each["msg"] for each in lines}
+    assert {(each.get("shard"), each["redis"]) for each in lines} == {(1, f"127.0.0.1:{sharded.servers[1].port}")}
 
 
 async def test_a_gateway_is_ready_while_any_shard_answers(sharded: ShardedCluster) -> None:

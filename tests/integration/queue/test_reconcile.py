@@ -133,6 +133,13 @@ async def test_reconciling_nothing(queue: QueueConnections) -> None:
     assert await producer.reconcile(queue.connection("reconcile"), queue.keys, []) == (b"", [])
 
 
+async def test_an_epoch_exempts_from_no_bound(queue: QueueConnections, gateway: Gateway) -> None:
+    """Whether entries pass the bounds, and at which epoch they are added, are two things."""
+    epoch, _ = await producer.reconcile(queue.connection("reconcile"), queue.keys, [])
+    reply = await gateway.submit(request()._replace(epoch=epoch), request()._replace(epoch=b"1.1"), bound=0)
+    assert [each.status for each in reply.outcomes] == ["full", "stale"]
+
+
 async def test_lost_entries_are_added_only_at_the_epoch_at_which_they_were_missed(
     queue: QueueConnections, gateway: Gateway, worker: Worker, raw: redis.asyncio.Redis, keys: Keys
 ) -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import socket
 import sys
@@ -58,6 +59,27 @@ async def test_it_serves_and_leaves_nothing(start: Start) -> None:
     assert running(processes) == []
     assert list(up.folder.iterdir()) == []
     assert "\nredis " not in f"\n{up.output}"
+
+
+@pytest.mark.parametrize("is_activated", [False, True])
+async def test_it_says_how_to_have_the_command_on_the_path(start: Start, tmp_path: Path, is_activated: bool) -> None:
+    """As the last line about a cluster that is ready, unless the environment is activated."""
+    programs = Path(sys.executable).parent
+    path = f"{tmp_path}/servers:{programs}:/usr/bin:/bin" if is_activated else f"{tmp_path}/servers:/usr/bin:/bin"
+    up = await start(PATH=path).wait_until_ready()
+    assert await serves(up)
+    block = up.output[up.output.index("Redbatch is ready") :].split("\n\n")[0]
+    line = f"PATH     source {programs}/activate  (puts `redbatch` on the PATH of a terminal)"
+    assert block.splitlines()[-1].strip() == ("stop     Ctrl-C" if is_activated else line)
+
+
+@pytest.mark.parametrize("messages", ["log", "off"])
+async def test_it_says_that_the_log_may_quote_inputs(start: Start, folder: Path, messages: str) -> None:
+    """Of a class, whose exceptions it logs with their messages by default; a log has no text of clients otherwise."""
+    shutil.copy(ROOT / "docs/examples/squares.py", folder)
+    options = () if messages == "log" else ("--error-messages", messages)
+    up = await start("--model", "squares:Squares", *options).wait_until_ready()
+    assert ("--error-messages off" in up.fact("log")) is (messages == "log")
 
 
 async def test_with_auth_it_creates_an_api_key(start: Start) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from gpuworker.backends.simulated import DIM
+from gpuworker.model_spec import OFFLINE
 from shared import consumer, producer
 from shared.codec import encode_body
 from shared.heartbeats import MIXED_MODELS
@@ -244,6 +245,8 @@ async def test_a_worker_says_that_it_downloads_its_model(
     offline = await cluster.start_worker("some/model", ready=False)
     assert await offline.wait_until_ended(100) == 2
     assert offline.log_records(event) == []
+    assert "some/model cannot be loaded: it is not in HF_HOME, and HF_HUB_OFFLINE forbids downloads" in offline.output
+    assert OFFLINE in offline.output
 
 
 async def test_a_hub_that_does_not_answer_ends_the_worker_soon(
@@ -256,6 +259,7 @@ async def test_a_hub_that_does_not_answer_ends_the_worker_soon(
     worker = await cluster.start_worker("sentence-transformers/all-mpnet-base-v2", ready=False)
     assert await worker.wait_until_ended() == 2
     assert "cannot be downloaded: http://127.0.0.1:1 does not answer" in worker.output
+    assert OFFLINE in worker.output
     assert "Traceback" not in worker.output
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from shared.keys import BULK
+from shared.keys import BULK, GROUP
 from shared.messages import EMBED, Body
 from tests.integration.worker.sharded_cluster import ShardedCluster, sharded_cluster
 from tests.integration.worker.worker_cluster import PendingRequest, WorkerCluster, get_admin, metric, num_reclaimed
@@ -117,16 +116,17 @@ async def test_bulk_has_no_more_than_its_share_over_all_shards(cluster: ShardedC
 async def test_bulk_goes_behind_interactive_entries_of_another_shard(cluster: ShardedCluster) -> None:
     """Also in a claim from a shard that has interactive entries, but too few to fill the credit."""
     busy, quiet = cluster.shards
-    texts = [f"text {number}" for number in range(400)]
-    of_bulk = await submit_bulk(quiet, texts)
-    requests = await busy.submit_many([[text] for text in texts])
-    await cluster.start_worker("simulated:base_ms=10,item_ms=0", max_batch_size=4, claim_window=8)
-    checking = asyncio.create_task(busy.check_replies(requests))
-    while not checking.done():
-        await quiet.check_replies(await quiet.submit_many([["some"], ["few"]]))
-    await checking
-    answered = len(texts) - await quiet.raw.xlen(quiet.keys.lanes[BULK])
-    assert answered < 100
+    bulk_lane = quiet.keys.lanes[BULK]
+    share: dict[str, Any] = {"bulk_share": 0, "bulk_age_bound_ms": 3_600_000}
+    await cluster.start_worker("simulated:base_ms=20,item_ms=0", max_batch_size=4, claim_window=8, **share)
+    requests = await busy.submit_many([[f"text {number}"] for number in range(200)])
+    await wait_until(busy.has_entry_in_progress, "a batch is running")
+    of_bulk = await submit_bulk(quiet, TEXTS)
+    while await busy.raw.xlen(busy.lane) > 40:
+        await quiet.check_replies(await quiet.submit_many([["one"]]))
+    claimed = (await quiet.raw.xpending(bulk_lane, GROUP))["pending"]
+    assert claimed <= 1, "only what a read that waits has brought"
+    await busy.check_replies(requests)
     await quiet.check_replies(of_bulk)
 
 

@@ -28,7 +28,7 @@ def test_each_route_is_in_one_group() -> None:
     """The groups are listed in the order in which the page shows them, and none is empty."""
     names = [tag["name"] for tag in TAGS]
     assert [tag["name"] for tag in DESCRIPTION["tags"]] == names
-    assert names == ["Embeddings", "Reranking", "OpenAI", "TEI", "Jobs", "Operations"]
+    assert names == ["Embeddings", "Reranking", "OpenAI", "TEI", "Cohere", "Jobs", "Operations"]
     used = [operation["tags"] for _, _, operation in operations()]
     assert {len(tags) for tags in used} == {1}
     assert {tag for tags in used for tag in tags} == set(names)

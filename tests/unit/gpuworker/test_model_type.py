@@ -21,6 +21,7 @@ POOLING = {"type": "sentence_transformers.models.Pooling", "path": "1_Pooling"}
 LOGIT_SCORE = {"type": "sentence_transformers.cross_encoder.modules.logit_score.LogitScore", "path": "1_LogitScore"}
 SPLADE = {"type": "sentence_transformers.sparse_encoder.models.SpladePooling.SpladePooling", "path": "1_SpladePooling"}
 SAVED = {"model_type": "CrossEncoder"}
+ROUTER = {"type": "sentence_transformers.base.modules.router.Router", "path": ""}
 PAIR_TEMPLATE = "{% for m in messages %}{% if m.role == 'query' %}...{% elif m.role == 'document' %}...{% endif %}"
 CHAT_TEMPLATE = "{% for m in messages %}{% if m.role == 'user' %}...{% endif %}{% endfor %}"
 
@@ -36,6 +37,8 @@ def config(name: str, **fields: Any) -> dict[str, Any]:  # noqa: ANN401
         (ModelFiles(config("BertModel")), ModelType("embedding")),
         (ModelFiles({}), ModelType("embedding")),
         (ModelFiles(config("BertForMaskedLM")), ModelType("embedding")),
+        (ModelFiles(config("BertForMaskedLM"), [TRANSFORMER, SPLADE]), ModelType("sparse")),
+        (ModelFiles({}, [TRANSFORMER], {"model_type": "SparseEncoder"}), ModelType("sparse")),
         (ModelFiles(config("BertForSequenceClassification"), [TRANSFORMER, POOLING]), ModelType("embedding")),
         (ModelFiles(config("Qwen3ForCausalLM"), [TRANSFORMER, POOLING]), ModelType("embedding")),
         (
@@ -85,8 +88,11 @@ def test_a_served_model_is_what_its_files_say(files: ModelFiles, expected: Model
 @pytest.mark.parametrize(
     ("files", "name", "reason"),
     [
-        (ModelFiles(config("BertForMaskedLM"), [TRANSFORMER, SPLADE]), "sparse", "sparse vectors are not served"),
-        (ModelFiles({}, [TRANSFORMER], {"model_type": "SparseEncoder"}), "sparse", "sparse vectors are not served"),
+        (
+            ModelFiles({}, [ROUTER, SPLADE], {"model_type": "SparseEncoder"}),
+            "sparse",
+            "with a separate way for queries",
+        ),
         (ModelFiles({}, [TRANSFORMER], {"model_type": "MultiVectorEncoder"}), "multi-vector", "not served yet"),
         (ModelFiles(config("BertForTokenClassification")), "token-classifier", "labels single tokens"),
         (ModelFiles(config("Qwen3ForCausalLM")), "causal", "add the chat_template.jinja of its authors"),

@@ -18,7 +18,7 @@ class Example(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="REDBATCH_", frozen=True)
 
-    max_size: int = Field(default=64, title="Most", description="Maximum size.")
+    max_size: int = Field(default=64, ge=1, title="Most", description="Maximum size.")
     name: Annotated[str, Field()] | None = Field(default=None, description="Name of the example.")
     rate: float = Field(default=0.5, description="Rate of the example.")
     shared: bool = Field(default=False, description="Whether it is shared.")
@@ -86,6 +86,12 @@ def test_flag_wins_over_variable(app: typer.Typer, calls: Calls) -> None:
 def test_help_shows_flag_variable_default_and_meaning(app: typer.Typer) -> None:
     """The help shows flag, variable, default, meaning and type of a setting, and not its title."""
     text = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "200", "TERM": "dumb"}).output
-    for expected in ("--max-size", "REDBATCH_MAX_SIZE", "64", "Maximum size.", "INTEGER"):
+    for expected in (
+        "--max-size",
+        "REDBATCH_MAX_SIZE",
+        "64",
+        "Maximum size. [a whole number of at least 1]",
+        "INTEGER",
+    ):
         assert expected in text
     assert "Most" not in text

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import structlog
 import typer
+from annotated_types import Ge, Le
 from setproctitle import getproctitle, setproctitle
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
@@ -17,22 +18,22 @@ from api.settings import GatewaySettings
 from gpuworker.settings import WorkerSettings
 from redbatch.bench.settings import BenchSettings
 from redbatch.commands import app
-from redbatch.flags import METAVARS, settings_of
+from redbatch.flags import METAVARS, SettingsCommand, settings_of
 from redbatch.tune.settings import TuneSettings
-from shared.option_words import choices_of, what_it_takes
+from shared.option_words import NUMBERS, choices_of, what_it_takes
 from shared.process.settings import read_settings
 
 SETTINGS_CLASSES = (GatewaySettings, WorkerSettings, BenchSettings, TuneSettings)
 FOREIGN_WORDS = (
     *("pydantic", "regex", "pattern", "errno", "input should", "validation error", "value error", "traceback"),
-    *("unable to", "valueerror", "filenotfounderror", "does not take this value"),
+    *("unable to", "valueerror", "filenotfounderror", "does not take this value", "expecting", "delimiter"),
 )
 NO_TEXT = {"INTEGER": "soon", "N": "soon", "NUMBER": "soon", "BOOLEAN": "perhaps", "PORT": "soon"}
 """A bad value by the kind of an option's values."""
 
 BAD_TEXTS = {
     "--admin-host": "no host",
-    "--body": "{text}",
+    "--body": "{'input': 7}",
     "--data-dir": "texts.txt",
     "--redis-shards": "redis://a,redis://a",
     "--device": "gpu",
@@ -264,17 +265,24 @@ def test_a_long_value_is_not_repeated_in_full(command_line: CommandLine) -> None
 @pytest.mark.parametrize(
     ("line", "hint"),
     [
-        (["quue"], "queue"),
-        (["jobs", "lst"], "list"),
-        (["worker", "--modle", "null"], "--model"),
+        (["quue"], "'queue'"),
+        (["jobs", "lst"], "'list'"),
+        (["worker", "--modle", "null"], "--model,"),
+        (["up", "--prot", "8000"], "--port or --host?"),
         (["keys", "create", "--tennant", "web"], "--tenant"),
+        (["--hlep"], "--help?"),
     ],
 )
-def test_the_nearest_command_or_option_is_named(line: list[str], hint: str, command_line: CommandLine) -> None:
+def test_the_nearest_command_or_option_is_named_first(line: list[str], hint: str, command_line: CommandLine) -> None:
     """For a misspelt one."""
     code, printed = command_line.run(" ".join(line))
     assert code == 2
-    assert re.search(rf"(Did you mean '|Possible options: .*){hint}\b", printed)
+    assert f"Did you mean {hint}" in printed
+
+
+def test_an_option_that_resembles_none_has_no_hint(command_line: CommandLine) -> None:
+    """A wrong guess would mislead."""
+    assert "No such option: --zzzzzz " in command_line.run("queue", "--zzzzzz")[1]
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -285,3 +293,22 @@ def test_help_shows_whole_flags(name: str, command_line: CommandLine) -> None:
     flags = {flag for each in options for flag in (*each.opts, *each.secondary_opts)}
     assert code == 0
     assert {flag for flag in flags if not re.search(rf"(?<![\w-]){flag}(?![\w…-])", printed)} == set()
+    assert not re.search(r"\S…", printed), "a variable or a value is cut"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_says_what_an_option_takes(name: str, command_line: CommandLine) -> None:
+    """The choices or the bounds, in the words of the error about a bad value; switches show no kind of value."""
+    _, printed = command_line.run(name, "--help", COLUMNS="2000")
+    rows = re.split(r"│ +(?:\* +)?(?=-)", printed)
+    is_for_settings = isinstance(COMMANDS[name], SettingsCommand)
+    settings = {each.flag: each.takes for model in SETTINGS_CLASSES for each in settings_of(model) if is_for_settings}
+    for flag, option in options_of(name).items():
+        row = next(each for each in rows if re.match(rf"{flag} ", each))
+        limits: Any = option.type_descriptor.parameter_info
+        bounds = [form(each) for form, each in ((Ge, limits.min), (Le, limits.max)) if each is not None]
+        of_option = what_it_takes(option.type_descriptor.annotation, bounds)
+        words = settings.get(flag, of_option) if option.envvar else of_option
+        assert words in row or words in NUMBERS.values(), row
+        assert f"{option.metavar} " in row
+    assert not re.search(r"[<>]=|range>|<bool>|<str>|<path>", "".join(rows[1:]))

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from redbatch.commands import app
 from redbatch.redis_users.acl import newest_digests
-from shared.redis_url import find_url_problem, parse_url
+from shared.redis_url import Kind, find_url_problem, parse_url
 
 PASSWORD = r"[0-9a-f]{64}"
 
@@ -201,6 +201,18 @@ def test_sentinels_can_be_added_to_the_users_of_one_redis(tmp_path: Path) -> Non
     """A file without replicas has no passwords of theirs to keep."""
     (tmp_path / "users.acl").write_text(parse_secrets(output_of("k8s", "secrets"))["redis-users"]["users.acl"])
     assert "redis-peers" in parse_secrets(output_of("k8s", "secrets", "--sentinel", "--keep", f"{tmp_path}/users.acl"))
+
+
+def test_k8s_secrets_for_a_redis_cluster_name_its_servers() -> None:
+    """Those of --host, at the same port, with or without TLS."""
+    for options, scheme in (((), "redis+cluster"), (("--tls",), "rediss+cluster")):
+        secrets = parse_secrets(output_of("k8s", "secrets", "--cluster", "--host", "n1,n2", "--port", "7000", *options))
+        url = secrets["gateway-redis"]["url"]
+        assert (find_url_problem(url), parse_url(url).kind) == ("", Kind.CLUSTER)
+        assert re.fullmatch(rf"{re.escape(scheme)}://gateway:{PASSWORD}@n1:7000,n2:7000", url)
+    assert "--cluster and --sentinel exclude each other" in error_line("k8s", "secrets", "--cluster", "--sentinel")
+    assert "--host n1,: use the name" in error_line("k8s", "secrets", "--cluster", "--host", "n1,")
+    assert "--host n1,n2: use the name" in error_line("k8s", "secrets", "--host", "n1,n2")
 
 
 @pytest.mark.parametrize("option", [("--tls",), ("--host", "other"), ("--port", "6380")])

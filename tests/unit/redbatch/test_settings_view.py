@@ -139,7 +139,7 @@ def test_an_unknown_setting_has_suggestions() -> None:
 
 def test_allowed_values_are_in_words() -> None:
     """Bounds, choices and alternatives of all settings are described without patterns or types of Python."""
-    allowed = {row.setting.name: row.allowed for row in setting_rows(SETTINGS_CLASSES)}
+    allowed = {row.setting.name: row.setting.takes for row in setting_rows(SETTINGS_CLASSES)}
     assert allowed["redis_timeout_s"] == "a number from 0.5 to 60"
     assert allowed["max_batch_wait_ms"] == "a number from 0 to 60000 or auto"
     assert allowed["backend"] == "torch, onnx or openvino"

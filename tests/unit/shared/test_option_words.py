@@ -32,6 +32,7 @@ class Example(BaseModel):
     colour: Colour = Colour.RED
     device: Annotated[str, ValueForm("cpu or cuda:N")] | None = Field(default=None, pattern=r"^cpu|cuda:\d$")
     note: str = Field(default="", max_length=80)
+    name: str | None = Field(default=None, max_length=80)
     text: str = ""
 
 
@@ -49,6 +50,7 @@ class Example(BaseModel):
         "colour": "red or blue",
         "device": "cpu or cuda:N",
         "note": "at most 80 characters",
+        "name": "at most 80 characters",
         "text": "",
     }.items(),
 )

@@ -44,6 +44,7 @@ NO_BOUNDS_OF_CLIENTS = {
     "shared.lua.reconcile": {"MAX_REPLIES"},
     "shared.messages": {"MAX_TOKENS"},  # the largest number
     "shared.process.log_limit": {"MAX_KINDS"},  # of log lines
+    "shared.process.redis_advice": {"MAX_PAUSE_S"},  # between two lines of a log
     "shared.process.settings": {"MAX_SHOWN_CHARS"},
     "shared.process.tracebacks": {"MAX_CAUSES", "MAX_FRAMES"},
     "shared.process.tracing.traceparent": {"MAX_LENGTH"},

@@ -226,10 +226,10 @@ TEI_ERRORS: list[tuple[dict[str, Any], int, str, str]] = [
     ({"texts": []}, 400, "Empty", "`texts` cannot be empty"),
     ({"query": "", "texts": ["a", ""]}, 400, "Empty", "Input validation error: `inputs` cannot be empty"),
     ({"texts": ["a"] * 5}, 422, "Validation", "batch size 5 > maximum allowed batch size 4"),
-    ({"texts": "a"}, 422, "Validation", "texts: Input should be a valid list."),
-    ({"texts": ["a", 1]}, 422, "Validation", "texts[1]: Input should be a valid string."),
-    ({"query": 1}, 422, "Validation", "query: Input should be a valid string."),
-    ({"top_n": 0}, 422, "Validation", "top_n: Input should be greater than or equal to 1."),
+    ({"texts": "a"}, 422, "Validation", "texts: send a list."),
+    ({"texts": ["a", 1]}, 422, "Validation", "texts[1]: send a text."),
+    ({"query": 1}, 422, "Validation", "query: send a text."),
+    ({"top_n": 0}, 422, "Validation", "top_n: send a whole number of at least 1."),
 ]
 
 
@@ -313,12 +313,12 @@ def test_a_score_that_is_no_number_is_an_error() -> None:
         ({"documents": ["a", 1]}, (400, 422), 'documents[1]: send a text, or {"text": "..."}.'),
         ({"documents": [{"title": "a"}]}, (400, 422), 'documents[0]: send a text, or {"text": "..."}.'),
         ({"documents": ["a"] * 5}, (400, 400), "documents: 5 inputs are over the limit of 4"),
-        ({"documents": ["a" * 51]}, (413, 413), "Input 0 has 51 characters, over the limit of 50"),
-        ({"query": "a" * 51}, (413, 413), "query: it has 51 characters, over the limit of 50"),
+        ({"documents": ["a" * 51]}, (413, 400), "Input 0 has 51 characters, over the limit of 50"),
+        ({"query": "a" * 51}, (413, 400), "query: it has 51 characters, over the limit of 50"),
         ({"query": ""}, (400, 422), "query: it is empty."),
         ({"query": None}, (400, 422), 'query: send a text, or {"text": "..."}.'),
-        ({"top_n": -1}, (400, 422), "top_n: Input should be greater than or equal to"),
-        ({"top_n": "1"}, (400, 422), "top_n: Input should be a valid integer."),
+        ({"top_n": -1}, (400, 422), "top_n: send a whole number of at least"),
+        ({"top_n": "1"}, (400, 422), "top_n: send a whole number of at least"),
         ({"priority": 1_000}, (400, 422), "priority"),
     ],
 )
@@ -339,7 +339,7 @@ def test_each_client_finds_the_message_of_an_error() -> None:
     assert error(COHERE, b"{")[0] == 400
     assert error(COHERE, {"query": "q", "documents": ["a"]}) == (
         422,
-        {"id": "r-1", "message": "model: Field required."},
+        {"id": "r-1", "message": "model: it is missing."},
     )
 
 

@@ -196,7 +196,7 @@ def test_a_lower_priority_is_sooner(priority: object, lane: int) -> None:
         (SCORES, {"text_1": "q", "text_2": ["a"] * 5}, "text_2: 5 inputs are over the limit of 4"),
         (CLASSES, {"input": ["a"] * 5}, "input: 5 inputs are over the limit of 4"),
         (CLASSES, {}, "input: send a text"),
-        (CLASSES, {"input": "a", "use_activation": 1}, "use_activation: Input should be a valid boolean."),
+        (CLASSES, {"input": "a", "use_activation": 1}, "use_activation: send true or false."),
     ],
 )
 def test_the_errors_of_vllms_bodies(dialect: BaseDialect, body: dict[str, Any], message: str) -> None:

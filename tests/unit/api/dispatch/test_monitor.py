@@ -19,6 +19,7 @@ from shared.keys import INTERACTIVE, Keys
 from shared.messages import DOES_NOT_LOAD, DRAINING, FAILING, LOADING, READY, STANDBY, Heartbeat
 from shared.producer import QueueStats
 from shared.queue_connections import QueueConnections
+from shared.settings import QueueSettings
 from shared.tenants import ActiveTenants
 
 pytestmark = pytest.mark.asyncio
@@ -26,7 +27,8 @@ pytestmark = pytest.mark.asyncio
 
 def connections(connection: object) -> QueueConnections:
     """Returns the connections to a queue, all of which are this one."""
-    return cast("QueueConnections", SimpleNamespace(keys=Keys("q"), connection=lambda _purpose: connection))
+    fields = {"keys": Keys("q"), "settings": QueueSettings(), "connection": lambda _purpose: connection}
+    return cast("QueueConnections", SimpleNamespace(**fields))
 
 
 class UnreachableRedis:

@@ -6,25 +6,25 @@ from collections import Counter
 
 import pytest
 
-from api.dispatch.shard_choice import less_busy, shards_of
+from api.dispatch.shard_choice import less_busy, rendezvous_order
 
-HOLDERS = [f"tenant-{i}" for i in range(3_000)]
+KEYS = [f"tenant-{i}" for i in range(3_000)]
 
 
 @pytest.mark.parametrize("num_shards", [1, 2, 3, 8])
-def test_holders_are_spread_over_all_shards(num_shards: int) -> None:
-    """Each shard is the first for about as many, and each holder has an order of all."""
-    orders = [shards_of(each, num_shards) for each in HOLDERS]
+def test_keys_are_spread_over_all_shards(num_shards: int) -> None:
+    """Each shard is the first for about as many, and each key has an order of all."""
+    orders = [rendezvous_order(each, num_shards) for each in KEYS]
     assert all(sorted(each) == list(range(num_shards)) for each in orders)
-    share = len(HOLDERS) / num_shards
+    share = len(KEYS) / num_shards
     assert all(0.8 * share <= number <= 1.2 * share for number in Counter(each[0] for each in orders).values())
 
 
-def test_a_further_shard_moves_few_holders() -> None:
+def test_a_further_shard_moves_few_keys() -> None:
     """Those that prefer it; all others stay where they are."""
-    moved = [each for each in HOLDERS if shards_of(each, 4)[0] != shards_of(each, 3)[0]]
-    assert all(shards_of(each, 4)[0] == 3 for each in moved)
-    assert 0.2 * len(HOLDERS) <= len(moved) <= 0.3 * len(HOLDERS)
+    moved = [each for each in KEYS if rendezvous_order(each, 4)[0] != rendezvous_order(each, 3)[0]]
+    assert all(rendezvous_order(each, 4)[0] == 3 for each in moved)
+    assert 0.2 * len(KEYS) <= len(moved) <= 0.3 * len(KEYS)
 
 
 def test_the_less_busy_of_two_is_chosen() -> None:

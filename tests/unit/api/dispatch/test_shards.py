@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 import pytest_asyncio
@@ -21,18 +22,24 @@ CHOICES = 60
 
 
 @pytest_asyncio.fixture
-async def sharded(redis_url: str, queue: QueueConnections) -> AsyncIterator[ShardedDispatcher]:
+async def dispatchers(redis_url: str, queue: QueueConnections) -> AsyncIterator[list[Dispatcher]]:
     """Dispatchers of three shards, which here are one queue, with a ready worker."""
     beat = Heartbeat("ghost", "host", 1, "cpu", "null", 8, READY, 0.0, 0, 0, 0)
     await consumer.heartbeat(queue.connection("ghost"), queue.keys, beat, 60_000)
     dispatchers = [Dispatcher(GatewaySettings(redis_url=redis_url), queue.keys.queue) for _ in range(3)]
     for each in dispatchers:
         await each.start()
-    sharded = ShardedDispatcher(dispatchers)
-    sharded.check()
-    yield sharded
+    yield dispatchers
     for each in dispatchers:
         await each.stop()
+
+
+@pytest.fixture
+def sharded(dispatchers: list[Dispatcher]) -> ShardedDispatcher:
+    """Sends requests to these."""
+    sharded = ShardedDispatcher(dispatchers)
+    sharded.check()
+    return sharded
 
 
 @pytest.mark.parametrize(("hold_s", "chosen"), [(60.0, 1), (-1.0, 3)])
@@ -52,3 +59,17 @@ async def test_a_named_tenant_has_one_shard(sharded: ShardedDispatcher) -> None:
     assert set(first) == set(second) == {0, 1, 2}
     assert not any(one == other for one, other in zip(first, second, strict=True))
     assert [sharded.choose(each) for each in tenants] == first
+
+
+async def test_a_redis_low_on_memory_is_for_named_tenants_alone(
+    sharded: ShardedDispatcher, dispatchers: list[Dispatcher], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would refuse what others take; a named tenant has its quota there. If all are low, all are chosen."""
+    monkeypatch.setattr("api.dispatch.shards.HOLD_S", -1.0)
+    tenants = [Tenant(f"{i}") for i in range(CHOICES)]
+    first = [sharded.choose(each) for each in tenants]
+    for each, chosen in zip(dispatchers, ({1, 2}, {2}, {0, 1, 2}), strict=True):
+        assert each.monitor.stats is not None
+        each.monitor.stats = replace(each.monitor.stats, memory_ratio=0.8)
+        assert {sharded.choose(ANONYMOUS) for _ in range(CHOICES)} == chosen
+        assert [sharded.choose(each) for each in tenants] == first

@@ -19,10 +19,13 @@ from shared.messages import MAX_TOKENS, NewEntry, Ref
 from shared.process.tasks import cancel_and_wait
 from shared.producer import QueueBound
 from shared.redis_errors import UnexpectedReplyError
+from shared.script_arguments import SubmitArguments, SubmitRequestRow
 from tests.waiting import wait_until
 
 ID = "a" * 32
-TRACEPARENT_AT, REVISION_AT = 15, 16
+TRACEPARENT_AT, REVISION_AT = (
+    len(SubmitArguments._fields) + SubmitRequestRow._fields.index(each) for each in ("traceparent", "revision")
+)
 """Index of a request's traceparent, and of its revision, among the arguments of its submit, when it is the first."""
 
 

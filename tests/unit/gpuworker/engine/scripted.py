@@ -74,6 +74,7 @@ class ScriptedBackend:
     pooling: str = ""
     max_input_tokens: int = 0
     prompts: Sequence[str] = ()
+    empty_prompts: Sequence[str] = ()
     labels: Sequence[str] = ()
     activation = ""
     max_batch_tokens: int = 1_000

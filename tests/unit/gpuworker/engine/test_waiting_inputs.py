@@ -31,9 +31,9 @@ def item(text: str, *, tokens: int = 10, bulk: bool = False, attempts: int = 0, 
     return InputItem(task, 0, Encoded(tokens), WaitingInput(tokens, since, LATER, attempts, task.key, bulk), since)
 
 
-def planned(waiting: WaitingInputs, now: float = NOW) -> list[str]:
+def planned(waiting: WaitingInputs, now: float = NOW, limits: Limits = LIMITS) -> list[str]:
     """Takes the next batch of the waiting inputs, as one that begins; returns its texts."""
-    rows, _ = waiting.take(waiting.plan(LIMITS, now, busy=False, suspects_had_turn=False), now)
+    rows, _ = waiting.take(waiting.plan(limits, now, busy=False, suspects_had_turn=False), now)
     waiting.record_start(rows, now)
     return [str(row.items[0].task.inputs[0]) for row in rows]
 
@@ -62,6 +62,38 @@ def test_interactive_inputs_are_seen_behind_any_amount_of_bulk() -> None:
     while not planned(waiting)[0].startswith("suspect"):
         pass
     assert waiting.tokens == 49 * 10
+
+
+def test_a_plan_sees_two_batches_of_a_lane_however_many_inputs_wait() -> None:
+    """Its time does not depend on their number. Inputs whose deadline has passed are found when a plan sees them."""
+    waiting, found = waiting_inputs([item(f"{i}", since=NOW + i) for i in range(20)]), []
+    while waiting:
+        _, late = waiting.take(waiting.plan(LIMITS, LATER, busy=False, suspects_had_turn=False), LATER)
+        found.append(len(late))
+        for each in late:
+            each.task.closed = True
+        waiting.remove_closed()
+    assert found == [8, 8, 4]
+
+
+def test_a_short_input_is_seen_behind_any_number_of_long_ones() -> None:
+    """It goes first."""
+    waiting = WaitingInputs(LONG_LIMITS, 1)
+    waiting.add([*(item(f"long {i}", tokens=60) for i in range(100)), item("short")])
+    assert planned(waiting, limits=LONG_LIMITS) == ["short"]
+
+
+@pytest.mark.parametrize(("is_closed", "order"), [(False, ["3", "0", "1", "2"]), (True, ["0", "1", "2", "3"])])
+def test_a_row_goes_with_the_short_inputs_while_a_short_entry_waits_for_it(is_closed: bool, order: list[str]) -> None:
+    """A text of a long entry that a short entry has too. When that one has ended, the text is again one of the long."""
+    waiting = WaitingInputs(LONG_LIMITS, 1)
+    long = [item(f"{i}") for i in range(4)]
+    waiting.add([each._replace(waiting=each.waiting._replace(entry_inputs=4, entry_tokens=60)) for each in long])
+    short = item("3")
+    waiting.add([short])
+    short.task.closed = is_closed
+    waiting.remove_closed()
+    assert planned(waiting, limits=LONG_LIMITS._replace(costs=None)) == order
 
 
 def test_a_row_with_bulk_and_interactive_inputs_is_interactive_while_these_wait() -> None:

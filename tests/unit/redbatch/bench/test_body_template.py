@@ -51,8 +51,14 @@ def test_a_ranking_takes_a_text_more_than_its_inputs() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "^it is not valid JSON"),
-        ('{"input": {number}}', 'placeholders are in quotes: {"input": "{number}"}'),
+        ("", r"^it is not valid JSON \(line 1, column 1\)$"),
+        ('{"a": [1,\n 2 3]}', r"^it is not valid JSON \(line 2, column 4\)$"),
+        ("{'a': 7}", r"^it is not valid JSON: texts and names are in double quotes \(line 1, column 2\)$"),
+        (f"[{'9' * 5_000}]", "^it is not valid JSON: it has a number of too many digits$"),
+        (
+            '{"input": {number}}',
+            r'^it is not valid JSON: placeholders are in quotes: {"input": "{number}"} \(line 1, column 12\)$',
+        ),
         ('["all of {texts}"]', "{texts} is a list"),
         ("@nowhere.json", r"@nowhere.json: the file cannot be read \(No such file or directory\)"),
     ],

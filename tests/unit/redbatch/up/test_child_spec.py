@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import pytest
+import typer
 
 from gpuworker.gpu.devices import Gpu
 from gpuworker.settings import WorkerSettings
+from redbatch.commands import app
 from redbatch.up.child_spec import assign_gpus, gateway_specs, with_up_defaults, worker_specs
 from redbatch.variables import VARIABLES_CHECKED
 
+COMMANDS = typer.main.get_group(app).commands
 TWO_GPUS = [Gpu(f"GPU-{letter}", "NVIDIA H100", 80 * 2**30, "570.1") for letter in "ab"]
 
 
@@ -19,6 +22,12 @@ def test_an_embedded_cluster_needs_no_fixed_ports_and_no_delay() -> None:
     assert settings["drain_delay_s"] == "0"
     assert settings["error_messages"] == "log"
     assert settings["queue"] == "e5-small"
+
+
+def test_the_help_of_up_has_its_defaults() -> None:
+    """A default of separate processes there would be wrong; that of the queue depends on the model."""
+    defaults = {each.name: each.default for each in COMMANDS["up"].params}
+    assert {name: defaults[name] for name in with_up_defaults({})} == with_up_defaults({}) | {"queue": None}
 
 
 def test_settings_of_the_user_win() -> None:

@@ -8,6 +8,7 @@ import sys
 import threading
 
 import pytest
+from structlog.contextvars import bound_contextvars
 from structlog.testing import capture_logs
 
 from shared.process import limited_log
@@ -32,6 +33,22 @@ def test_the_first_line_of_a_kind_has_all_fields_and_one_stands_for_the_others()
         {**common, "code": "full", "request_id": "r-1"},
         {**common, "code": "late", "request_id": "r-1"},
         {**common, "code": "full", "repeated": 999, "in_s": lines[2]["in_s"]},
+    ]
+
+
+def test_lines_about_different_redis_are_counted_separately() -> None:
+    """The context of a task names its Redis; that of a request makes no separate kind."""
+    limited = LimitedLog()
+    with capture_logs() as lines:
+        for number in range(4):
+            with bound_contextvars(redis=f"host-{number % 2}", shard=number % 2, trace_id=number):
+                limited.write(logging.WARNING, "no answer")
+        limited.flush()
+    assert [(each["redis"], each["shard"], each.get("repeated", 0)) for each in lines] == [
+        ("host-0", 0, 0),
+        ("host-1", 1, 0),
+        ("host-0", 0, 1),
+        ("host-1", 1, 1),
     ]
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import structlog
 
-from shared.process.logs import configure_logging, warn_of_default_redis
+from shared.process.logs import configure_logging
 
 
 @pytest.fixture(autouse=True)
@@ -206,13 +206,3 @@ def test_a_signal_handler_may_log(tmp_path: Path) -> None:
         [sys.executable, "-P", "-c", program], cwd=tmp_path, stdout=subprocess.PIPE, timeout=30, check=True
     )
     assert sorted(json.loads(line)["msg"] for line in result.stdout.splitlines()) == ["inner", "outer"]
-
-
-def test_a_process_alone_says_what_to_do(capfd: pytest.CaptureFixture[str]) -> None:
-    """Without a URL it takes the default Redis, where there may be none: then it would retry without any advice."""
-    configure_logging("worker", "info", redis="127.0.0.1:6379")
-    warn_of_default_redis({"redis_url"})
-    warn_of_default_redis({"model"})
-    (line,) = logged(capfd)
-    assert (line["level"], line["redis"]) == ("warning", "127.0.0.1:6379")
-    assert "start `redbatch up`, and then this process again, or give --redis-url" in line["advice"]

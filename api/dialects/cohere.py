@@ -1,0 +1,171 @@
+"""Cohere's dialect: POST /v2/embed, as cohere-python's ClientV2 sends the request and reads the answer. Pure.
+
+The contract is Cohere's OpenAPI description (e814c8a): `embeddings` is an object with an array for each of
+`embedding_types`, the answer repeats the texts, and an error has `id` and `message`. Images are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+import orjson
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from api.dialects.base import BaseDialect
+from api.dialects.headers import resolve_timeout_ms
+from api.dialects.input_types import MAX_INPUT_TYPE
+from api.dialects.parsing import check_inputs, invalid_body_error, parse_fields
+from api.dialects.quantization import FLOAT, OutputType, encode_rows, options_for
+from api.dialects.request import MAX_MODEL, InferenceRequest
+from api.dialects.vectors import dump_json, rows_of
+from api.errors import status_of
+from shared.codec import MAX_DIM
+from shared.errors import InvalidRequestError, RedbatchError, TooLargeError
+from shared.keys import BULK, INTERACTIVE
+from shared.messages import Options
+
+if TYPE_CHECKING:
+    from api.dialects.request import InferenceResult
+    from api.settings_groups import RequestLimits
+
+LOWEST_PRIORITY, INVALID_FIELD = 999, 422
+CUT: Mapping[str, Literal["right", "left", "no"]] = {"END": "right", "START": "left", "NONE": "no"}
+API_VERSION = {"version": "2", "is_experimental": False}
+UNSERVED = {
+    "images": "images are not embedded here: send texts.",
+    "max_tokens": "texts are cut at the model's maximum length: leave it out.",
+}
+
+
+class TextPart(BaseModel):
+    """A part of an input: a text."""
+
+    model_config = ConfigDict(
+        strict=True, extra="ignore", json_schema_extra={"examples": [{"type": "text", "text": "one"}]}
+    )
+
+    type: Literal["text"]
+    text: str
+
+
+class ContentInput(BaseModel):
+    """An input of parts, whose texts are joined."""
+
+    model_config = ConfigDict(
+        strict=True,
+        extra="ignore",
+        json_schema_extra={"examples": [{"content": [{"type": "text", "text": "one"}]}]},
+    )
+
+    content: list[TextPart] = Field(min_length=1, fail_fast=True)
+
+
+class CohereEmbedBody(BaseModel):
+    """Body of POST /v2/embed."""
+
+    model_config = ConfigDict(
+        strict=True,
+        extra="ignore",
+        json_schema_extra={"examples": [{"model": "minilm", "input_type": "search_document", "texts": ["one", "two"]}]},
+    )
+
+    model: str = Field(max_length=MAX_MODEL, description="A model that /v1/models lists.")
+    input_type: str | None = Field(
+        default=None,
+        max_length=MAX_INPUT_TYPE,
+        description="What the texts are for, as search_query or search_document: the model's prompt for it goes before "
+        "them.",
+    )
+    texts: list[str] | None = Field(default=None, description="Several texts.", fail_fast=True)
+    inputs: list[ContentInput] | None = Field(default=None, description="In place of texts.", fail_fast=True)
+    embedding_types: list[OutputType] = Field(
+        default=[FLOAT], min_length=1, description="Number formats of the vectors; the answer has an array for each."
+    )
+    output_dimension: int | None = Field(
+        default=None,
+        ge=1,
+        le=MAX_DIM,
+        description="Truncate vectors to this many dimensions, before they are normalized.",
+    )
+    truncate: Literal["NONE", "START", "END"] = Field(
+        default="END", description="Side from which to truncate a text that is too long; NONE makes it an error."
+    )
+    priority: int = Field(
+        default=0,
+        ge=0,
+        le=LOWEST_PRIORITY,
+        description="Above 0 for requests that no user waits for: they run as bulk.",
+    )
+
+    def all_texts(self) -> list[str]:
+        """Returns the texts. Raises InvalidRequestError: there are none, or both `texts` and `inputs`."""
+        if (self.texts is None) == (self.inputs is None):
+            raise InvalidRequestError('Send {"texts": ["...", ...]}, or inputs.', param="texts")
+        texts = self.texts or ["".join(part.text for part in each.content) for each in self.inputs or ()]
+        if not texts:
+            raise InvalidRequestError("texts is empty: send at least one text.", param="texts")
+        return texts
+
+
+class CohereEmbed(BaseDialect):
+    """The dialect of POST /v2/embed."""
+
+    route = "/v2/embed"
+    reports_model = True
+    has_stamp = True
+    body_model = CohereEmbedBody
+    body_setting = "max_v1_body_bytes"
+
+    def parse(self, body: bytes, headers: Mapping[str, str], limits: RequestLimits) -> InferenceRequest:
+        """Returns the request in a body; raises as `BaseDialect.parse` does."""
+        values = parse_fields(body)
+        for name, advice in UNSERVED.items():
+            if name in values:
+                raise InvalidRequestError(f"{name}: {advice}", param=name)
+        try:
+            fields = CohereEmbedBody.model_validate(values)
+        except ValidationError as error:
+            raise invalid_body_error(error, CohereEmbedBody) from None
+        inputs, types = tuple(fields.all_texts()), tuple(dict.fromkeys(fields.embedding_types))
+        check_inputs(inputs, limits, "texts[{}]")
+        options = Options(None, True, fields.output_dimension, CUT[fields.truncate])
+        return InferenceRequest(
+            inputs,
+            resolve_timeout_ms(None, headers, len(inputs), limits),
+            BULK if fields.priority else INTERACTIVE,
+            options_for(types, options, "embedding_types"),
+            model=fields.model,
+            output_types=types,
+            input_type=fields.input_type,
+        )
+
+    def encode_result(self, request: InferenceRequest, result: InferenceResult) -> bytes:
+        """Returns the body of an answer with vectors."""
+        rows = rows_of(result)
+        meta: dict[str, Any] = {"api_version": API_VERSION, "billed_units": {"input_tokens": result.tokens}}
+        if result.truncated:
+            meta["warnings"] = [f"Truncated to the model's maximum length: {', '.join(map(str, result.truncated))}."]
+        return dump_json(
+            {
+                "id": request.stamp.request_id,
+                "response_type": "embeddings_by_type",
+                "embeddings": {each: encode_rows(rows, each) for each in request.output_types},
+                "texts": request.inputs,
+                "meta": meta,
+            }
+        )
+
+    def encode_error(self, error: RedbatchError, request_id: str) -> tuple[int, bytes]:
+        """Returns status and body of an answer with an error."""
+        return encode_cohere_error(error, request_id)
+
+
+def encode_cohere_error(error: RedbatchError, request_id: str) -> tuple[int, bytes]:
+    """Returns status and body of an answer with an error of Cohere's second version, for all of its routes.
+
+    A field that is missing or invalid is a 422, what is too large a 400.
+    """
+    is_field = type(error) is InvalidRequestError and error.param is not None
+    status = INVALID_FIELD if is_field else 400 if isinstance(error, TooLargeError) else status_of(error)
+    return status, orjson.dumps({"id": request_id, "message": error.message})

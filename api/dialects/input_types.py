@@ -1,0 +1,50 @@
+"""What a text is for (`input_type`, `task`), in the words of several APIs, as one of the model's prompts. Pure.
+
+Cohere's input types, Voyage's and Jina's tasks name the same few purposes. Each model of sentence-transformers has
+different names for its prompts, so the first name of a purpose that the model has is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from shared.errors import InvalidRequestError
+
+MAX_INPUT_TYPE = 64
+
+PURPOSES: tuple[tuple[str, ...], ...] = (
+    ("query", "search_query", "retrieval.query"),
+    ("document", "passage", "search_document", "retrieval.passage", "corpus"),
+    ("classification",),
+    ("clustering", "separation"),
+    ("text-matching", "sts"),
+    ("code.query", "code_query"),
+    ("code.passage", "code_document"),
+)
+"""The names of each purpose: of input types and tasks, and of prompts."""
+
+SYMMETRIC = PURPOSES[:2]
+"""The purposes for which a model without any prompts has the same vectors: it reads both alike."""
+
+
+def prompt_of(input_type: str, prompts: Collection[str], filled: Collection[str]) -> str:
+    """Returns the name of the prompt for an input type; "" for no prompt.
+
+    Args:
+        input_type: what the client says that its texts are for; also the name of a prompt.
+        prompts: names of the model's prompts.
+        filled: those of them with a text, which go first: sentence-transformers adds an empty `document` to a model
+            whose prompt for documents is called `passage`.
+
+    Raises:
+        InvalidRequestError: the model has no prompt for it.
+    """
+    purpose = next((names for names in PURPOSES if input_type in names), ())
+    for names in (filled, prompts):
+        for name in (input_type, *purpose):
+            if name in names:
+                return name
+    if not prompts and purpose in SYMMETRIC:
+        return ""
+    known = ", ".join(sorted(prompts)) or "none"
+    raise InvalidRequestError(f"input_type: this model has no prompt for it; it has {known}.", param="input_type")

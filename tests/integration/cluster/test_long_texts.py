@@ -1,0 +1,111 @@
+"""Texts that are longer than the model reads, in chunks, over HTTP, by the real model."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from sentence_transformers import SentenceTransformer
+
+from gpuworker.model_spec import parse_model
+from tests import plain_http
+from tests.integration.gateway.gateway_cluster import GatewayCluster
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.redis, pytest.mark.model, pytest.mark.timeout(180)]
+
+LONG = " ".join(f"Sentence {i} is about the number {i * i} and naïve 漢字 🙂." for i in range(120))
+SHORT = "Hello, world"
+MAX_TOKENS = 256
+
+Post = Callable[..., httpx.Response]
+
+
+@pytest.fixture
+async def post(cluster: GatewayCluster) -> Post:
+    """Posts a body to a cluster that serves MiniLM, with two workers."""
+    gateway, _ = await asyncio.gather(cluster.start_gateway(), cluster.start_worker("minilm", cores=1))
+    await cluster.start_worker("minilm", cores=1)
+
+    def is_ready() -> bool:
+        answer = plain_http.post(f"{gateway.url}/embed", json={"text": "a", "input_type": "query"})
+        return answer.status_code == 200
+
+    await wait_until(is_ready, "the gateway knows the model")
+    return lambda route, **body: plain_http.post(gateway.url + route, json=body, timeout=120)
+
+
+def embed(texts: Sequence[str]) -> np.ndarray:
+    """Returns the library's vectors."""
+    return np.asarray(SentenceTransformer(parse_model("minilm").path, device="cpu").encode(list(texts)))
+
+
+def weighted_mean(texts: Sequence[str]) -> np.ndarray:
+    """Returns the mean of the vectors of these texts before they have length 1, weighted by their tokens."""
+    model = SentenceTransformer(parse_model("minilm").path, device="cpu")
+    unnormalized = SentenceTransformer(modules=list(model)[:-1], device="cpu")
+    weights = [len(model.tokenizer(text)["input_ids"]) for text in texts]
+    assert max(weights) <= MAX_TOKENS
+    return np.asarray(np.average(unnormalized.encode(list(texts)), axis=0, weights=weights))
+
+
+async def test_chunks(post: Post) -> None:
+    """Each has the vector of its part of the text, which none was cut of; together they are the text."""
+    answer = await asyncio.to_thread(post, "/embed", texts=[SHORT, LONG], long_text="chunks")
+    assert answer.status_code == 200, answer.text
+    assert "x-truncated-inputs" not in answer.headers
+    short, long = answer.json()["chunks"]
+    assert [(each["start"], each["end"]) for each in short] == [(0, len(SHORT))]
+    parts = [LONG[each["start"] : each["end"]] for each in long]
+    assert "".join(parts) == LONG
+    assert len(parts) > 5
+    found = np.array([each["embedding"] for each in (*short, *long)])
+    assert np.abs(found - embed([SHORT, *parts])).max() <= 1e-5
+    single = (await asyncio.to_thread(post, "/embed", text=LONG, long_text="chunks")).json()["chunks"]
+    assert [(each["start"], each["end"]) for each in single] == [(each["start"], each["end"]) for each in long]
+    openai = await asyncio.to_thread(
+        post, "/v1/embeddings", model="minilm", input=[SHORT, LONG], long_text="chunks", encoding_format="base64"
+    )
+    assert [(each["index"], each["start"]) for each in openai.json()["data"]] == [
+        (0, 0),
+        *((1, each["start"]) for each in long),
+    ]
+
+
+async def test_the_mean_of_chunks(post: Post) -> None:
+    """It is normalized last; a short text has the vector that it has by itself, and options apply to the mean."""
+    chunks = (await asyncio.to_thread(post, "/embed", text=LONG, long_text="chunks")).json()["chunks"]
+    mean = weighted_mean([LONG[each["start"] : each["end"]] for each in chunks])
+    answer = await asyncio.to_thread(post, "/embed", texts=[LONG, SHORT], long_text="mean")
+    assert answer.status_code == 200, answer.text
+    expected = [mean / np.linalg.norm(mean), embed([SHORT])[0]]
+    assert np.abs(np.array(answer.json()["embeddings"]) - expected).max() <= 1e-5
+    cut = await asyncio.to_thread(post, "/embed", text=LONG, long_text="mean", dimensions=64)
+    assert np.abs(np.array(cut.json()["embedding"]) - mean[:64] / np.linalg.norm(mean[:64])).max() <= 1e-5
+    raw = await asyncio.to_thread(post, "/embed", text=LONG, long_text="mean", normalize=False)
+    assert np.abs(np.array(raw.json()["embedding"]) - mean).max() <= 1e-5
+
+
+async def test_what_else_becomes_of_a_long_text(post: Post) -> None:
+    """By default it is cut, and the answer says so; or it is refused; and what chunks do not go with is refused."""
+
+    async def send(route: str = "/embed", **body: Any) -> httpx.Response:  # noqa: ANN401 - JSON
+        return await asyncio.to_thread(post, route, **body)
+
+    cut = await send(texts=[SHORT, LONG])
+    assert (cut.status_code, cut.headers["x-truncated-inputs"], cut.json()["truncated"]) == (200, "1", [1])
+    openai = await send("/v1/embeddings", model="minilm", input=[SHORT, LONG])
+    assert openai.json()["usage"]["truncated"] == [1]
+    for body, message in (
+        ({"texts": [SHORT, LONG], "long_text": "error"}, "this model takes 256"),
+        ({"text": LONG, "long_text": "mean", "on_error": "null"}, "on_error: null does not go with chunks"),
+        ({"text": LONG, "long_text": "sum"}, "long_text: "),
+    ):
+        refused = await send(**body)
+        assert (refused.status_code, message in refused.text) == (400, True), refused.text
+    ids = await send("/v1/embeddings", model="minilm", input=[101, 102], long_text="chunks")
+    assert (ids.status_code, "not for token ids" in ids.text) == (400, True)

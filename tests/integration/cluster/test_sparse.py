@@ -1,0 +1,63 @@
+"""A sparse encoder through the whole cluster, over HTTP: the weights are the library's."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sentence_transformers import SparseEncoder
+
+from tests import plain_http
+from tests.integration.gateway.gateway_cluster import GatewayCluster
+from tests.integration.worker.test_minilm import mixed_texts
+from tests.sparse_models import build_sparse_encoder
+
+pytestmark = [pytest.mark.redis, pytest.mark.model, pytest.mark.timeout(180)]
+
+
+async def test_sparse_vectors_over_http(cluster: GatewayCluster, tmp_path: Path) -> None:
+    """Of texts in several entries; what needs another model is refused, and /info says what this one is."""
+    folder = await asyncio.to_thread(build_sparse_encoder, tmp_path)
+    gateway, _ = await asyncio.gather(cluster.start_gateway(), cluster.start_worker(str(folder)))
+    texts = [text for text in mixed_texts(80) if text]
+    answer = await asyncio.to_thread(
+        plain_http.post,
+        f"{gateway.url}/embed_sparse",
+        json={"inputs": texts},
+        headers={"x-timeout-ms": "120000"},
+        timeout=150,
+    )
+    assert answer.status_code == 200, answer.text
+    expected = SparseEncoder(str(folder), device="cpu").encode(texts, convert_to_sparse_tensor=False).numpy()
+    found = np.zeros_like(expected)
+    for row, weights in zip(found, answer.json(), strict=True):
+        row[[each["index"] for each in weights]] = [each["value"] for each in weights]
+    assert np.abs(found - expected).max() <= 1e-5
+    single = await asyncio.to_thread(
+        plain_http.post, f"{gateway.url}/embed_sparse", json={"inputs": texts[0]}, timeout=60
+    )
+    assert single.json() == [answer.json()[0]]
+    for route, body in (
+        ("/embed", {"text": "a"}),
+        ("/embed", {"inputs": "a"}),
+        ("/rerank", {"query": "a", "texts": ["b"]}),
+    ):
+        refused = await asyncio.to_thread(plain_http.post, gateway.url + route, json=body, timeout=60)
+        assert refused.status_code in (400, 424), refused.text
+        if "inputs" not in body:
+            continue
+        assert refused.json()["error_type"] == "Backend"
+    info = await asyncio.to_thread(plain_http.get, f"{gateway.url}/info")
+    assert info.json()["model_type"] == {"embedding": {"pooling": "splade"}}
+
+
+async def test_another_model_has_no_sparse_vectors(cluster: GatewayCluster) -> None:
+    """TEI's error, at once."""
+    gateway, _ = await asyncio.gather(cluster.start_gateway(), cluster.start_worker("null"))
+    refused = await asyncio.to_thread(plain_http.post, f"{gateway.url}/embed_sparse", json={"inputs": "a"}, timeout=60)
+    assert (refused.status_code, refused.json()["error_type"]) == (424, "Backend")
+    message = refused.json()["error"]
+    assert message.startswith("Backend error: Model is not an embedding model with SPLADE pooling. ")
+    assert "It offers: embed, embed_all" in message
