@@ -228,6 +228,8 @@ async def _read_request(exchange: Exchange, client: ClientConnection, holder: Sh
 
 def _is_for_classifier(exchange: Exchange, body: bytes) -> bool:
     """Whether the model of a request classifies texts; False if that is unknown."""
+    if not exchange.state.queues.offers(CLASSIFY):  # so the long bodies of functions are parsed once
+        return False
     try:
         model = exchange.dialect.model_of(body, exchange.headers)
         return CLASSIFY in exchange.state.queues.of_model(model).ops

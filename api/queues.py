@@ -155,6 +155,10 @@ class Queues:
         message = f"{refusal}. It offers: {offered}. Send the request to {routes}."
         raise UnsupportedOperationError.of(op, message)
 
+    def offers(self, op: str) -> bool:
+        """Whether the model of any queue offers an operation."""
+        return any(op in each.ops for each in self._served.values())
+
     def of_name(self, name: str) -> ServedQueue | None:
         """Returns the queue with exactly this name; None if it is not served."""
         return self._served.get(name)

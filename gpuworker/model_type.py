@@ -33,8 +33,6 @@ _REFUSALS: Mapping[TypeName, str] = {
     "causal": "it is a language model that generates text, and its files say neither how texts become vectors nor how "
     "a query and a document become a prompt. For embeddings, save it with sentence-transformers as a "
     "SentenceTransformer with its Pooling",
-    "reranker": "rerankers that are language models are not served yet: use one with a classification head "
-    "(ForSequenceClassification)",
 }
 _TEMPLATE = (
     "it is a reranker made of a language model, and it has no template for a query and a document, without which its "
@@ -140,7 +138,9 @@ def numbered_labels(number: int) -> list[str]:
 
 
 def _language_model_reranker(files: ModelFiles) -> ModelType:
-    return _refused("reranker") if _has_pair_template(files) else ModelType("reranker", refusal=_TEMPLATE)
+    if _has_pair_template(files):
+        return scoring_type(numbered_labels(1), is_multi_label=False)
+    return ModelType("reranker", refusal=_TEMPLATE)
 
 
 def _refused(name: TypeName, more: str = "") -> ModelType:

@@ -7,24 +7,28 @@ embeddings, up to the activation: a gateway makes scores of the logits.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 from sentence_transformers import CrossEncoder
 from sentence_transformers.util import batch_to_device
 
+from gpuworker.backends.base import InputRefusedError
 from gpuworker.backends.equivalence import largest_difference
 from gpuworker.backends.model_loading import load_model
+from gpuworker.backends.prompts import Prompts
 from gpuworker.backends.sentence_runner import SentenceRunner
 from gpuworker.backends.transformer_backend import TransformerBackend
+from gpuworker.backends.whole_texts import CHARS_PER_TOKEN
 from gpuworker.model_spec import ModelLoadError
 from gpuworker.model_type import MULTI_LABEL, numbered_labels, scoring_type
-from shared.messages import Options
+from shared.messages import DEFAULT_OPTIONS, Input, Options
 
 if TYPE_CHECKING:
     from sentence_transformers.base.model import BaseModel
 
-    from gpuworker.backends.base import Vector
+    from gpuworker.backends.base import Encoded, Vector
     from gpuworker.backends.tokenizer import ModelTokenizer
     from gpuworker.ipc.engine_options import EngineOptions
     from gpuworker.model_spec import Model
@@ -59,13 +63,31 @@ class ScoringRunner(SentenceRunner):
         if isinstance(layers, torch.nn.Module):
             layers.register_forward_hook(_keep_first_tokens, with_kwargs=True)
 
-    def encode(self, texts: Sequence[str], prompt: str | None = None, *, raw: bool = False) -> Vector:  # noqa: ARG002 - the logits are raw
-        """Returns the logits of the probe query with each text, by the steps of `CrossEncoder.predict`."""
+    def encode(self, texts: Sequence[Any], prompt: str | None = None, *, raw: bool = False) -> Vector:  # noqa: ARG002 - the logits are raw
+        """Returns the logits of pairs, by the steps of `predict`; a text is a pair with the probe query."""
         with torch.inference_mode():
-            pairs = [(PROBE_QUERY, each) for each in texts]
+            pairs = [each if isinstance(each, tuple) else (PROBE_QUERY, each) for each in texts]
             features = batch_to_device(self.model.preprocess(pairs, prompt=prompt), self.model.device)
             logits: Vector = self.model(features)[self.output].float().cpu().numpy()
         return logits
+
+
+@dataclass(frozen=True, slots=True)
+class WholePair:
+    """A pair for a model that tokenizes texts itself, with the prompt that goes before it."""
+
+    text: tuple[str, str]
+    prompt: str = ""
+
+    @property
+    def tokens(self) -> int:
+        """Its approximate length."""
+        return max(1, (len(self.prompt) + sum(map(len, self.text))) // CHARS_PER_TOKEN)
+
+    @property
+    def truncated(self) -> bool:
+        """False: the model cuts a pair without saying so."""
+        return False
 
 
 def _keep_first_tokens(_module: object, _arguments: object, named: Mapping[str, Any], output: Any) -> Any:  # noqa: ANN401 - of any model
@@ -80,13 +102,16 @@ def _keep_first_tokens(_module: object, _arguments: object, named: Mapping[str, 
 class CrossEncoderBackend(TransformerBackend):
     """A reranker or a classifier. Its outputs are logits, of shape (labels,) for each input.
 
+    A language model reads a pair through its template for chats, which sentence-transformers applies: it gets whole
+    pairs, one batch at a time. So does a model whose tokenizer is not a fast one.
+
     Args:
         model: its name and place.
         options: of the engine.
         model_type: what its files say of it.
 
     Raises:
-        ModelLoadError: see TransformerBackend; or it reads no pairs of texts, or only through a template for chats.
+        ModelLoadError: see TransformerBackend; or the options name another runtime than torch.
     """
 
     runner_class = ScoringRunner
@@ -99,11 +124,6 @@ class CrossEncoderBackend(TransformerBackend):
             )
         self._type = model_type
         super().__init__(model, options)
-        if self._tokenizer is None:
-            raise ModelLoadError(
-                f"model {model.name} cannot be served: its tokenizer is not a fast one, or it reads pairs through a "
-                "template for chats, which is not supported yet"
-            )
 
     def _load(self, model: Model, options: EngineOptions, dtype: torch.dtype) -> CrossEncoder:
         loaded: CrossEncoder = load_model(CrossEncoder, model, options, self.device, dtype)
@@ -112,4 +132,20 @@ class CrossEncoderBackend(TransformerBackend):
             names = numbered_labels(loaded.num_labels)
             found = scoring_type(names, is_multi_label=getattr(loaded.config, "problem_type", "") == MULTI_LABEL)
         self.ops, self.labels, self.activation = frozenset(found.ops), found.labels, found.activation
+        self._prompts = Prompts(loaded)
         return loaded
+
+    def tokenize(self, inputs: Sequence[Input], options: Options = DEFAULT_OPTIONS) -> Sequence[Encoded]:
+        """Returns token ids with the model's special tokens, cut to its maximum length; or whole pairs.
+
+        Raises:
+            InputRefusedError: see gpuworker.backends.base; or a model of whole pairs cannot do this.
+        """
+        if self._tokenizer is not None:
+            return super().tokenize(inputs, options)
+        if options.query is None or not all(isinstance(each, str) for each in inputs):
+            raise InputRefusedError("This model reads pairs of texts: send two texts, no token ids.")
+        if options.truncate != "right":
+            raise InputRefusedError("This model cuts long pairs itself: leave out truncate=false and the side.")
+        prompt = self._prompts.find(options.prompt_name)
+        return [WholePair((options.query, str(each)), prompt) for each in inputs]

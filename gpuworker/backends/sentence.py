@@ -15,13 +15,13 @@ from sentence_transformers import SentenceTransformer
 from gpuworker.backends.base import TEXT_OPS
 from gpuworker.backends.model_loading import load_model
 from gpuworker.backends.transformer_backend import TransformerBackend
-from gpuworker.backends.whole_texts import WholeText, WholeTexts
+from gpuworker.backends.whole_texts import WholeTexts
 from shared.messages import DEFAULT_OPTIONS, Input, Options
 
 if TYPE_CHECKING:
     import torch
 
-    from gpuworker.backends.tokenizer import TokenizedInput
+    from gpuworker.backends.base import Encoded
     from gpuworker.ipc.engine_options import EngineOptions
     from gpuworker.model_spec import Model
 
@@ -36,9 +36,7 @@ class SentenceBackend(TransformerBackend):
         self._whole_texts = WholeTexts(loaded)
         return loaded
 
-    def tokenize(
-        self, inputs: Sequence[Input], options: Options = DEFAULT_OPTIONS
-    ) -> Sequence[TokenizedInput | WholeText]:
+    def tokenize(self, inputs: Sequence[Input], options: Options = DEFAULT_OPTIONS) -> Sequence[Encoded]:
         """Returns token ids with the model's special tokens, cut to its maximum length; or whole texts.
 
         Raises:

@@ -25,8 +25,7 @@ from shared.messages import DEFAULT_OPTIONS, EMBED, Input, Options
 if TYPE_CHECKING:
     from sentence_transformers.base.model import BaseModel
 
-    from gpuworker.backends.base import Vector
-    from gpuworker.backends.whole_texts import WholeText
+    from gpuworker.backends.base import Encoded, Vector
     from gpuworker.ipc.engine_options import EngineOptions
 
 log = structlog.get_logger()
@@ -84,7 +83,9 @@ class TransformerBackend(ABC):
             may_pack = not (options.compile or self._uses_buckets(options))
             accelerate(self._runner, model, options, dtype, cores=cores, may_pack=may_pack)
             self.packs = self._runner.packs
-            self.dim = len(self.run(self.collate(self.tokenize(["dimension"])), exclusive=False)[0])
+            self.dim = len(
+                self.run(self.collate(self.tokenize(["dimension"], self._runner.probe_options)), exclusive=False)[0]
+            )
         except (ModelLoadError, torch.OutOfMemoryError):  # the latter may be temporary
             raise
         except Exception as error:  # the libraries raise errors of any class
@@ -129,9 +130,7 @@ class TransformerBackend(ABC):
         has_graphs = options.compile and self.runs_sequentially
         return options.shape_buckets == "on" or (options.shape_buckets == "auto" and has_graphs)
 
-    def tokenize(
-        self, inputs: Sequence[Input], options: Options = DEFAULT_OPTIONS
-    ) -> Sequence[TokenizedInput | WholeText]:
+    def tokenize(self, inputs: Sequence[Input], options: Options = DEFAULT_OPTIONS) -> Sequence[Encoded]:
         """Returns token ids with the model's special tokens, cut to its maximum length.
 
         Raises:
@@ -176,7 +175,8 @@ class TransformerBackend(ABC):
         """
         words = "the quick brown fox jumps over the lazy dog "
         for repeats, number in ((1, 1), (3, 8)):
-            self.run(self.collate(self.tokenize([words * repeats] * number)), exclusive=False)
+            inputs = self.tokenize([words * repeats] * number, self._runner.probe_options)
+            self.run(self.collate(inputs), exclusive=False)
         try:
             for texts, tokens in self._shapes:
                 for _ in range(RUNS_TO_REPLAY):

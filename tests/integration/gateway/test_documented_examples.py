@@ -26,8 +26,8 @@ pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(120)]
 
 ROOT = Path(__file__).parents[3]
 SQUARES = "docs.examples.squares:Squares"
-RERANK = ("/rerank", "/v1/rerank", "/v2/rerank")
-NEED_ANOTHER_MODEL = ("/predict", "/v1/predict", "/jobs", "/tokenize", "/decode", *RERANK)
+SCORING = ("/rerank", "/v1/rerank", "/v2/rerank", "/score", "/v1/score", "/classify", "/v1/classify")
+NEED_ANOTHER_MODEL = ("/predict", "/v1/predict", "/jobs", "/tokenize", "/decode", "/embed_sparse", *SCORING)
 """The routes that the null model of the tests does not offer, and that of jobs."""
 
 MODEL = "minilm"

@@ -20,6 +20,7 @@ TRANSFORMER = {"type": "sentence_transformers.base.modules.transformer.Transform
 POOLING = {"type": "sentence_transformers.models.Pooling", "path": "1_Pooling"}
 LOGIT_SCORE = {"type": "sentence_transformers.cross_encoder.modules.logit_score.LogitScore", "path": "1_LogitScore"}
 SPLADE = {"type": "sentence_transformers.sparse_encoder.models.SpladePooling.SpladePooling", "path": "1_SpladePooling"}
+SAVED = {"model_type": "CrossEncoder"}
 ROUTER = {"type": "sentence_transformers.base.modules.router.Router", "path": ""}
 PAIR_TEMPLATE = "{% for m in messages %}{% if m.role == 'query' %}...{% elif m.role == 'document' %}...{% endif %}"
 CHAT_TEMPLATE = "{% for m in messages %}{% if m.role == 'user' %}...{% endif %}{% endfor %}"
@@ -42,6 +43,14 @@ def config(name: str, **fields: Any) -> dict[str, Any]:  # noqa: ANN401
         (ModelFiles(config("Qwen3ForCausalLM"), [TRANSFORMER, POOLING]), ModelType("embedding")),
         (
             ModelFiles(config("XLMRobertaForSequenceClassification", id2label={"0": "LABEL_0"})),
+            ModelType("reranker", ("LABEL_0",), "sigmoid"),
+        ),
+        (
+            ModelFiles(config("Qwen3ForCausalLM"), templates=[CHAT_TEMPLATE, PAIR_TEMPLATE]),
+            ModelType("reranker", ("LABEL_0",), "sigmoid"),
+        ),
+        (
+            ModelFiles(config("Qwen3ForCausalLM"), [TRANSFORMER, LOGIT_SCORE], SAVED, [PAIR_TEMPLATE]),
             ModelType("reranker", ("LABEL_0",), "sigmoid"),
         ),
         (
@@ -97,7 +106,6 @@ def test_a_served_model_is_what_its_files_say(files: ModelFiles, expected: Model
             "reranker",
             "add the chat_template.jinja of its authors",
         ),
-        (ModelFiles(config("Qwen3ForCausalLM"), templates=[PAIR_TEMPLATE]), "reranker", "not served yet"),
     ],
 )
 def test_a_model_that_is_not_served_says_what_to_do(files: ModelFiles, name: str, reason: str) -> None:

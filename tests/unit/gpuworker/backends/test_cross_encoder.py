@@ -33,7 +33,7 @@ from gpuworker.ipc.engine_options import EngineOptions
 from gpuworker.model_spec import ModelLoadError, parse_model
 from shared.codec import encode_ids
 from shared.messages import CLASSIFIER_OPS, CLASSIFY, RERANKER_OPS, SCORE, Options
-from tests.scoring_models import LABELS, build_scoring_model, save_as_cross_encoder
+from tests.scoring_models import LABELS, build_language_model_reranker, build_scoring_model, save_as_cross_encoder
 from tests.unit.gpuworker.backends.options import OPTIONS
 from tests.unit.gpuworker.backends.test_architectures import SIZES
 
@@ -199,3 +199,33 @@ def test_another_runtime_is_refused(reranker: Path) -> None:
     """It runs models of embeddings."""
     with pytest.raises(ModelLoadError, match="use --backend torch"):
         load(reranker, replace(OPTIONS, backend="onnx"))
+
+
+@pytest.mark.parametrize("with_modules", [False, True])
+def test_a_language_model_with_a_template_is_a_reranker(tmp_path: Path, *, with_modules: bool) -> None:
+    """It has the logits of `predict`, with left padding and its template, also with a prompt for some pairs."""
+    folder = build_language_model_reranker(tmp_path / "plain")
+    if with_modules:
+        model = CrossEncoder(str(folder), prompts={"ask": "Is it about animals?"})
+        model.save_pretrained(str(tmp_path / "saved"))
+        folder = tmp_path / "saved"
+    backend = load(folder)
+    assert (backend.ops, backend.dim, backend.runners, backend.packs) == (frozenset(RERANKER_OPS), 1, 1, False)
+    backend.warmup()
+    expected = expected_of(folder, TEXTS)
+    assert expected.std() > 0.01, "the scores are too much alike for a comparison"
+    assert np.abs(logits_of(backend, TEXTS, Options(query=QUERY)) - expected).max() <= 1e-5
+    if with_modules:
+        pairs = [(QUERY, each) for each in TEXTS]
+        prompted = CrossEncoder(str(folder)).predict(pairs, prompt_name="ask", activation_fn=Identity())
+        mixed = [
+            *backend.tokenize(TEXTS, Options(query=QUERY)),
+            *backend.tokenize(TEXTS, Options(query=QUERY, prompt_name="ask")),
+        ]
+        found = np.asarray(backend.run(backend.collate(mixed), SCORE, exclusive=False))[:, 0]
+        assert np.abs(found - [*expected[:, 0], *prompted]).max() <= 1e-5
+    for options in (Options(), Options(query=QUERY, truncate="no"), Options(query=QUERY, truncate="left")):
+        with pytest.raises(InputRefusedError, match="This model"):
+            backend.tokenize(["a"], options)
+    with pytest.raises(InputRefusedError, match="shows no tokens"):
+        backend.show_tokens(["a"], Options())

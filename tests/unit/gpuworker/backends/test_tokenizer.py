@@ -100,11 +100,11 @@ def test_an_input_that_is_too_long_is_cut_at_the_side_of_the_option(
     """Its beginning stays, or its end; the special tokens of a text stay."""
     ids = model.tokenizer(LONG, truncation=False)["input_ids"]
     [right], [left] = (backend.tokenize([LONG], Options(truncate=cut)) for cut in ("right", "left"))
-    assert right.ids == [*ids[: LONGEST - 1], ids[-1]]  # type: ignore[union-attr]
-    assert left.ids == [ids[0], *ids[-(LONGEST - 1) :]]  # type: ignore[union-attr]
+    assert right.ids == [*ids[: LONGEST - 1], ids[-1]]  # type: ignore[attr-defined]
+    assert left.ids == [ids[0], *ids[-(LONGEST - 1) :]]  # type: ignore[attr-defined]
     data = encode_ids(ids)
     [right], [left] = (backend.tokenize([data], Options(truncate=cut)) for cut in ("right", "left"))
-    assert (right.ids, left.ids) == (ids[:LONGEST], ids[-LONGEST:])  # type: ignore[union-attr]
+    assert (right.ids, left.ids) == (ids[:LONGEST], ids[-LONGEST:])  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("cut", ["right", "left"])
