@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 import orjson
@@ -18,6 +18,7 @@ from shared.option_words import what_it_takes
 
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
+    from pydantic.fields import FieldInfo
     from pydantic_core import ErrorDetails
 
     from api.settings_groups import RequestLimits
@@ -186,12 +187,29 @@ def invalid_body_error(error: ValidationError, model: type[BaseModel], hint: str
     fault = error.errors(include_url=False, include_input=False)[0]
     if fault["type"] == "json_invalid":
         return InvalidRequestError(f"The body is not valid JSON: {fault['msg'].removeprefix('Invalid JSON: ')}.")
-    # The location of a value in a union has the name of one of its types, which is no identifier.
-    parts = [part for part in fault["loc"] if isinstance(part, int) or part.isidentifier()]
-    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)
-    field = path.removeprefix(".")[:MAX_FIELD_CHARS]
+    field = _path_of(fault, model)[:MAX_FIELD_CHARS]
     message = f"{field or 'body'}: {_describe_fault(fault, model)}." + (hint if not field else "")
     return InvalidRequestError(message, param=field or None)
+
+
+def _path_of(fault: ErrorDetails, model: type[BaseModel]) -> str:
+    """Returns the path of the field, as `inputs[0].content`: without types, which the location has of a union."""
+    path, fields = "", model.model_fields
+    for part in fault["loc"]:
+        if isinstance(part, int):
+            path += f"[{part}]"
+        elif part in fields:
+            path += f".{part}"
+            fields = _nested_fields(fields[part].annotation)
+    return path.removeprefix(".")
+
+
+def _nested_fields(annotation: Any) -> dict[str, FieldInfo]:  # noqa: ANN401 - a type
+    """Returns the fields of the models in a field's type, such as those of its items."""
+    fields: dict[str, FieldInfo] = getattr(annotation, "model_fields", {})
+    for each in get_args(annotation):
+        fields = fields | _nested_fields(each)
+    return fields
 
 
 def _describe_fault(fault: ErrorDetails, model: type[BaseModel]) -> str:

@@ -10,22 +10,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
-from api.dialects.cohere import CohereEmbedBody, ContentInput, TextPart
+from api.dialects.cohere import CohereEmbedBody
 from api.dialects.native import BatchBody, EmbedBody, RequestOptions
 from api.dialects.openai import EmbeddingsBody
 from api.dialects.parsing import invalid_body_error
-from api.dialects.predict import PredictBody
-from api.dialects.tei import DecodeBody, SimilarityBody, SimilarityInputs, TeiBody, TokenizeBody
-from api.dialects.tei_base import TruncationFields
+from api.dialects.tei import SimilarityBody, TeiBody
 from api.dialects.text_options import TextOptions
+from api.dialects.vllm import ScoreBody
 from api.jobs.schema import JobBody
+from api.routes import DIALECTS
 
-BODIES: list[type[BaseModel]]
-BODIES = [BatchBody, EmbedBody, EmbeddingsBody, JobBody, PredictBody, RequestOptions, TextOptions]
-BODIES += [CohereEmbedBody, DecodeBody, SimilarityBody, TeiBody, TokenizeBody]
-PARTS: list[type[BaseModel]] = [ContentInput, SimilarityInputs, TextPart, TruncationFields]
+OTHER_BODIES: set[type[BaseModel]] = {BatchBody, JobBody, RequestOptions, TeiBody, TextOptions}
+OF_ROUTES = {each.body_model for each in DIALECTS.values()}
+BODIES = sorted(OTHER_BODIES | OF_ROUTES, key=lambda each: each.__name__)
 LIBRARY_WORDS = ("valid", "required", "string", "boolean", "integer", "array", "dictionary", "input should")
-KNOWN = {"body", *(name for model in [*BODIES, *PARTS] for name in model.model_fields)}
+KNOWN = {"body"}
+for schema in (each.model_json_schema() for each in BODIES):
+    KNOWN |= {name for each in (schema, *schema.get("$defs", {}).values()) for name in each.get("properties", ())}
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.just("x" * 300) | st.text(max_size=3),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
@@ -64,6 +65,7 @@ def message_of(model: type[BaseModel], values: object, *, is_query: bool = False
         (BatchBody, {"texts": "a"}, "texts: send a list."),
         (EmbedBody, [], "body: send an object."),
         (EmbeddingsBody, {}, "model: it is missing."),
+        (ScoreBody, {"model": "m", "priority": []}, "priority: send a whole number, interactive or bulk."),
         (EmbeddingsBody, {"model": "m", "embedding_type": "int4"}, f"embedding_type: send {FORMATS}."),
         (CohereEmbedBody, {"model": "m", "embedding_types": ["int4"]}, f"embedding_types[0]: send {FORMATS}."),
         (CohereEmbedBody, {"model": "m", "embedding_types": []}, "embedding_types: send a list of at least 1."),
