@@ -176,7 +176,7 @@ def _format_wait(seconds: float) -> str:
     """Returns a wait for people, never shorter than it is: in seconds, or in hours and minutes."""
     minutes = ceil(seconds / 60)
     if minutes <= 1:
-        return f"{seconds:.1f} s"
+        return f"{ceil(round(seconds * 1000) / 100) / 10:.1f} s"
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes:02} min" if hours else f"{minutes} min"
 

@@ -143,6 +143,9 @@ def test_the_error_of_a_quota_has_its_figure_without_an_exponent(tokens_per_s: f
 @pytest.mark.parametrize(
     ("wait_s", "text"),
     [
+        (0.001, "0.1 s"),
+        (0.7, "0.7 s"),
+        (1.04, "1.1 s"),
         (60, "60.0 s"),
         (60.001, "2 min"),
         (3_540, "59 min"),
@@ -151,8 +154,8 @@ def test_the_error_of_a_quota_has_its_figure_without_an_exponent(tokens_per_s: f
         (86_400, "24 h 00 min"),
     ],
 )
-def test_the_wait_for_the_next_day_is_in_hours_and_minutes(wait_s: float, text: str) -> None:
-    """For people, rounded up; clients have the seconds, unrounded."""
+def test_a_wait_is_never_shown_shorter_than_it_is(wait_s: float, text: str) -> None:
+    """In tenths of seconds, or in hours and minutes, rounded up; clients have the seconds, unrounded."""
     error = quota_error(10, Quota(daily_tokens=100), QuotaWait(round(wait_s * 1_000), "day"), 0.0)
     assert isinstance(error, RateLimitedError)
     assert str(error).endswith(f": try again in {text}.")
