@@ -182,9 +182,11 @@ async def _compute(
     exchange: Exchange, queue: ServedQueue, request: InferenceRequest, memory: HeldMemory
 ) -> InferenceResult:
     if request.input_type is not None:
-        request = request._replace(options=await queue.with_prompt(request.options, request.input_type))
+        wait_s = request.timeout_ms / 1000
+        options = await queue.with_prompt(request.options, request.input_type, wait_s=wait_s)
+        request = request._replace(options=options)
     if request.long_text in (MEAN, CHUNKS):
-        return await queue.answer_long(request, memory)
+        return await queue.compute_in_chunks(request, memory)
     return await queue.answer(request, exchange.redis_id, memory)
 
 

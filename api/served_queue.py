@@ -10,8 +10,8 @@ import structlog
 from api import metrics
 from api.dialects.input_types import prompt_of
 from api.dialects.request import InferenceRequest, InferenceResult, Labels
+from api.dispatch.chunked_inference import ChunkLimits, compute_in_chunks
 from api.dispatch.dispatcher import Dispatcher
-from api.dispatch.long_texts import TextLimits, answer_long
 from api.dispatch.monitor import Monitor
 from api.dispatch.producer_spans import ProducerSpans
 from api.dispatch.shard_choice import rendezvous_order
@@ -26,7 +26,7 @@ from api.tenants import Tenant
 from shared.cache import CacheBound
 from shared.errors import InvalidRequestError, JobsFullError, NoWorkerError, RedisUnreachableError
 from shared.heartbeats import label_names
-from shared.messages import Heartbeat, Options
+from shared.messages import READY, Heartbeat, Options
 from shared.model_names import canonical_model, public_model
 from shared.process.tasks import cancel_and_wait
 from shared.redis_errors import KeyMovedError, UnexpectedReplyError
@@ -34,6 +34,7 @@ from shared.redis_errors import KeyMovedError, UnexpectedReplyError
 log = structlog.get_logger()
 
 FULL_RETRY_S = 10.0
+READY_POLL_S = 0.25
 
 ProducerSpansFactory = Callable[[str], ProducerSpans | None]
 """Returns the spans of a queue by its name; None if requests are not traced."""
@@ -189,37 +190,51 @@ class ServedQueue:
             return self.shards[rendezvous_order(tenant.name or idempotency_key, len(self.shards))[0]]
         return self.shards[self._sharded.choose(tenant)]
 
-    async def with_prompt(self, options: Options, input_type: str | None) -> Options:
-        """Returns options with the prompt for what texts are for, if the client says it.
+    async def with_prompt(self, options: Options, input_type: str | None, *, wait_s: float = 0.0) -> Options:
+        """Returns options with the prompt for what texts are for, if the client says it; waits for a ready worker.
 
         Raises:
             InvalidRequestError: the model has no prompt for it, or the client names a prompt too.
-            NoWorkerError: no worker has reported the model's prompts yet.
+            NoWorkerError: no worker is ready in time, so that the model's prompts are unknown.
         """
         if input_type is None:
             return options
         if options.prompt_name is not None:
-            raise InvalidRequestError(
-                "prompt_name: send it, or an input_type (task), but not both.", param="prompt_name"
-            )
-        if not (workers := self._described_workers()):  # one may be ready since the last poll
-            await asyncio.gather(*(each.poll() for each in self._monitors))
-            workers = self._described_workers()
-        if not workers:
-            raise NoWorkerError("The prompts of this model are not known yet: try again when a worker is ready.")
+            message = "prompt_name: send it, or an input_type (task), but not both."
+            raise InvalidRequestError(message, param="prompt_name")
+        workers = await self._ready_workers(wait_s)
+        if all(each.prompts is None for each in workers):  # too many for a heartbeat: the worker knows the names
+            return options._replace(prompt_name=input_type)
         prompts = {name for each in workers for name in each.prompts or ()}
         filled = prompts - {name for each in workers for name in each.empty_prompts}
         return options._replace(prompt_name=prompt_of(input_type, prompts, filled))
 
-    def _described_workers(self) -> list[Heartbeat]:
-        return [each for each in self.workers() if each.prompts is not None]
+    async def compute_in_chunks(self, request: InferenceRequest, memory: HeldMemory) -> InferenceResult:
+        """Returns the result of a request whose texts run in chunks; waits for a ready worker.
 
-    async def answer_long(self, request: InferenceRequest, memory: HeldMemory) -> InferenceResult:
-        """Returns the result of a request whose texts run in chunks; raises as `long_texts.answer_long` does."""
-        max_tokens = max((each.max_input_tokens for each in self.workers()), default=0)
-        normalizes = any(each.normalizes for each in self.workers())
-        limits = TextLimits(max_tokens, self._max_inputs)
-        return await answer_long(self.answer, request, limits, memory, normalizes=normalizes)
+        Raises as `chunked_inference.compute_in_chunks` does, and NoWorkerError.
+        """
+        start = asyncio.get_running_loop().time()
+        workers = await self._ready_workers(request.timeout_ms / 1000)
+        left_ms = request.timeout_ms - int((asyncio.get_running_loop().time() - start) * 1000)
+        limits = ChunkLimits(max(each.max_input_tokens for each in workers), self._max_inputs)
+        normalizes = any(each.normalizes for each in workers)
+        request = request._replace(timeout_ms=max(1, left_ms))
+        return await compute_in_chunks(self.answer, request, limits, memory, normalizes=normalizes)
+
+    async def _ready_workers(self, wait_s: float) -> list[Heartbeat]:
+        """Returns the workers that have loaded the model; waits for one. Raises NoWorkerError: none has in time."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + wait_s
+        while True:
+            if ready := [each for each in self.workers() if each.state == READY]:
+                return ready
+            await asyncio.gather(*(each.poll() for each in self._monitors))
+            if ready := [each for each in self.workers() if each.state == READY]:
+                return ready
+            if loop.time() >= until or not self.is_staffed():
+                raise NoWorkerError("No worker is ready, so the model is not known yet: try again.")
+            await asyncio.sleep(READY_POLL_S)
 
     def check_options(self, options: Options) -> None:
         """Raises InvalidRequestError: the model has no such prompt, or fewer dimensions.

@@ -1,7 +1,6 @@
 """The wire formats of clients, in the gateway process: from a body to a request, from a result to an answer. Pure.
 
 - base: the base class of all dialects.
-- chunking: where a text that is too long is cut into chunks.
 - classes: the scores of labels.
 - cohere: Cohere's embeddings API.
 - example_errors: the errors that the OpenAPI descriptions show.

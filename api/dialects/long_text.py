@@ -12,7 +12,7 @@ from shared.errors import InvalidRequestError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from api.dialects.chunking import Span
+    from api.dialects.request import Span
     from shared.messages import Options
 
 LongText: TypeAlias = Literal["cut", "error", "mean", "chunks"]

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from api.dialects.chunking import Span
 from api.dialects.long_text import CUT
 from api.dialects.quantization import FLOAT, OutputType
 from api.tenants import ANONYMOUS, Tenant
@@ -52,6 +51,13 @@ class Stamp(NamedTuple):
 
     request_id: str = ""
     created_s: int = 0
+
+
+class Span(NamedTuple):
+    """A chunk of a text: the characters from `start` up to `stop`, which is not part of it."""
+
+    start: int
+    stop: int
 
 
 class InferenceRequest(NamedTuple):

@@ -3,6 +3,8 @@
 - shards: sends requests to one of several shards of a queue, and those of a dead one to another.
 - shard_choice: which shard a request goes to.
 - dispatcher: takes requests through one queue or shard, with the parts below.
+- chunked_inference: answers requests whose texts run in chunks.
+- chunking: where a text is cut into these.
 - vector_cache: returns cached vectors and computes the others.
 - sharded_cache: the cached vectors of a queue of several shards.
 - charges: what tenants pay beside their submits, for cached vectors, and what they get back.
@@ -10,7 +12,6 @@
 - queue_bounds: the bounds of a queue, and of a shard.
 - fleet: what the heartbeats of all workers say together.
 - monitor_metrics: what the monitor shows in metrics and in the log.
-- long_texts: answers requests whose texts run in chunks.
 - monitor: the state of Redis and of the fleet, polled.
 - size_limits: the size limits of a request that depend on its workers.
 - splitting: the entries of a request, and its result from the replies to them.

@@ -266,7 +266,8 @@ class CachingDispatcher:
 
 
 def _select_inputs(request: InferenceRequest, misses: Sequence[int]) -> InferenceRequest:
-    return request._replace(inputs=tuple(request.inputs[i] for i in misses), indices=tuple(misses))
+    indices = request.indices or range(len(request.inputs))
+    return request._replace(inputs=tuple(request.inputs[i] for i in misses), indices=tuple(indices[i] for i in misses))
 
 
 def _merge_results(cache_results: CacheResults, result: InferenceResult, misses: Sequence[int]) -> InferenceResult:
@@ -283,7 +284,14 @@ def _merge_results(cache_results: CacheResults, result: InferenceResult, misses:
         elif isinstance(part, Vectors):
             size = 4 * part.dim
             parts += [
-                Vectors("", misses[part.position + i], 1, part.dim, part.data[i * size : (i + 1) * size])
+                Vectors(
+                    "",
+                    misses[part.position + i],
+                    1,
+                    part.dim,
+                    part.data[i * size : (i + 1) * size],
+                    tokens=part.tokens[i : i + 1],
+                )
                 for i in range(part.n)
             ]
     parts.sort(key=lambda part: part.position)

@@ -20,8 +20,8 @@
 - prompts: the prompts of a model.
 - runtimes: ONNX Runtime and OpenVINO.
 - sentence: sentence-transformers models that make embeddings.
-- sparse_encoder: sparse encoders (SPLADE).
 - sentence_runner: collates and runs the batches of such a model.
+- sparse_encoder: sparse encoders (SPLADE).
 - simulated: the models `null` and `simulated`.
 - tokenizer: a model's tokenizer.
 - tokenizer_threads: how many threads tokenizers use.

@@ -109,3 +109,44 @@ async def test_what_else_becomes_of_a_long_text(post: Post) -> None:
         assert (refused.status_code, message in refused.text) == (400, True), refused.text
     ids = await send("/v1/embeddings", model="minilm", input=[101, 102], long_text="chunks")
     assert (ids.status_code, "not for token ids" in ids.text) == (400, True)
+
+
+async def test_a_request_waits_for_a_worker_that_loads(cluster: GatewayCluster) -> None:
+    """What the model reads is not known before: a text would be cut in silence."""
+    gateway = await cluster.start_gateway()
+    await cluster.start_worker("minilm", cores=1)  # the gateway has accepted requests since
+    body = {"text": LONG, "long_text": "mean", "timeout_ms": 60_000}
+    answer = await asyncio.to_thread(plain_http.post, f"{gateway.url}/embed", json=body, timeout=90)
+    assert answer.status_code == 200, answer.text
+    assert np.linalg.norm(answer.json()["embedding"]) == pytest.approx(1, abs=1e-5)
+    assert "x-truncated-inputs" not in answer.headers
+
+
+@pytest.mark.leaves_anything
+async def test_the_mean_of_chunks_that_are_partly_cached(cluster: GatewayCluster) -> None:
+    """A chunk counts by its tokens, whether its vector is cached or not."""
+    gateway, _ = await asyncio.gather(cluster.start_gateway(cache_bytes=2**20), cluster.start_worker("minilm", cores=1))
+
+    def embed_long(text: str, long_text: str) -> Any:  # noqa: ANN401 - JSON
+        body = {"text": text, "long_text": long_text}
+        answer = plain_http.post(f"{gateway.url}/embed", json=body, timeout=90)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    longer = f"{LONG} {SHORT}. {LONG}"
+    await asyncio.to_thread(embed_long, LONG, "mean")
+    chunks = (await asyncio.to_thread(embed_long, longer, "chunks"))["chunks"]
+    mean = weighted_mean([longer[each["start"] : each["end"]] for each in chunks])
+    found = (await asyncio.to_thread(embed_long, longer, "mean"))["embedding"]
+    assert np.abs(np.array(found) - mean / np.linalg.norm(mean)).max() <= 1e-5
+
+
+async def test_a_text_of_few_characters_and_many_tokens(post: Post) -> None:
+    """BERT's tokenizer takes Korean syllables apart: nothing is cut, though characters are fewer than tokens."""
+    text = "안녕하세요 " * 40
+    answer = await asyncio.to_thread(post, "/embed", text=text, long_text="chunks")
+    assert answer.status_code == 200, answer.text
+    assert "x-truncated-inputs" not in answer.headers
+    chunks = answer.json()["chunks"]
+    assert len(chunks) > 1
+    assert "".join(text[each["start"] : each["end"]] for each in chunks) == text

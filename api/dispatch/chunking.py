@@ -6,24 +6,24 @@ tokens of a chunk are those of the same place in the whole text, for tokenizers 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import TYPE_CHECKING
+
+from api.dialects.request import Span
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Offsets = NDArray[np.int64]
 
 
-class Span(NamedTuple):
-    """A chunk of a text: the characters from `start` up to `stop`, which is not part of it."""
-
-    start: int
-    stop: int
-
-
-def spans_of(text: str, offsets: Sequence[tuple[int, int]], max_tokens: int) -> list[Span]:
+def spans_of(text: str, offsets: Offsets, max_tokens: int) -> list[Span]:
     """Returns the chunks of a text, which together have all its characters.
 
     Args:
         text: the whole text.
-        offsets: for each of its tokens, without special ones, where it begins and ends: bytes of the text's UTF-8.
+        offsets: where each of its tokens begins and ends, without special ones: bytes of its UTF-8, shape (tokens, 2).
         max_tokens: of a chunk.
     """
     data, first, cuts = text.encode(), 0, [0]
@@ -31,16 +31,16 @@ def spans_of(text: str, offsets: Sequence[tuple[int, int]], max_tokens: int) -> 
         end = first + max_tokens
         words = (at for at in range(end, first + max_tokens // 2, -1) if _begins_word(data, offsets, at))
         first = next(words, end)
-        cuts.append(offsets[first][0])
+        cuts.append(int(offsets[first][0]))
     cuts.append(len(data))
     spans, start = [], 0
-    for begin, end in pairwise(cuts):
+    for begin, end in pairwise(sorted(set(cuts))):  # tokens of one character begin at the same place
         stop = start + len(data[begin:end].decode())
         spans.append(Span(start, stop))
         start = stop
-    return spans
+    return spans or [Span(0, 0)]
 
 
-def _begins_word(data: bytes, offsets: Sequence[tuple[int, int]], at: int) -> bool:
-    start = offsets[at][0]
-    return start > offsets[at - 1][1] or data[start : start + 1].isspace()
+def _begins_word(data: bytes, offsets: Offsets, at: int) -> bool:
+    start = int(offsets[at][0])
+    return start > int(offsets[at - 1][1]) or data[start : start + 1].isspace()

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
-from api.dialects.chunking import Span, spans_of
+from api.dialects.request import Span
+from api.dispatch.chunking import spans_of
 
 
-def offsets_of(text: str) -> list[tuple[int, int]]:
+def offsets_of(text: str) -> NDArray[np.int64]:
     """Returns the places of tokens of at most three characters of a word, in bytes of UTF-8."""
     offsets, at = [], 0
     for word in text.split(" "):
@@ -17,7 +20,7 @@ def offsets_of(text: str) -> list[tuple[int, int]]:
             begin = at + len(word[:start].encode())
             offsets.append((begin, begin + len(word[start : start + 3].encode())))
         at += len(word.encode()) + 1
-    return offsets
+    return np.array(offsets, dtype=np.int64).reshape(-1, 2)
 
 
 @given(st.text(alphabet="aé漢🙂 ", max_size=80), st.integers(1, 9))
@@ -46,3 +49,10 @@ def test_the_chunks_of_a_text_are_the_text(text: str, max_tokens: int) -> None:
 def test_a_chunk_ends_before_a_word_if_one_begins_late_enough(text: str, chunks: list[str]) -> None:
     """In the second half of a chunk of three tokens."""
     assert [text[each.start : each.stop] for each in spans_of(text, offsets_of(text), 3)] == chunks
+
+
+def test_tokens_of_one_character_are_in_one_chunk() -> None:
+    """Some tokenizers take a character apart: no chunk is empty, though one has more tokens than the model reads."""
+    offsets = np.array([(0, 3)] * 5 + [(3, 4)], dtype=np.int64)
+    assert spans_of("漢a", offsets, 2) == [Span(0, 2)]
+    assert spans_of("", np.zeros((0, 2), dtype=np.int64), 2) == [Span(0, 0)]
