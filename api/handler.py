@@ -63,7 +63,7 @@ class Exchange:
         request_id: the client's, for logs and for the answer's header.
         redis_id: the request's id in Redis.
         start: when the request arrived, monotonic (s).
-        prefers_async: whether the client prefers a job to an answer (RFC 7240).
+        prefers_async: whether the client prefers a job to an answer (RFC 7240), on a route that creates jobs.
         job_options: set while the body is parsed if the client prefers a job to an answer; else None.
         body_memory: what the body holds of the budget of bodies; None: nothing.
     """
@@ -100,7 +100,8 @@ async def respond(request: Request, state: State, dialect: BaseDialect) -> Respo
     redis_id = new_request_id()
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in reversed(request.scope["headers"])}
     request_id, start = request_id_of(headers, redis_id), time.monotonic()
-    is_async = PREFER_HEADER in headers and prefers_async(request.headers.getlist(PREFER_HEADER))
+    may_be_job = dialect.becomes_jobs and PREFER_HEADER in headers
+    is_async = may_be_job and prefers_async(request.headers.getlist(PREFER_HEADER))
     exchange = Exchange(request, state, headers, dialect, request_id, redis_id, start, is_async)
     try:
         return await _answer(exchange)
@@ -143,6 +144,8 @@ async def _answer(exchange: Exchange) -> Response:
             options, request_id = exchange.job_options, exchange.request_id
             with _hold(state, holder, request):
                 return await respond_async(exchange.request, state, exchange.headers, request, options, request_id)
+        if exchange.prefers_async:  # but the body is one that runs at once, for which `jobs` is not enough
+            await state.authenticate(exchange.headers, address, "embed")
     finally:  # the inputs of a job are in memory until they are uploaded
         if exchange.body_memory is not None:
             exchange.body_memory.release()
@@ -162,8 +165,6 @@ async def _answer_from(
     if request.model is None and exchange.dialect.reports_model:
         # while it waits, another model may join, and then no model is the default
         request = request._replace(model=queue.name)
-    if request.op == CLASSIFY:
-        request = request._replace(labels=queue.labels)
     if exchange.dialect.has_stamp:
         request = request._replace(stamp=Stamp(exchange.request_id, int(time.time())))
     with _hold(state, holder, request) as memory:
@@ -173,6 +174,8 @@ async def _answer_from(
             result = await _compute(exchange, queue, cosines.request if cosines else request, memory)
         finally:
             client.unwatch()
+        if request.op == CLASSIFY:  # while it waited, a worker may have loaded the model
+            request = request._replace(labels=await queue.find_labels())
         if cosines is not None:
             request, result = request._replace(ranking=request.ranking._replace(raw=True)), cosines.score(result)
         return _encode(exchange, request, result)
