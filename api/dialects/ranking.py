@@ -28,9 +28,10 @@ def rank(result: InferenceResult, ranking: Ranking) -> list[tuple[int, np.float3
     Raises:
         InputFailedError: a score is not a number.
     """
-    scores = scores_of(result, raw=ranking.raw)
-    order = np.argsort(-scores, kind="stable")[: ranking.top_n]
-    return [(index, scores[index]) for index in order.tolist()]
+    logits = scores_of(result, raw=True)
+    order = np.argsort(-logits, kind="stable")[: ranking.top_n]  # scores may be rounded to the same number
+    best = logits[order] if ranking.raw else sigmoid(logits[order])
+    return list(zip(order.tolist(), best, strict=True))
 
 
 def scores_of(result: InferenceResult, *, raw: bool) -> Floats:

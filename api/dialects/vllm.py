@@ -140,11 +140,11 @@ class Classify(_Vllm):
 
     def encode_result(self, request: InferenceRequest, result: InferenceResult) -> bytes:
         """Returns the body of an answer: for each input the label with the highest score, and the scores of all."""
-        scores = class_scores(result, request.labels, raw=request.ranking.raw)
+        found = class_scores(result, request.labels, raw=request.ranking.raw)
         names = request.labels.names
         data = [
-            {"index": index, "label": names[int(row.argmax())], "probs": row, "num_classes": len(names)}
-            for index, row in enumerate(scores)
+            {"index": index, "label": names[int(order[0])], "probs": row, "num_classes": len(names)}
+            for index, (row, order) in enumerate(zip(found.scores, found.order, strict=True))
         ]
         return dump_json(self._head(request, result) | {"data": data})
 

@@ -214,6 +214,14 @@ def test_equal_scores_are_in_the_order_of_the_texts() -> None:
     assert [each["index"] for each in found] == [2, 0, 1]
 
 
+def test_texts_whose_scores_are_alike_are_in_the_order_of_their_logits() -> None:
+    """The sigmoid of each logit above 17 is 1.0 in single precision: the better text is still the first."""
+    found = answer(TEI, {"query": "q", "texts": ["a", "b"], "top_n": 1}, 17.5, 25.0)
+    assert found == [{"index": 1, "score": 1.0}]
+    found = answer(RERANK, {"query": "q", "documents": ["a", "b"]}, 17.5, 25.0)
+    assert [each["index"] for each in found["results"]] == [1, 0]
+
+
 def test_a_score_is_never_out_of_range() -> None:
     """Of large logits as well, without a warning of an overflow."""
     with np.errstate(over="raise", invalid="raise"):
