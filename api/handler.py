@@ -229,13 +229,13 @@ async def _read_request(exchange: Exchange, client: ClientConnection, holder: Sh
         return _parse(exchange, pieces)
 
 
-def _is_for_classifier(exchange: Exchange, body: bytes) -> bool:
-    """Whether the model of a request classifies texts; False if that is unknown."""
-    if not exchange.state.queues.offers(CLASSIFY):  # so the long bodies of functions are parsed once
+def _is_for_model_with(op: str, exchange: Exchange, body: bytes) -> bool:
+    """Whether the model of a request offers an operation; False if that is unknown."""
+    if not exchange.state.queues.offers(op):  # so the long bodies of functions are parsed once
         return False
     try:
         model = exchange.dialect.model_of(body, exchange.headers)
-        return CLASSIFY in exchange.state.queues.of_model(model).ops
+        return op in exchange.state.queues.of_model(model).ops
     except RedbatchError:  # raised again when the request is parsed or sent
         return False
 
@@ -246,9 +246,9 @@ def _parse(exchange: Exchange, pieces: list[bytes]) -> InferenceRequest:
         raise InvalidRequestError("The body is empty: send a JSON object.")
     pieces.clear()  # otherwise a large body would be in memory twice
     exchange.dialect = exchange.dialect.for_body(body)
-    other = exchange.dialect.for_classifier(body)
-    if other is not None and _is_for_classifier(exchange, body):
-        exchange.dialect = other
+    special = exchange.dialect.for_op(body)
+    if special is not None and _is_for_model_with(special[0], exchange, body):
+        exchange.dialect = special[1]
     if exchange.dialect.strict_query and exchange.request.scope.get("query_string"):
         check_no_query(exchange.request.query_params)
     request = exchange.dialect.parse(body, exchange.headers, exchange.state.limits)

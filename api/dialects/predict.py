@@ -21,7 +21,7 @@ from api.dialects.text_options import TEXT_OPTIONS, function_option_error
 from api.dialects.vectors import dump_json, encode_failures
 from shared.codec import encode_binary, input_size
 from shared.errors import InvalidRequestError, RequestError, TooLargeError
-from shared.messages import BYTES, NPY, PREDICT, Input, Values
+from shared.messages import BYTES, CLASSIFY, NPY, PREDICT, Input, Values
 
 if TYPE_CHECKING:
     from api.dialects.request import InferenceResult
@@ -62,9 +62,9 @@ class Predict(BaseDialect):
     body_setting = "max_predict_body_bytes"
     binary_types = frozenset(BINARY_TYPES)
 
-    def for_classifier(self, body: bytes) -> BaseDialect | None:
-        """Returns TEI's dialect of a body with `inputs`; `input` is for functions only."""
-        return TeiPredict(self.route) if b'"inputs"' in body else None
+    def for_op(self, body: bytes) -> tuple[str, BaseDialect] | None:
+        """Returns TEI's dialect of a body with `inputs`, for classifiers; `input` is for functions only."""
+        return (CLASSIFY, TeiPredict(self.route)) if b'"inputs"' in body else None
 
     def model_of(self, body: bytes, headers: Mapping[str, str]) -> str | None:
         """Returns the model that a request names."""

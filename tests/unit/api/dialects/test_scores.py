@@ -235,10 +235,11 @@ def test_labels_whose_scores_are_alike_are_in_the_order_of_their_logits() -> Non
 def test_the_model_decides_whose_body_it_is() -> None:
     """A body with `inputs` may be TEI's, if the model is a classifier; `input` is always Redbatch's own."""
     dialect = Predict("/v1/predict")
-    other = dialect.for_classifier(b'{"inputs": "a"}')
+    op, other = dialect.for_op(b'{"inputs": "a"}') or ("", dialect)
+    assert op == CLASSIFY
     assert isinstance(other, TeiPredict)
     assert other.route == "/v1/predict"
-    assert dialect.for_classifier(b'{"input": 7}') is None
+    assert dialect.for_op(b'{"input": 7}') is None
     assert dialect.model_of(b'{"inputs": [1], "model": "m"}', {"x-model": "n"}) == "m"
     assert dialect.model_of(b'{"inputs": [1]}', {"x-model": "n"}) == "n"
     status, encoded = other.encode_error(UnsupportedOperationError.of(CLASSIFY, "It offers: embed."), "")
