@@ -21,6 +21,7 @@ from api.dialects.request import PREFER_HEADER, TRUNCATED_HEADER, Stamp
 from api.dialects.strict_body import check_no_query
 from api.dispatch.admission import memory_full_error
 from api.dispatch.cosines import cosines_of
+from api.dispatch.splitting import size_of_request
 from api.http.answer_cycle import WholeResponse
 from api.http.body import BodyLimits, BodyUnreadError, read_body
 from api.http.client_connection import CLIENT, ClientConnection, client_address
@@ -31,7 +32,7 @@ from api.http.request_id import new_request_id, request_id_of
 from api.http.request_log import TENANT
 from api.http.share_holder import share_holder
 from api.jobs.acceptance import respond_async
-from api.memory_budget import SMALL_BYTES, HeldMemory, size_of_inputs
+from api.memory_budget import SMALL_BYTES, HeldMemory
 from api.tenants import ANONYMOUS
 from shared.errors import InvalidRequestError, RedbatchError, UnavailableError
 from shared.messages import CLASSIFY, SCORE
@@ -194,8 +195,7 @@ async def _compute(
 def _hold(state: State, holder: ShareHolder, request: InferenceRequest) -> HeldMemory:
     """Reserves the memory of the inputs, until the end of a `with` block. Raises OverloadedError: there is none."""
     memory = HeldMemory(state.in_flight_budget, holder)
-    queries = [each for each in (*request.queries, request.options.query) if each is not None]
-    if not memory.grow(size_of_inputs((*request.inputs, *queries) if queries else request.inputs)):
+    if not memory.grow(size_of_request(request, state.settings.inputs_per_entry)):
         raise memory_full_error(random.random())  # noqa: S311 - spreads clients
     return memory
 
