@@ -186,6 +186,8 @@ class EmbedSparse(TeiDialect):
 class Default(Embed):
     """The dialect of POST / and POST /invocations: of /embed, /embed_sparse or /rerank, whichever the model offers."""
 
+    body_setting = "max_v1_body_bytes"  # as of /rerank
+
     def for_body(self, body: bytes) -> BaseDialect:
         """Returns the dialect of a body. Raises InvalidRequestError: the body mixes two."""
         return TeiRerank(self.route) if is_tei_rerank(body, "inputs") else self
