@@ -9,13 +9,12 @@ import numpy as np
 from api.dialects.ranking import NOT_A_NUMBER, sigmoid
 from api.dialects.vectors import rows_of
 from shared.errors import InputFailedError, InternalError
+from shared.messages import SOFTMAX
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from api.dialects.request import InferenceResult, Labels
-
-SOFTMAX = "softmax"
 
 
 class ClassScores(NamedTuple):
