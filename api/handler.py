@@ -21,6 +21,7 @@ from api.dialects.request import PREFER_HEADER, TRUNCATED_HEADER, Stamp
 from api.dialects.strict_body import check_no_query
 from api.dispatch.admission import memory_full_error
 from api.dispatch.cosines import cosines_of
+from api.dispatch.splitting import size_of_request
 from api.http.answer_cycle import WholeResponse
 from api.http.body import BodyLimits, BodyUnreadError, read_body
 from api.http.client_connection import CLIENT, ClientConnection, client_address
@@ -31,7 +32,7 @@ from api.http.request_id import new_request_id, request_id_of
 from api.http.request_log import TENANT
 from api.http.share_holder import share_holder
 from api.jobs.acceptance import respond_async
-from api.memory_budget import SMALL_BYTES, HeldMemory, size_of_inputs
+from api.memory_budget import SMALL_BYTES, HeldMemory
 from api.tenants import ANONYMOUS
 from shared.errors import InvalidRequestError, RedbatchError, UnavailableError
 from shared.messages import CLASSIFY, SCORE
@@ -63,7 +64,7 @@ class Exchange:
         request_id: the client's, for logs and for the answer's header.
         redis_id: the request's id in Redis.
         start: when the request arrived, monotonic (s).
-        prefers_async: whether the client prefers a job to an answer (RFC 7240).
+        prefers_async: whether the client prefers a job to an answer (RFC 7240), on a route that creates jobs.
         job_options: set while the body is parsed if the client prefers a job to an answer; else None.
         body_memory: what the body holds of the budget of bodies; None: nothing.
     """
@@ -100,7 +101,8 @@ async def respond(request: Request, state: State, dialect: BaseDialect) -> Respo
     redis_id = new_request_id()
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in reversed(request.scope["headers"])}
     request_id, start = request_id_of(headers, redis_id), time.monotonic()
-    is_async = PREFER_HEADER in headers and prefers_async(request.headers.getlist(PREFER_HEADER))
+    may_be_job = dialect.becomes_jobs and PREFER_HEADER in headers
+    is_async = may_be_job and prefers_async(request.headers.getlist(PREFER_HEADER))
     exchange = Exchange(request, state, headers, dialect, request_id, redis_id, start, is_async)
     try:
         return await _answer(exchange)
@@ -143,6 +145,8 @@ async def _answer(exchange: Exchange) -> Response:
             options, request_id = exchange.job_options, exchange.request_id
             with _hold(state, holder, request):
                 return await respond_async(exchange.request, state, exchange.headers, request, options, request_id)
+        if exchange.prefers_async:  # but the body is one that runs at once, for which `jobs` is not enough
+            await state.authenticate(exchange.headers, address, "embed")
     finally:  # the inputs of a job are in memory until they are uploaded
         if exchange.body_memory is not None:
             exchange.body_memory.release()
@@ -162,8 +166,6 @@ async def _answer_from(
     if request.model is None and exchange.dialect.reports_model:
         # while it waits, another model may join, and then no model is the default
         request = request._replace(model=queue.name)
-    if request.op == CLASSIFY:
-        request = request._replace(labels=queue.labels)
     if exchange.dialect.has_stamp:
         request = request._replace(stamp=Stamp(exchange.request_id, int(time.time())))
     with _hold(state, holder, request) as memory:
@@ -173,6 +175,8 @@ async def _answer_from(
             result = await _compute(exchange, queue, cosines.request if cosines else request, memory)
         finally:
             client.unwatch()
+        if request.op == CLASSIFY:  # while it waited, a worker may have loaded the model
+            request = request._replace(labels=await queue.find_labels())
         if cosines is not None:
             request, result = request._replace(ranking=request.ranking._replace(raw=True)), cosines.score(result)
         return _encode(exchange, request, result)
@@ -193,8 +197,7 @@ async def _compute(
 def _hold(state: State, holder: ShareHolder, request: InferenceRequest) -> HeldMemory:
     """Reserves the memory of the inputs, until the end of a `with` block. Raises OverloadedError: there is none."""
     memory = HeldMemory(state.in_flight_budget, holder)
-    queries = [each for each in (*request.queries, request.options.query) if each is not None]
-    if not memory.grow(size_of_inputs((*request.inputs, *queries) if queries else request.inputs)):
+    if not memory.grow(size_of_request(request, state.settings.inputs_per_entry)):
         raise memory_full_error(random.random())  # noqa: S311 - spreads clients
     return memory
 
@@ -228,13 +231,13 @@ async def _read_request(exchange: Exchange, client: ClientConnection, holder: Sh
         return _parse(exchange, pieces)
 
 
-def _is_for_classifier(exchange: Exchange, body: bytes) -> bool:
-    """Whether the model of a request classifies texts; False if that is unknown."""
-    if not exchange.state.queues.offers(CLASSIFY):  # so the long bodies of functions are parsed once
+def _is_for_model_with(op: str, exchange: Exchange, body: bytes) -> bool:
+    """Whether the model of a request offers an operation; False if that is unknown."""
+    if not exchange.state.queues.offers(op):  # so the long bodies of functions are parsed once
         return False
     try:
         model = exchange.dialect.model_of(body, exchange.headers)
-        return CLASSIFY in exchange.state.queues.of_model(model).ops
+        return op in exchange.state.queues.of_model(model).ops
     except RedbatchError:  # raised again when the request is parsed or sent
         return False
 
@@ -245,9 +248,9 @@ def _parse(exchange: Exchange, pieces: list[bytes]) -> InferenceRequest:
         raise InvalidRequestError("The body is empty: send a JSON object.")
     pieces.clear()  # otherwise a large body would be in memory twice
     exchange.dialect = exchange.dialect.for_body(body)
-    other = exchange.dialect.for_classifier(body)
-    if other is not None and _is_for_classifier(exchange, body):
-        exchange.dialect = other
+    special = exchange.dialect.for_op(body)
+    if special is not None and _is_for_model_with(special[0], exchange, body):
+        exchange.dialect = special[1]
     if exchange.dialect.strict_query and exchange.request.scope.get("query_string"):
         check_no_query(exchange.request.query_params)
     request = exchange.dialect.parse(body, exchange.headers, exchange.state.limits)

@@ -22,7 +22,7 @@ from shared.errors import (
     RedisUnreachableError,
     UnsupportedOperationError,
 )
-from shared.messages import CLASSIFY, EMBED, EMBED_SPARSE, OPS, PREDICT, SCORE
+from shared.messages import OPS, ROUTES
 from shared.model_names import public_model, queue_slug
 from shared.process.tasks import cancel_and_wait
 from shared.producer import MAX_QUEUES
@@ -43,15 +43,6 @@ Requests that name its model then get 404, not 503. A queue stays announced for 
 """
 
 NO_WORKER_RETRY_S = 1.0
-
-ROUTES = {
-    EMBED: "POST /embed",
-    PREDICT: "POST /predict",
-    SCORE: "POST /rerank",
-    CLASSIFY: "POST /predict",
-    EMBED_SPARSE: "POST /embed_sparse",
-}
-"""The usual route of an operation; a job has its texts for EMBED, and its inputs for PREDICT."""
 
 
 class Queues:

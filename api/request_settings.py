@@ -77,13 +77,15 @@ class RequestSettings(ConnectionSettings):
         default=2_000_000,
         ge=1,
         title="Maximum body size for /embed",
-        description="Maximum body size of a request to /embed.",
+        description="Maximum body size of a request to /embed, /batch_embed, or one of TEI's routes that is not named "
+        "at max_v1_body_bytes.",
     )
     max_v1_body_bytes: int = Field(
         default=32 * 2**20,
         ge=1,
-        title="Maximum body size for /v1/embeddings",
-        description="Maximum body size of a request to /v1/embeddings.",
+        title="Maximum body size for /v1/embeddings, /rerank",
+        description="Maximum body size of a request to /v1/embeddings, /v2/embed, /rerank, /score, /classify, / or "
+        "/invocations, and of a job as one JSON document.",
     )
     max_predict_body_bytes: int = Field(
         default=32 * 2**20,

@@ -103,7 +103,7 @@ UNSERVED = UNSERVED_BY_TEI | {
     "/embeddings_image": _MEDIA,
     "/embeddings_audio": _MEDIA,
 }
-"""The routes of other servers that have no part here, and what comes nearest; also for /v1/rerank and /files/{id}.
+"""The routes of other servers that have no part here, and what comes nearest; also for /v1/files and /files/{id}.
 
 Those that are not TEI's are of OpenAI, vLLM and Infinity, whose errors are OpenAI's, and of Cohere.
 """

@@ -100,6 +100,7 @@ class ServedQueue:
         self.answer: Callable[[InferenceRequest, str, HeldMemory], Awaitable[InferenceResult]] = (
             self._cached or self._sharded or dispatchers[0]
         ).answer
+        self._labels = Labels()
         self._tasks: list[asyncio.Task[None]] = []
 
     def _with_cache(self, settings: CacheSettings, dispatchers: Sequence[Dispatcher]) -> CachingDispatcher:
@@ -148,11 +149,25 @@ class ServedQueue:
         """The operations that the last seen workers offer; empty if they are unknown."""
         return frozenset().union(*(each.ops for each in self._monitors))
 
-    @property
-    def labels(self) -> Labels:
-        """The labels of its model, as a worker reports them; none if it has none, or no worker has loaded it."""
+    async def find_labels(self) -> Labels:
+        """Returns the labels of its model, as a worker reports them or last did; none if none has loaded it.
+
+        The first answers of a worker come before the gateway has seen that it is ready.
+        """
+        if not self._has_labels():
+            await self._poll_all()
+            if not self._has_labels():  # a poll that was under way may have been too early
+                await self._poll_all()
+        return self._labels
+
+    def _has_labels(self) -> bool:
         worker = next((each for each in self.workers() if each.activation), None)
-        return Labels() if worker is None else Labels(label_names(worker), worker.activation)
+        if worker is not None:
+            self._labels = Labels(label_names(worker), worker.activation)
+        return bool(self._labels.names)
+
+    async def _poll_all(self) -> None:
+        await asyncio.gather(*(each.poll() for each in self._monitors))
 
     def missing(self) -> list[str]:
         """Returns what prevents answers on all shards: redis, or worker; an empty list if any shard can answer."""

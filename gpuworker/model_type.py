@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from shared.messages import CLASSIFIER_OPS, RERANKER_OPS, SPARSE_OPS, TEXT_OPS
+from shared.messages import CLASSIFIER_OPS, RERANKER_OPS, SIGMOID, SOFTMAX, SPARSE_OPS, TEXT_OPS
 
 TypeName = Literal["embedding", "reranker", "classifier", "sparse", "multi-vector", "causal", "token-classifier"]
 
-SIGMOID, SOFTMAX = "sigmoid", "softmax"
 DEFAULT_NUM_LABELS = 2
 """Of a model whose config.json names no labels: Transformers leaves its default out of the file."""
 

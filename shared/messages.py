@@ -36,6 +36,18 @@ EMBED, EMBED_ALL, TOKENIZE, DECODE, PREDICT, SCORE, CLASSIFY, EMBED_SPARSE = OPS
 """The operation on each input: one vector; a vector for each token; its tokens; the text of token ids; the result of a
 function; the one logit of a reranker; the logit of each label; or a weight for some tokens of the vocabulary."""
 
+ROUTES = {
+    EMBED: "POST /embed",
+    PREDICT: "POST /predict",
+    SCORE: "POST /rerank",
+    CLASSIFY: "POST /classify",
+    EMBED_SPARSE: "POST /embed_sparse",
+}
+"""The usual route of an operation; a job has its texts for EMBED, and its inputs for PREDICT."""
+
+SIGMOID, SOFTMAX = "sigmoid", "softmax"
+"""How a reranker or classifier makes scores of its logits: see Heartbeat."""
+
 TEXT_OPS = (EMBED, EMBED_ALL, TOKENIZE, DECODE)
 """The operations of a model of embeddings; a function has PREDICT alone."""
 

@@ -56,8 +56,8 @@ class BaseDialect(ABC):
         """Returns the dialect of a body. Raises InvalidRequestError: the body mixes two."""
         return self
 
-    def for_classifier(self, body: bytes) -> BaseDialect | None:  # noqa: ARG002 - for a route of two kinds of models
-        """Returns the dialect of a body if the model classifies texts; None: this one."""
+    def for_op(self, body: bytes) -> tuple[str, BaseDialect] | None:  # noqa: ARG002 - for a route of two kinds of models
+        """Returns an operation, and the dialect of a body if the model offers it; None: this one for all models."""
         return None
 
     def model_of(self, body: bytes, headers: Mapping[str, str]) -> str | None:  # noqa: ARG002 - a body may name it

@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
 from api.dialects.ranking import NOT_A_NUMBER, sigmoid
 from api.dialects.vectors import rows_of
 from shared.errors import InputFailedError, InternalError
+from shared.messages import SOFTMAX
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from api.dialects.request import InferenceResult, Labels
 
-SOFTMAX = "softmax"
+
+class ClassScores(NamedTuple):
+    """The scores of labels; both arrays have the shape (inputs, labels).
+
+    Attributes:
+        scores: of each label.
+        order: the indices of the labels, the best first: scores may be rounded to the same number, logits are not.
+    """
+
+    scores: NDArray[np.float32]
+    order: NDArray[np.intp]
 
 
-def class_scores(result: InferenceResult, labels: Labels, *, raw: bool) -> NDArray[np.float32]:
-    """Returns the score of each label for each input, of shape (inputs, labels); or the `raw` logits.
+def class_scores(result: InferenceResult, labels: Labels, *, raw: bool) -> ClassScores:
+    """Returns the score of each label for each input; or the `raw` logits.
 
     Raises:
         InputFailedError: a score is not a number.
@@ -30,9 +41,10 @@ def class_scores(result: InferenceResult, labels: Labels, *, raw: bool) -> NDArr
         raise InputFailedError(NOT_A_NUMBER)
     if logits.shape[1] != len(labels.names):
         raise InternalError("The workers of this queue have models with different labels.")
+    order = np.argsort(-logits, axis=1, kind="stable")
     if raw:
-        return logits
-    return softmax(logits) if labels.activation == SOFTMAX else sigmoid(logits)
+        return ClassScores(logits, order)
+    return ClassScores(softmax(logits) if labels.activation == SOFTMAX else sigmoid(logits), order)
 
 
 def softmax(logits: NDArray[np.float32]) -> NDArray[np.float32]:

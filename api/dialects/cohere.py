@@ -13,7 +13,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from api.dialects.base import BaseDialect
-from api.dialects.headers import resolve_timeout_ms
+from api.dialects.headers import lane_of, resolve_timeout_ms
 from api.dialects.input_types import MAX_INPUT_TYPE
 from api.dialects.parsing import check_inputs, invalid_body_error, parse_fields
 from api.dialects.quantization import FLOAT, OutputType, encode_rows, options_for
@@ -22,7 +22,6 @@ from api.dialects.vectors import dump_json, rows_of
 from api.errors import status_of
 from shared.codec import MAX_DIM
 from shared.errors import InvalidRequestError, RedbatchError, TooLargeError
-from shared.keys import BULK, INTERACTIVE
 from shared.messages import Options
 
 if TYPE_CHECKING:
@@ -91,8 +90,8 @@ class CohereEmbedBody(BaseModel):
     truncate: Literal["NONE", "START", "END"] = Field(
         default="END", description="Side from which to truncate a text that is too long; NONE makes it an error."
     )
-    priority: int = Field(
-        default=0,
+    priority: int | None = Field(
+        default=None,
         ge=0,
         le=LOWEST_PRIORITY,
         description="Above 0 for requests that no user waits for: they run as bulk.",
@@ -133,7 +132,7 @@ class CohereEmbed(BaseDialect):
         return InferenceRequest(
             inputs,
             resolve_timeout_ms(None, headers, len(inputs), limits),
-            BULK if fields.priority else INTERACTIVE,
+            lane_of(fields.priority, headers),
             options_for(types, options, "embedding_types"),
             model=fields.model,
             output_types=types,

@@ -86,7 +86,7 @@ TEI_ERRORS = (
 _NO_RERANKER = UnsupportedOperationError.of(
     SCORE,
     "The model of queue my-classifier does not offer score. It offers: tokenize, decode, classify. Send the request to "
-    "POST /predict.",
+    "POST /classify.",
 )
 _RANKING = (*(each for each in _COMMON if each is not KEY_REUSED), _NO_RERANKER)
 RERANK_ERRORS = (

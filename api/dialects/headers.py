@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from api.dialects.request import MAX_TIMEOUT_MS, TIMEOUT_HEADER
+from api.dialects.request import MAX_TIMEOUT_MS, PRIORITY_HEADER, TIMEOUT_HEADER
 from shared.errors import InvalidRequestError
-from shared.keys import INTERACTIVE, LANES
+from shared.keys import BULK, INTERACTIVE, LANES
 
 if TYPE_CHECKING:
     from api.dialects.request import InferenceResult
@@ -25,8 +25,17 @@ def media_type_of(headers: Mapping[str, str]) -> str:
     return headers.get("content-type", JSON).partition(";")[0].strip().lower()
 
 
-def parse_lane(priority: str | None, default: int = INTERACTIVE) -> int:
-    """Returns the lane that a priority names, or the default for None. Raises InvalidRequestError: no such lane."""
+def lane_of(priority: int | str | None, headers: Mapping[str, str], default: int = INTERACTIVE) -> int:
+    """Returns the lane of a priority: that of the body, else of the header, else the default.
+
+    Lower numbers are sooner, and 0 is what clients send for users who wait; above it is bulk.
+
+    Raises:
+        InvalidRequestError: the header names no lane.
+    """
+    if isinstance(priority, int):
+        return BULK if priority > 0 else INTERACTIVE
+    priority = priority or headers.get(PRIORITY_HEADER)
     if priority is None:
         return default
     if priority not in LANES:

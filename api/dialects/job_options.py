@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
-from api.dialects.headers import header_timeout_ms, parse_lane
+from api.dialects.headers import header_timeout_ms, lane_of
 from api.dialects.parsing import parse_fields
-from api.dialects.request import PRIORITY_HEADER
 from api.dialects.strict_body import unknown_field_error
 from shared.errors import InvalidRequestError
 from shared.keys import BULK
@@ -48,7 +47,7 @@ def parse_job_options(body: bytes, headers: Mapping[str, str], body_model: type[
     for (name, value), reason in REFUSED_VALUES.items():
         if fields.get(name) == value:
             raise InvalidRequestError(f"{name}: {reason}.", param=name)
-    lane = parse_lane(fields.get("priority") or headers.get(PRIORITY_HEADER), BULK)
+    lane = lane_of(fields.get("priority"), headers, BULK)
     return JobOptions(lane, fields.get("timeout_ms") or header_timeout_ms(headers))
 
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from api.dialects.base import BaseDialect
-from api.dialects.headers import parse_lane, resolve_timeout_ms
+from api.dialects.headers import lane_of, resolve_timeout_ms
 from api.dialects.long_text import LONG_TEXT, LongText, chunks_of, with_long_text
 from api.dialects.parsing import check_inputs, invalid_body_error, texts_of
 from api.dialects.quantization import OutputType, encode_rows, options_for
-from api.dialects.request import MAX_MODEL, MAX_TIMEOUT_MS, MODEL_HEADER, PRIORITY_HEADER, InferenceRequest
+from api.dialects.request import MAX_MODEL, MAX_TIMEOUT_MS, MODEL_HEADER, InferenceRequest
 from api.dialects.strict_body import StrictBody
 from api.dialects.tei import Embed, is_tei
 from api.dialects.text_options import TextOptions
@@ -104,7 +104,7 @@ class Native(BaseDialect):
         return InferenceRequest(
             inputs,
             resolve_timeout_ms(fields.timeout_ms, headers, len(inputs), limits),
-            parse_lane(fields.priority or headers.get(PRIORITY_HEADER)),
+            lane_of(fields.priority, headers),
             with_long_text(options_for(types, fields.options, "output_dtype"), fields.long_text, partial=partial),
             partial=partial,
             input_errors=check_inputs(inputs, limits, "text" if single else "texts[{}]", partial=partial),

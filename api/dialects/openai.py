@@ -17,12 +17,12 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
 
 from api.dialects.base import BaseDialect
-from api.dialects.headers import parse_lane, resolve_timeout_ms
+from api.dialects.headers import lane_of, resolve_timeout_ms
 from api.dialects.input_types import MAX_INPUT_TYPE
 from api.dialects.long_text import LONG_TEXT, LongText, chunks_of, with_long_text
 from api.dialects.parsing import INPUTS, check_inputs, invalid_body_error, parse_fields, parse_inputs
 from api.dialects.quantization import OutputType, encode_rows, options_for
-from api.dialects.request import MAX_MODEL, MAX_TIMEOUT_MS, MODEL_HEADER, PRIORITY_HEADER, InferenceRequest
+from api.dialects.request import MAX_MODEL, MAX_TIMEOUT_MS, MODEL_HEADER, InferenceRequest
 from api.dialects.strict_body import ROUTE_OF_FIELD
 from api.dialects.vectors import dump_json, encode_failures, rows_of
 from api.errors import status_of
@@ -132,7 +132,7 @@ class OpenAI(BaseDialect):
         return InferenceRequest(
             inputs,
             resolve_timeout_ms(fields.timeout_ms, headers, len(inputs), limits),
-            parse_lane(fields.priority or headers.get(PRIORITY_HEADER)),
+            lane_of(fields.priority, headers),
             with_long_text(options_for(types, options, "output_dtype"), fields.long_text, partial=partial),
             partial=partial,
             input_errors=check_inputs(inputs, limits, "input[{}]", partial=partial),

@@ -257,7 +257,7 @@ _TEI_BODY = body_schema(TeiBody, ["inputs"])
 _TEI_DEFAULT = _tei(
     "Embed, or rank texts if the model is a reranker, for TEI's clients",
     {"anyOf": [_TEI_BODY, body_schema(TeiRerankBody)]},
-    Vectors | RankedTexts,
+    Vectors | SparseVectors | RankedTexts,
     f"{_IN_ORDER}; or the index and the score of each text, the best first",
 )
 _OPENAI = Operation(

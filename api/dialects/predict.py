@@ -10,18 +10,18 @@ import orjson
 from pydantic import ConfigDict, Field, ValidationError
 
 from api.dialects.base import BaseDialect
-from api.dialects.headers import media_type_of, parse_lane, resolve_timeout_ms
+from api.dialects.headers import lane_of, media_type_of, resolve_timeout_ms
 from api.dialects.long_integers import MARK
 from api.dialects.native import RequestOptions
 from api.dialects.parsing import invalid_body_error, parse_object, too_many_inputs_error
-from api.dialects.request import MODEL_HEADER, PRIORITY_HEADER, InferenceRequest
+from api.dialects.request import MODEL_HEADER, InferenceRequest
 from api.dialects.strict_body import unknown_field_error
 from api.dialects.tei_predict import TeiPredict
 from api.dialects.text_options import TEXT_OPTIONS, function_option_error
 from api.dialects.vectors import dump_json, encode_failures
 from shared.codec import encode_binary, input_size
 from shared.errors import InvalidRequestError, RequestError, TooLargeError
-from shared.messages import BYTES, NPY, PREDICT, Input, Values
+from shared.messages import BYTES, CLASSIFY, NPY, PREDICT, Input, Values
 
 if TYPE_CHECKING:
     from api.dialects.request import InferenceResult
@@ -62,9 +62,9 @@ class Predict(BaseDialect):
     body_setting = "max_predict_body_bytes"
     binary_types = frozenset(BINARY_TYPES)
 
-    def for_classifier(self, body: bytes) -> BaseDialect | None:
-        """Returns TEI's dialect of a body with `inputs`; `input` is for functions only."""
-        return TeiPredict(self.route) if b'"inputs"' in body else None
+    def for_op(self, body: bytes) -> tuple[str, BaseDialect] | None:
+        """Returns TEI's dialect of a body with `inputs`, for classifiers; `input` is for functions only."""
+        return (CLASSIFY, TeiPredict(self.route)) if b'"inputs"' in body else None
 
     def model_of(self, body: bytes, headers: Mapping[str, str]) -> str | None:
         """Returns the model that a request names."""
@@ -91,7 +91,7 @@ class Predict(BaseDialect):
         return InferenceRequest(
             inputs,
             resolve_timeout_ms(options.timeout_ms, headers, len(inputs), limits),
-            parse_lane(options.priority or headers.get(PRIORITY_HEADER)),
+            lane_of(options.priority, headers),
             op=PREDICT,
             partial=partial,
             input_errors=errors,
@@ -136,7 +136,7 @@ def _parse_binary(kind: str, body: bytes, headers: Mapping[str, str], limits: Re
     return InferenceRequest(
         (value,),
         resolve_timeout_ms(None, headers, 1, limits),
-        parse_lane(headers.get(PRIORITY_HEADER)),
+        lane_of(None, headers),
         op=PREDICT,
         single=True,
         model=headers.get(MODEL_HEADER),

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
+from pydantic import Field
 
 from api.dialects.parsing import check_inputs
 from api.dialects.vectors import rows_of
@@ -20,6 +21,11 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float32]
 
 NOT_A_NUMBER = "score is NaN"
+Priority = int | Literal["interactive", "bulk"]
+PRIORITY: Any = Field(
+    default=None, description="0 or less, or a higher number or bulk for requests that no user waits for."
+)
+"""The field of a body with a priority: see `lane_of`."""
 
 
 def rank(result: InferenceResult, ranking: Ranking) -> list[tuple[int, np.float32]]:
@@ -28,9 +34,10 @@ def rank(result: InferenceResult, ranking: Ranking) -> list[tuple[int, np.float3
     Raises:
         InputFailedError: a score is not a number.
     """
-    scores = scores_of(result, raw=ranking.raw)
-    order = np.argsort(-scores, kind="stable")[: ranking.top_n]
-    return [(index, scores[index]) for index in order.tolist()]
+    logits = scores_of(result, raw=True)
+    order = np.argsort(-logits, kind="stable")[: ranking.top_n]  # scores may be rounded to the same number
+    best = logits[order] if ranking.raw else sigmoid(logits[order])
+    return list(zip(order.tolist(), best, strict=True))
 
 
 def scores_of(result: InferenceResult, *, raw: bool) -> Floats:

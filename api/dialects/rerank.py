@@ -15,16 +15,15 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSche
 
 from api.dialects.base import BaseDialect
 from api.dialects.cohere import API_VERSION, LOWEST_PRIORITY, encode_cohere_error
-from api.dialects.headers import parse_lane, resolve_timeout_ms
+from api.dialects.headers import lane_of, resolve_timeout_ms
 from api.dialects.openai import openai_error
 from api.dialects.parsing import invalid_body_error, parse_fields, too_many_inputs_error
-from api.dialects.ranking import check_pairs, rank
-from api.dialects.request import MAX_MODEL, MAX_TIMEOUT_MS, MODEL_HEADER, PRIORITY_HEADER, InferenceRequest, Ranking
+from api.dialects.ranking import PRIORITY, Priority, check_pairs, rank
+from api.dialects.request import MAX_MODEL, MAX_TIMEOUT_MS, MODEL_HEADER, InferenceRequest, Ranking
 from api.dialects.tei_rerank import TeiRerank, is_tei_rerank
 from api.dialects.vectors import dump_json
 from api.errors import status_of
 from shared.errors import EmptyInputsError, InvalidRequestError, RedbatchError
-from shared.keys import BULK, INTERACTIVE
 from shared.messages import SCORE, Options
 
 if TYPE_CHECKING:
@@ -42,7 +41,6 @@ _DOCUMENT: dict[str, Any] = {
 }
 _QUERY = _DOCUMENT | {"description": "What the documents are ranked by: a text, or an object with one."}
 _DOCUMENTS = {"description": "The texts to rank, or objects with one each.", "type": "array", "minItems": 1}
-Priority = Annotated[int, Field(ge=0, le=LOWEST_PRIORITY)] | Literal["interactive", "bulk"]
 
 
 class RerankBody(BaseModel):
@@ -63,9 +61,7 @@ class RerankBody(BaseModel):
     return_documents: bool = Field(default=False, description="Whether the results have the documents.")
     use_activation: bool = Field(default=True, description="Whether scores are from 0 to 1; otherwise logits.")
     truncation_side: Literal["left", "right"] = Field(default="right", description="Side from which to truncate.")
-    priority: Priority | None = Field(
-        default=None, description="0 or interactive, or a higher number or bulk for requests that no user waits for."
-    )
+    priority: Priority | None = PRIORITY
     timeout_ms: int | None = Field(default=None, ge=1, le=MAX_TIMEOUT_MS, description="Maximum time for the answer.")
 
 
@@ -78,6 +74,7 @@ class CohereRerankBody(RerankBody):
 
     model: str = Field(max_length=MAX_MODEL, description="A model that /v1/models lists.")
     top_n: int | None = Field(default=None, ge=1, description="Maximum number of results; all by default.")
+    priority: Annotated[int, Field(ge=0, le=LOWEST_PRIORITY)] | Literal["interactive", "bulk"] | None = PRIORITY
 
 
 class Rerank(BaseDialect):
@@ -111,7 +108,7 @@ class Rerank(BaseDialect):
         return InferenceRequest(
             documents,
             resolve_timeout_ms(fields.timeout_ms, headers, len(documents), limits),
-            _lane_of(fields.priority, headers),
+            lane_of(fields.priority, headers),
             Options(truncate=fields.truncation_side, query=query),
             SCORE,
             model=fields.model,
@@ -183,13 +180,6 @@ def _results(request: InferenceRequest, result: InferenceResult) -> list[dict[st
 def num_units(num_documents: int) -> int:
     """Returns how many of Cohere's search units a request is."""
     return -(-num_documents // UNIT_DOCUMENTS)
-
-
-def _lane_of(priority: int | str | None, headers: Mapping[str, str]) -> int:
-    """Returns the lane of a priority: lower numbers are sooner, and 0 is the default of Cohere's clients."""
-    if isinstance(priority, int):
-        return BULK if priority else INTERACTIVE
-    return parse_lane(priority or headers.get(PRIORITY_HEADER))
 
 
 def _documents_of(value: object, max_inputs: int) -> tuple[str, ...]:

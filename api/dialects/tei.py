@@ -141,14 +141,6 @@ class Embed(TeiDialect):
         return dump_json(list(rows_of(result)))
 
 
-class Default(Embed):
-    """The dialect of POST / and POST /invocations, where a client also ranks texts, if the model is a reranker."""
-
-    def for_body(self, body: bytes) -> BaseDialect:
-        """Returns the dialect of a body. Raises InvalidRequestError: the body mixes two."""
-        return TeiRerank(self.route) if is_tei_rerank(body, "inputs") else self
-
-
 class EmbedAll(TeiDialect):
     """The dialect of POST /embed_all: a vector for each token."""
 
@@ -189,6 +181,20 @@ class EmbedSparse(TeiDialect):
     def encode_result(self, request: InferenceRequest, result: InferenceResult) -> bytes:  # noqa: ARG002 - one form
         """Returns the body of an answer with the weights of each input."""
         return _join(result)
+
+
+class Default(Embed):
+    """The dialect of POST / and POST /invocations: of /embed, /embed_sparse or /rerank, whichever the model offers."""
+
+    body_setting = "max_v1_body_bytes"  # as of /rerank
+
+    def for_body(self, body: bytes) -> BaseDialect:
+        """Returns the dialect of a body. Raises InvalidRequestError: the body mixes two."""
+        return TeiRerank(self.route) if is_tei_rerank(body, "inputs") else self
+
+    def for_op(self, body: bytes) -> tuple[str, BaseDialect] | None:  # noqa: ARG002 - any body
+        """Returns the dialect for sparse encoders."""
+        return EMBED_SPARSE, EmbedSparse(self.route)
 
 
 class Similarity(TeiDialect):

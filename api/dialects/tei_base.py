@@ -9,9 +9,9 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from api.dialects.base import BaseDialect
-from api.dialects.headers import parse_lane, resolve_timeout_ms
+from api.dialects.headers import lane_of, resolve_timeout_ms
 from api.dialects.parsing import invalid_body_error
-from api.dialects.request import MODEL_HEADER, PRIORITY_HEADER, InferenceRequest
+from api.dialects.request import MODEL_HEADER, InferenceRequest
 from shared.codec import MAX_PROMPT_NAME
 from shared.errors import (
     BodyTimeoutError,
@@ -145,5 +145,5 @@ def tei_request(
 ) -> InferenceRequest:
     """Returns a request whose time, lane and model its headers name. Raises InvalidRequestError: one is malformed."""
     timeout_ms = resolve_timeout_ms(None, headers, len(inputs), limits)
-    lane = parse_lane(headers.get(PRIORITY_HEADER))
+    lane = lane_of(None, headers)
     return InferenceRequest(tuple(inputs), timeout_ms, lane, options, op, model=headers.get(MODEL_HEADER))

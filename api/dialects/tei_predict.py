@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 from pydantic import ConfigDict, Field, WithJsonSchema
 
 from api.dialects.classes import class_scores
@@ -78,11 +77,11 @@ class TeiPredict(TeiScoring):
 
     def encode_result(self, request: InferenceRequest, result: InferenceResult) -> bytes:
         """Returns the body of an answer: for each input all labels, the one with the highest score first."""
-        scores = class_scores(result, request.labels, raw=request.ranking.raw)
+        found = class_scores(result, request.labels, raw=request.ranking.raw)
         names = request.labels.names
         answers = [
-            [{"score": row[index], "label": names[index]} for index in np.argsort(-row, kind="stable").tolist()]
-            for row in scores
+            [{"score": row[index], "label": names[index]} for index in order.tolist()]
+            for row, order in zip(found.scores, found.order, strict=True)
         ]
         return dump_json(answers[0] if request.single else answers)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
 
 from api.dialects.classes import class_scores
-from api.dialects.headers import parse_lane, resolve_timeout_ms
+from api.dialects.headers import lane_of, resolve_timeout_ms
 from api.dialects.openai import OpenAI
 from api.dialects.parsing import (
     INPUTS,
@@ -21,11 +21,10 @@ from api.dialects.parsing import (
     parse_inputs,
     too_many_inputs_error,
 )
-from api.dialects.ranking import check_pairs, scores_of
-from api.dialects.request import MAX_MODEL, MAX_TIMEOUT_MS, MODEL_HEADER, PRIORITY_HEADER, InferenceRequest, Ranking
+from api.dialects.ranking import PRIORITY, Priority, check_pairs, scores_of
+from api.dialects.request import MAX_MODEL, MAX_TIMEOUT_MS, MODEL_HEADER, InferenceRequest, Ranking
 from api.dialects.vectors import dump_json
 from shared.errors import EmptyInputsError, InvalidRequestError, TooLargeError
-from shared.keys import BULK, INTERACTIVE
 from shared.messages import CLASSIFY, SCORE, Options
 
 if TYPE_CHECKING:
@@ -51,9 +50,7 @@ class VllmFields(BaseModel):
     model: str | None = Field(default=None, max_length=MAX_MODEL, description="A model that /v1/models lists.")
     use_activation: bool = Field(default=True, description="Whether to return scores from 0 to 1; otherwise logits.")
     truncation_side: Literal["left", "right"] = Field(default="right", description="Side from which to truncate.")
-    priority: int | Literal["interactive", "bulk"] | None = Field(
-        default=None, description="0 or less, or a higher number or bulk for requests that no user waits for."
-    )
+    priority: Priority | None = PRIORITY
     timeout_ms: int | None = Field(default=None, ge=1, le=MAX_TIMEOUT_MS, description="Maximum time for the answer.")
 
 
@@ -140,11 +137,11 @@ class Classify(_Vllm):
 
     def encode_result(self, request: InferenceRequest, result: InferenceResult) -> bytes:
         """Returns the body of an answer: for each input the label with the highest score, and the scores of all."""
-        scores = class_scores(result, request.labels, raw=request.ranking.raw)
+        found = class_scores(result, request.labels, raw=request.ranking.raw)
         names = request.labels.names
         data = [
-            {"index": index, "label": names[int(row.argmax())], "probs": row, "num_classes": len(names)}
-            for index, row in enumerate(scores)
+            {"index": index, "label": names[int(order[0])], "probs": row, "num_classes": len(names)}
+            for index, (row, order) in enumerate(zip(found.scores, found.order, strict=True))
         ]
         return dump_json(self._head(request, result) | {"data": data})
 
@@ -161,13 +158,10 @@ def _validate(model: type[F], values: dict[str, Any], headers: Mapping[str, str]
 def _request(
     fields: VllmFields, inputs: tuple[str | bytes, ...], op: str, headers: Mapping[str, str], limits: RequestLimits
 ) -> InferenceRequest:
-    priority = fields.priority
     return InferenceRequest(
         inputs,
         resolve_timeout_ms(fields.timeout_ms, headers, len(inputs), limits),
-        (BULK if priority > 0 else INTERACTIVE)
-        if isinstance(priority, int)
-        else parse_lane(priority or headers.get(PRIORITY_HEADER)),
+        lane_of(fields.priority, headers),
         Options(truncate=fields.truncation_side),
         op,
         model=fields.model,

@@ -16,7 +16,7 @@ from api import metrics
 from api.dialects.request import InferenceRequest, InferenceResult
 from api.dispatch.dispatcher import Dispatcher, ShardLostError
 from api.dispatch.shard_choice import less_busy, rendezvous_order
-from api.dispatch.splitting import cost_of
+from api.dispatch.splitting import cost_of_request
 from api.memory_budget import HeldMemory
 from api.tenants import ANONYMOUS, Tenant
 from shared.errors import OverloadedError, QueueFullError
@@ -81,7 +81,7 @@ class ShardedDispatcher:
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + request.timeout_ms / 1000
-        tokens, held_bytes = cost_of(request.op, request.inputs, 0), memory.num_bytes if memory is not None else 0
+        tokens, held_bytes = cost_of_request(request), memory.num_bytes if memory is not None else 0
         number, is_first = self.choose(request.tenant), True
         while True:
             self._tokens[number] += tokens

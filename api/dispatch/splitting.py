@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
+from sys import getsizeof
 
 from api.dialects.request import InferenceRequest, InferenceResult
+from api.memory_budget import size_of_inputs
 from shared.codec import encode_body
 from shared.errors import InvalidRequestError, RequestError
 from shared.messages import (
@@ -60,6 +62,20 @@ def cost_of(op: str, part: Sequence[Input], max_tokens: int, query: str | None =
     if not max_tokens or tokens <= max_tokens or op not in (*VECTOR_OPS, EMBED_ALL, EMBED_SPARSE):
         return tokens
     return sum(min(max_tokens, query_tokens + estimate_tokens(each)) for each in part)
+
+
+def cost_of_request(request: InferenceRequest) -> int:
+    """Returns the cost of all entries of a request, if the model reads all of each text."""
+    cost = cost_of(request.op, request.inputs, 0, request.options.query)
+    return cost + sum(estimate_tokens(each) for each in request.queries if each is not None)
+
+
+def size_of_request(request: InferenceRequest, per_entry: int) -> int:
+    """Returns the bytes that the inputs of a request take until it is answered, with a copy of its query per entry."""
+    query = request.options.query
+    num_entries = -(-len(request.inputs) // inputs_per_entry(request.op, per_entry))
+    num_bytes = 0 if query is None else getsizeof(query) * (1 + num_entries)
+    return num_bytes + size_of_inputs((*request.inputs, *(each for each in request.queries if each is not None)))
 
 
 def inputs_per_entry(op: str, per_entry: int) -> int:

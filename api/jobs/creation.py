@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.requests import ClientDisconnect
 
-from api.dialects.headers import media_type_of, parse_lane
+from api.dialects.headers import lane_of, media_type_of
 from api.dialects.parsing import too_many_inputs_error
-from api.dialects.request import MODEL_HEADER, PRIORITY_HEADER
+from api.dialects.request import MODEL_HEADER
 from api.dialects.strict_body import check_no_query
 from api.dialects.text_options import TextOptions, function_option_error
 from api.dispatch.admission import memory_full_error, model_failing_error
@@ -111,7 +111,7 @@ async def _create_from_body(
     values = body.values()
     if len(values) > state.jobs.max_inputs:
         raise too_many_inputs_error(len(values), state.jobs.max_inputs, "max_job_inputs")
-    lane = parse_lane(body.priority or headers.get(PRIORITY_HEADER), BULK)
+    lane = lane_of(body.priority, headers, BULK)
     model = body.model or headers.get(MODEL_HEADER)
     queue, shard = await find_shard(request, state, model, tenant, idempotency_key)
     if body.is_for_function:
@@ -144,7 +144,7 @@ async def _create_from_lines(
     state.uploads[tenant.name] += 1
     held = HeldMemory(state.body_budget, share_holder_of(request.scope))
     try:
-        lane, fields = parse_lane(headers.get(PRIORITY_HEADER), BULK), parse_query(request.query_params)
+        lane, fields = lane_of(None, headers, BULK), parse_query(request.query_params)
         queue, shard = await find_shard(request, state, headers.get(MODEL_HEADER), tenant, idempotency_key)
         limits = shard.monitor.limits(tenant, state.jobs.timeout_s)
         _check_slots(state, tenant, is_limited=limits is not None)

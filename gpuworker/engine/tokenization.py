@@ -13,7 +13,7 @@ from gpuworker.backends.base import Backend, InputRefusedError
 from gpuworker.engine.model_errors import ModelErrors
 from gpuworker.engine.work import BatchResult, EntryTask, InputItem
 from gpuworker.policy.composition import WaitingInput
-from shared.messages import CLASSIFY, DECODE, EMBED, EMBED_SPARSE, PREDICT, SCORE
+from shared.messages import CLASSIFY, DECODE, EMBED, EMBED_SPARSE, PREDICT, ROUTES, SCORE
 
 BYTES_PER_ID = 4
 
@@ -21,11 +21,11 @@ MAX_CALL_TEXTS = 256
 """Maximum texts in one tokenizer call, so that the first of many texts need not wait for the last."""
 
 OFFERS = {
-    PREDICT: "This model is a function and returns no vectors: send the request to POST /predict.",
-    EMBED: "This model returns vectors of texts: send the request to POST /embed.",
-    SCORE: "This model scores pairs of texts: send the request to POST /rerank.",
-    CLASSIFY: "This model classifies texts: send the request to POST /classify.",
-    EMBED_SPARSE: "This model returns sparse vectors of texts: send the request to POST /embed_sparse.",
+    PREDICT: f"This model is a function and returns no vectors: send the request to {ROUTES[PREDICT]}.",
+    EMBED: f"This model returns vectors of texts: send the request to {ROUTES[EMBED]}.",
+    SCORE: f"This model scores pairs of texts: send the request to {ROUTES[SCORE]}.",
+    CLASSIFY: f"This model classifies texts: send the request to {ROUTES[CLASSIFY]}.",
+    EMBED_SPARSE: f"This model returns sparse vectors of texts: send the request to {ROUTES[EMBED_SPARSE]}.",
 }
 """The messages for an operation that a model does not have, by one that it has; the first of these counts."""
 

@@ -50,7 +50,7 @@ class OpenConnectionsError(AssertionError):
 
 
 class FuzzedCluster:
-    """A gateway with a null worker and a worker of a function, and a Redis for these alone.
+    """A gateway with workers of the null model, a function and a classifier, and a Redis for these alone.
 
     Args:
         folder: of the logs.
@@ -137,6 +137,7 @@ class FuzzedCluster:
             await asyncio.gather(
                 self._cluster.start_worker(),
                 self._cluster.start_worker(**function),
+                self._cluster.start_worker("simulated:base_ms=0,item_ms=0,labels=3", queue=routes.CLASSIFIER),
             )
         )
         await self._start_gateway("api", {})
@@ -144,12 +145,14 @@ class FuzzedCluster:
     async def _start_gateway(self, module: str, variables: dict[str, str]) -> None:
         env = self._cluster.env(**SETTINGS) | variables
         self.gateway = gateway_of(await self._processes.start("gateway", module, env, is_listening))
-        await wait_until(self._serves_all, "the gateway sees both workers", timeout_s=READY_S)
+        await wait_until(self._serves_all, "the gateway sees all workers", timeout_s=READY_S)
         self.create_job()
 
     def _serves_all(self) -> bool:
         models = plain_http.get(f"{self.gateway.url}/v1/models").json()["data"]
-        return {QUEUE, routes.FUNCTION} <= {each["id"] for each in models} and not self.gateway.missing()
+        return {QUEUE, routes.FUNCTION, routes.CLASSIFIER} <= {
+            each["id"] for each in models
+        } and not self.gateway.missing()
 
 
 def _is_fault(line: str) -> bool:

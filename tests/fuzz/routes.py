@@ -12,6 +12,9 @@ import numpy as np
 FUNCTION = "type-names"
 """The model, and the queue, that serves the function."""
 
+CLASSIFIER = "labels"
+"""The queue of a classifier."""
+
 JOB = b"f" * 37
 """Stands for the public id of a job, which has this length: its queue `null`, a full stop, and 32 digits."""
 
@@ -52,6 +55,12 @@ _PREDICT: Any = (
     {"input": {"a": [1, 2.5, None, "x"]}, "model": FUNCTION},
     {"inputs": [1, {"npy": _IN_BASE64}, {"base64": "eHh4"}], "model": FUNCTION, "on_error": "null"},
 )
+_LABELED: Any = {"inputs": [["one"], ["two", "three"]], "model": CLASSIFIER, "raw_scores": True}
+_CLASSIFIED: Any = {"input": ["one", [1, 2]], "model": CLASSIFIER, "use_activation": False, "priority": -1}
+_COHERE: Any = (
+    {"model": "null", "texts": ["one", "two"], "embedding_types": ["int8"], "truncate": "START", "priority": 1},
+    {"model": "null", "inputs": [{"content": [{"type": "text", "text": "one"}]}], "output_dimension": 8},
+)
 _JOB: Any = ({"texts": ["one", "two"], "priority": "bulk", "model": "null"}, {"inputs": [1, [2]], "model": FUNCTION})
 _LINES = (b'"one"\n{"text": "two"}\n', b'{"input": 1}\n{"input": {"base64": "eHh4"}}\n')
 _FUNCTION_FIELD = ((b"X-Model", FUNCTION.encode()),)
@@ -61,18 +70,25 @@ POSTS = (
     Route(b"POST", b"/batch_embed", (_TEXTS,)),
     Route(b"POST", b"/predict", _PREDICT),
     Route(b"POST", b"/v1/predict", _PREDICT),
+    Route(b"POST", b"/predict", (_LABELED,)),
+    Route(b"POST", b"/classify", (_CLASSIFIED,)),
+    Route(b"POST", b"/v1/classify", (_CLASSIFIED,)),
     Route(b"POST", b"/predict", (b"\x00\x01\xff",), OCTETS, _FUNCTION_FIELD),
     Route(b"POST", b"/predict", (npy_file(),), NPY, _FUNCTION_FIELD),
     Route(b"POST", b"/v1/embeddings", (_OPENAI,)),
     Route(b"POST", b"/embeddings", (_OPENAI,)),
+    Route(b"POST", b"/v2/embed", _COHERE),
+    Route(b"POST", b"/v2/embed", _COHERE[1:], fields=((b"Prefer", b"respond-async"),)),
     Route(b"POST", b"/", (_TEI,)),
     Route(b"POST", b"/invocations", (_TEI,)),
     Route(b"POST", b"/embed_all", ({"inputs": ["one"], "prompt_name": None},)),
+    Route(b"POST", b"/embed_sparse", ({"inputs": ["one", [1]], "truncate": False},)),
     Route(b"POST", b"/similarity", (_SIMILAR,)),
     Route(b"POST", b"/rerank", (_RANKED, _DOCUMENTS)),
     Route(b"POST", b"/v1/rerank", (_RANKED, _DOCUMENTS)),
     Route(b"POST", b"/v2/rerank", (_DOCUMENTS,)),
     Route(b"POST", b"/invocations", (_RANKED,)),
+    Route(b"POST", b"/v1/score", ({"queries": "one", "items": ["two", "three"]},)),
     Route(b"POST", b"/score", ({"text_1": ["one", "two"], "text_2": ["three", "four"], "use_activation": False},)),
     Route(b"POST", b"/tokenize", ({"inputs": ["one"], "add_special_tokens": True},)),
     Route(b"POST", b"/decode", ({"ids": [[1, 2], [3]], "skip_special_tokens": True},)),

@@ -108,6 +108,14 @@ def test_a_body_of_tei_gets_an_array(gateway: GatewayProcess, path: str) -> None
         assert answer.headers["x-compute-type"] == "cpu"
 
 
+@pytest.mark.parametrize("path", ["/rerank", "/", "/invocations"])
+def test_a_body_of_tei_has_the_same_bound_on_each_route(gateway: GatewayProcess, path: str) -> None:
+    """That of documents, which are longer than what is embedded."""
+    texts = ["x" * 100_000] * 30
+    answer = post(gateway, path, {"query": QUERY, "texts": texts, "top_n": 1}, x_model=queue_of(gateway))
+    assert answer.status_code == 200, answer.text
+
+
 @pytest.mark.parametrize("path", ["/rerank", "/v1/rerank", "/v2/rerank"])
 def test_a_body_with_documents_gets_an_object(gateway: GatewayProcess, path: str) -> None:
     """Its id is that of the request, and its model the queue if the request names none."""

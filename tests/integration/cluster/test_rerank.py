@@ -16,7 +16,8 @@ from torch.nn import Identity
 from tests import plain_http
 from tests.integration.gateway.gateway_cluster import GatewayCluster
 from tests.integration.worker.test_minilm import mixed_texts
-from tests.scoring_models import build_scoring_model
+from tests.scoring_models import LABELS, build_scoring_model
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.model]
 
@@ -85,3 +86,26 @@ async def test_a_language_model_without_a_template_ends_the_worker(cluster: Gate
     worker = await cluster.processes.start("worker", "gpuworker", cluster.env(model=tmp_path))
     assert await worker.wait_until_ended(timeout_s=60) == 2
     assert "chat_template.jinja" in worker.output
+
+
+async def test_requests_that_wait_for_a_classifier_have_its_labels(cluster: GatewayCluster, tmp_path: Path) -> None:
+    """The files say what the model offers before it is loaded, but only the loaded one reports its labels."""
+    folder = build_scoring_model(tmp_path / "my-classifier", LABELS)
+    gateway = await cluster.start_gateway()
+    await cluster.processes.start("worker", "gpuworker", cluster.env(model=folder))
+
+    def refuses_to_embed() -> bool:
+        answer = plain_http.post(f"{gateway.url}/embed", json={"text": "a"}, headers={"x-timeout-ms": "1"})
+        return answer.status_code == 400
+
+    await wait_until(refuses_to_embed, "the gateway knows what loads", timeout_s=30, poll_s=0.1)
+    headers = {"x-timeout-ms": "90000"}
+    async with plain_http.client(timeout=100) as client:
+        answers = await asyncio.gather(
+            client.post(f"{gateway.url}/classify", json={"input": "a"}, headers=headers),
+            client.post(f"{gateway.url}/predict", json={"inputs": "a"}, headers=headers),
+        )
+    assert [each.status_code for each in answers] == [200, 200], [each.text for each in answers]
+    best = answers[0].json()["data"][0]["label"]
+    labels = [each["label"] for each in answers[1].json()]
+    assert (labels[0], set(labels)) == (best, set(LABELS))

@@ -39,6 +39,9 @@ async def test_sparse_vectors_over_http(cluster: GatewayCluster, tmp_path: Path)
         plain_http.post, f"{gateway.url}/embed_sparse", json={"inputs": texts[0]}, timeout=60
     )
     assert single.json() == [answer.json()[0]]
+    for route in ("/", "/invocations"):
+        default = await asyncio.to_thread(plain_http.post, gateway.url + route, json={"inputs": texts[0]}, timeout=60)
+        assert default.json() == single.json(), default.text
     for route, body in (
         ("/embed", {"text": "a"}),
         ("/embed", {"inputs": "a"}),

@@ -144,6 +144,33 @@ async def test_scopes_expiry_and_revocation_of_a_key(
 
 
 @pytest.mark.timeout(60)
+async def test_a_preference_for_a_job_needs_the_scope_of_what_follows(
+    isolated_cluster: GatewayCluster, connection: RedisConnection
+) -> None:
+    """Pairs are never jobs: their routes ignore the preference, and so does a route whose body decides that it is one.
+
+    A key for jobs alone runs no request, and one that cannot create jobs may still send the preference for pairs.
+    """
+    embeds, creates = await create_key(connection), await create_key(connection, "jobs")
+    gateway = await start(isolated_cluster)
+    pairs = {"query": "a", "texts": ["b"], "documents": ["b"], "text_1": "a", "text_2": "b"}
+
+    def status(key: str, path: str, *fields: str) -> int:
+        body = {each: pairs[each] for each in fields} or {"inputs": "a"}
+        headers = {"x-api-key": key, "prefer": "respond-async"}
+        return plain_http.post(f"{gateway.url}{path}", json=body, headers=headers, timeout=30).status_code
+
+    for path, fields in (
+        ("/rerank", ("query", "texts")),
+        ("/v1/rerank", ("query", "documents")),
+        ("/score", ("text_1", "text_2")),
+    ):
+        assert (status(embeds, path, *fields), status(creates, path, *fields)) == (200, 403), path
+    assert (status(embeds, "/embed"), status(creates, "/embed")) == (403, 202)
+    assert (status(creates, "/"), status(creates, "/", "query", "texts")) == (202, 403)
+
+
+@pytest.mark.timeout(60)
 async def test_guesses_of_keys_are_limited_and_valid_keys_are_not(
     isolated_cluster: GatewayCluster, connection: RedisConnection, client: httpx.AsyncClient
 ) -> None:

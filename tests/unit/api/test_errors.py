@@ -101,7 +101,7 @@ def test_the_documented_statuses_are_those_of_possible_errors(dialect: BaseDiale
     """
     body = b'{"inputs": "a"}'
     dialects = {dialect, dialect.for_body(body), dialect.for_body(b'{"texts": ["a"]}')}
-    dialects |= {each for each in [dialect.for_classifier(body)] if each is not None}
+    dialects |= {other for _, other in filter(None, [dialect.for_op(body)])}
     impossible = UNDOCUMENTED if dialect.becomes_jobs else UNDOCUMENTED | {KeyReusedError}
     errors = [*(cls("") for cls in set(error_tree()) - impossible), InvalidRequestError("", param="a")]
     possible = {each.encode_error(error, "")[0] for each in dialects for error in errors}

@@ -117,3 +117,14 @@ def test_an_answer_without_truncated_texts_has_no_warnings() -> None:
     """Clients show warnings to users."""
     result: InferenceResult = result_of([1.0])
     assert "warnings" not in json.loads(DIALECT.encode_result(parse(texts=["a"]), result))["meta"]
+
+
+@pytest.mark.parametrize(
+    ("priority", "header", "lane"),
+    [(None, None, INTERACTIVE), (0, "bulk", INTERACTIVE), (1, "interactive", BULK), (None, "bulk", BULK)],
+)
+def test_a_priority_above_0_is_bulk(priority: int | None, header: str | None, lane: int) -> None:
+    """Without the field, the header X-Priority says the lane, as on all other routes."""
+    body = {"model": "m", "texts": ["a"]} | ({} if priority is None else {"priority": priority})
+    given = {} if header is None else {"x-priority": header}
+    assert CohereEmbed().parse(json.dumps(body).encode(), given, LIMITS).lane == lane

@@ -51,6 +51,8 @@ def test_an_unclosed_quote_is_read_in_linear_time() -> None:
         ({"priority": "interactive", "timeout_ms": 5}, {"x-timeout-ms": "7"}, JobOptions(INTERACTIVE, 5)),
         ({"priority": None}, {"x-priority": "interactive", "x-timeout-ms": "7"}, JobOptions(INTERACTIVE, 7)),
         ({"on_error": "null"}, {}, JobOptions(BULK, None)),
+        ({"priority": 5}, {"x-priority": "interactive"}, JobOptions(BULK, None)),
+        ({"priority": 0}, {"x-priority": "bulk"}, JobOptions(INTERACTIVE, None)),
     ],
 )
 def test_fields_take_precedence_over_headers(fields: dict[str, Any], headers: dict[str, str], expected: object) -> None:

@@ -208,10 +208,26 @@ def test_a_lower_priority_is_sooner(priority: int | str | None, header: str | No
         assert dialect.parse(body, given, LIMITS).lane == lane
 
 
+def test_a_priority_may_be_any_number_for_clients_of_vllm() -> None:
+    """In vLLM a number below 0 is even sooner; Cohere's are from 0 to 999."""
+    for priority, lane in ((-1, INTERACTIVE), (1_000, BULK)):
+        body = DOCUMENTS | {"priority": priority}
+        assert RERANK.parse(json.dumps(body).encode(), {}, LIMITS).lane == lane
+        assert error(COHERE, body)[0] == 422
+
+
 def test_equal_scores_are_in_the_order_of_the_texts() -> None:
     """So the answer to a request does not change by chance."""
     found = answer(TEI, {"query": "q", "texts": ["a", "b", "c"]}, 1.0, 1.0, 2.0)
     assert [each["index"] for each in found] == [2, 0, 1]
+
+
+def test_texts_whose_scores_are_alike_are_in_the_order_of_their_logits() -> None:
+    """The sigmoid of each logit above 17 is 1.0 in single precision: the better text is still the first."""
+    found = answer(TEI, {"query": "q", "texts": ["a", "b"], "top_n": 1}, 17.5, 25.0)
+    assert found == [{"index": 1, "score": 1.0}]
+    found = answer(RERANK, {"query": "q", "documents": ["a", "b"]}, 17.5, 25.0)
+    assert [each["index"] for each in found["results"]] == [1, 0]
 
 
 def test_a_score_is_never_out_of_range() -> None:
@@ -319,7 +335,7 @@ def test_a_score_that_is_no_number_is_an_error() -> None:
         ({"query": None}, (400, 422), 'query: send a text, or {"text": "..."}.'),
         ({"top_n": -1}, (400, 422), "top_n: send a whole number of at least"),
         ({"top_n": "1"}, (400, 422), "top_n: send a whole number of at least"),
-        ({"priority": 1_000}, (400, 422), "priority"),
+        ({"priority": 1.5}, (400, 422), "priority"),
     ],
 )
 def test_the_errors_of_bodies_with_documents(fields: dict[str, Any], statuses: tuple[int, int], message: str) -> None:

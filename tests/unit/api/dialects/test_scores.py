@@ -225,13 +225,21 @@ def test_the_errors_of_teis_bodies(body: dict[str, Any], status: int, kind: str,
     assert answer["error"].startswith(message)
 
 
+def test_labels_whose_scores_are_alike_are_in_the_order_of_their_logits() -> None:
+    """Several labels may have 1.0, if a text may have several: the one with the highest logit is still the first."""
+    labels, logits = Labels(("no", "maybe", "yes"), "sigmoid"), [[17.5, -1.0, 25.0]]
+    assert answer(CLASSES, {"input": "a"}, logits, labels)["data"][0]["label"] == "yes"
+    assert [each["label"] for each in answer(PREDICT, {"inputs": "a"}, logits, labels)] == ["yes", "no", "maybe"]
+
+
 def test_the_model_decides_whose_body_it_is() -> None:
     """A body with `inputs` may be TEI's, if the model is a classifier; `input` is always Redbatch's own."""
     dialect = Predict("/v1/predict")
-    other = dialect.for_classifier(b'{"inputs": "a"}')
+    op, other = dialect.for_op(b'{"inputs": "a"}') or ("", dialect)
+    assert op == CLASSIFY
     assert isinstance(other, TeiPredict)
     assert other.route == "/v1/predict"
-    assert dialect.for_classifier(b'{"input": 7}') is None
+    assert dialect.for_op(b'{"input": 7}') is None
     assert dialect.model_of(b'{"inputs": [1], "model": "m"}', {"x-model": "n"}) == "m"
     assert dialect.model_of(b'{"inputs": [1]}', {"x-model": "n"}) == "n"
     status, encoded = other.encode_error(UnsupportedOperationError.of(CLASSIFY, "It offers: embed."), "")

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
 import pytest_asyncio
 
+from api.dialects.request import InferenceRequest
 from api.dispatch.dispatcher import Dispatcher
 from api.dispatch.shards import ShardedDispatcher
 from api.settings import GatewaySettings
 from api.tenants import ANONYMOUS, Tenant
 from shared import consumer
-from shared.messages import READY, Heartbeat
+from shared.messages import READY, SCORE, Heartbeat, Options
+from shared.process.tasks import cancel_and_wait
 from shared.queue_connections import QueueConnections
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.redis
 
@@ -73,3 +77,29 @@ async def test_a_redis_low_on_memory_is_for_named_tenants_alone(
         each.monitor.stats = replace(each.monitor.stats, memory_ratio=0.8)
         assert {sharded.choose(ANONYMOUS) for _ in range(CHOICES)} == chosen
         assert [sharded.choose(each) for each in tenants] == first
+
+
+async def test_a_shard_is_as_busy_as_the_queries_of_its_requests(
+    dispatchers: list[Dispatcher], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A short text with a long query is more work than a longer text without one."""
+    monkeypatch.setattr("api.dispatch.shards.HOLD_S", -1.0)
+    sharded = ShardedDispatcher(dispatchers[:2])
+    sharded.check()
+    requests = (
+        InferenceRequest(("a",), 60_000, options=Options(query="q" * 8_000), op=SCORE),
+        InferenceRequest(("a" * 800,), 60_000),
+    )
+    running = []
+    for number, request in enumerate(requests, 1):
+        running.append(asyncio.create_task(sharded.answer(request, f"{number:032}")))
+        await wait_until(lambda: sum(each.in_flight for each in dispatchers) == len(running), "the request is sent")
+    busy = [number for number, each in enumerate(dispatchers[:2]) if each.in_flight]
+    try:
+        assert busy == [0, 1]
+        ranks = sharded.choose(ANONYMOUS)
+        running.append(asyncio.create_task(sharded.answer(requests[1], f"{3:032}")))
+        await wait_until(lambda: dispatchers[ranks].in_flight == 2, "the least busy shard has another request")
+        assert sharded.choose(ANONYMOUS) == ranks
+    finally:
+        await cancel_and_wait(running)

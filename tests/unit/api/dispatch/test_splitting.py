@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from sys import getsizeof
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from api.dialects.request import InferenceRequest
-from api.dispatch.splitting import MAX_ENTRY_BYTES, estimate_tokens, merge_failures, split
+from api.dispatch.splitting import (
+    MAX_ENTRY_BYTES,
+    cost_of_request,
+    estimate_tokens,
+    merge_failures,
+    size_of_request,
+    split,
+)
 from shared.codec import decode_body, encode_binary
 from shared.errors import InvalidRequestError
-from shared.messages import BYTES, EMBED, EMBED_ALL, PREDICT, SCORE, TOKENIZE, Failure, Options
+from shared.messages import BYTES, CLASSIFY, EMBED, EMBED_ALL, PREDICT, SCORE, TOKENIZE, Failure, Options
 
 texts = st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40), min_size=1, max_size=70)
 
@@ -54,6 +62,33 @@ def test_the_query_costs_tokens_with_each_text(inputs: list[str], query: str, ma
     assert sum(each.cost for each in entries) == sum(min(each, max_tokens or each) for each in pairs)
     assert len(entries) == -(-len(inputs) // 7)
     assert {decode_body(each.body).options.query for each in entries} == {query}
+
+
+@given(texts, st.lists(st.none() | st.text("ab", max_size=40), min_size=70, max_size=70), st.booleans())
+def test_the_cost_and_the_size_of_a_request_cover_those_of_its_entries(
+    inputs: list[str], queries: list[str | None], single: bool
+) -> None:
+    """Each entry costs its query once for each input, and holds one copy of it."""
+    request = InferenceRequest(tuple(inputs), 1_000, op=CLASSIFY)
+    if single:
+        request = request._replace(options=Options(query=queries[0]))
+    else:
+        request = request._replace(queries=tuple(queries[: len(inputs)]))
+    entries, _ = split(request, 7)
+    assert cost_of_request(request) == sum(each.cost for each in entries)
+    bodies = [decode_body(each.body) for each in entries]
+    in_entries = sum(getsizeof(text) for each in bodies for text in (*each.inputs, each.options.query or ""))
+    received = sum(map(getsizeof, (*inputs, *(query or "" for query in request.queries), request.options.query or "")))
+    empty = getsizeof("") * (2 * len(inputs) + len(entries) + 1)  # of pairs without a first text
+    assert in_entries + received - empty <= size_of_request(request, 7)
+
+
+def test_a_long_query_is_counted_once_for_each_entry() -> None:
+    """So a request of many short texts cannot take many times the memory that it counts for."""
+    query = "q" * 10_000
+    request = InferenceRequest(("a",) * 70, 1_000, options=Options(query=query), op=SCORE)
+    assert size_of_request(request, 7) >= 11 * len(query)
+    assert size_of_request(request, 70) < 3 * len(query)
 
 
 def test_a_lone_surrogate_is_an_invalid_request() -> None:
