@@ -27,4 +27,4 @@ if __name__ == "__main__":
     backend = load_backend(parse_model(folder), OPTIONS)
     before = peak_kib()
     backend.tokenize([document] * int(number), Options(query=QUERY))
-    print(peak_kib() - before)
+    sys.stdout.write(f"{peak_kib() - before}\n")
