@@ -124,6 +124,7 @@ class _Values(_Result):
     values: Annotated[tuple[bytes, ...], Meta(max_length=MAX_INPUTS)]
     tokenize_ms: _Milliseconds = 0.0
     tokens: _Numbers = ()
+    truncated: _Numbers = ()
 
 
 _encode = Encoder().encode
@@ -270,7 +271,7 @@ def encode_reply(reply: Reply) -> bytes:
     queue_ms, inference_ms, tokenize_ms = float(timing.queue_ms), float(timing.inference_ms), float(timing.tokenize_ms)
     head = (VERSION, reply.request_id, reply.position, reply.n, queue_ms, inference_ms, timing.batch_size)
     if isinstance(reply, Values):
-        return _encode(_Values(*head, reply.values, tokenize_ms, reply.tokens))
+        return _encode(_Values(*head, reply.values, tokenize_ms, reply.tokens, reply.truncated))
     return _encode(
         _Vectors(*head, reply.dim, reply.data, tokenize_ms, reply.tokens, reply.revision, reply.counts, reply.truncated)
     )
@@ -290,21 +291,22 @@ def decode_reply(data: bytes) -> Reply:
             raise CodecError(f"field 'input' is no index below {n}")
         origin = FailureOrigin(_decode_name(reply.worker), _decode_name(reply.exception), reply.is_dead, reply.unrun)
         return Failure(request_id, position, n, reply.code, reply.message, index, origin)
-    timing, tokens = Timing(reply.queue_ms, reply.inference_ms, reply.batch, reply.tokenize_ms), reply.tokens
+    timing = Timing(reply.queue_ms, reply.inference_ms, reply.batch, reply.tokenize_ms)
+    tokens, truncated = reply.tokens, reply.truncated
     if tokens and len(tokens) != n:
         raise CodecError(f"field 'tokens' is not a list of {n} numbers")
+    if truncated and max(truncated) >= n:
+        raise CodecError(f"field 'truncated' is not a list of indices below {n}")
     if isinstance(reply, _Values):
         if len(reply.values) != n:
             raise CodecError(f"field 'values' is not a list of {n} values")
-        return Values(request_id, position, n, reply.values, timing, tokens)
-    data, dim, counts, truncated = reply.data, reply.dim, reply.counts, reply.truncated
+        return Values(request_id, position, n, reply.values, timing, tokens, truncated)
+    data, dim, counts = reply.data, reply.dim, reply.counts
     if counts and len(counts) != n:
         raise CodecError(f"field 'counts' is not a list of {n} numbers")
     number = sum(counts) if counts else n
     if len(data) != number * dim * 4:
         raise CodecError(f"{len(data)} bytes are not {number} vectors of {dim} float32")
-    if truncated and max(truncated) >= n:
-        raise CodecError(f"field 'truncated' is not a list of indices below {n}")
     return Vectors(request_id, position, n, dim, data, timing, tokens, counts, reply.revision, truncated)
 
 

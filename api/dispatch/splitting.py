@@ -22,7 +22,6 @@ from shared.messages import (
     NewEntry,
     Options,
     Reply,
-    Vectors,
 )
 
 CHARS_PER_TOKEN = 4
@@ -145,8 +144,7 @@ def build_result(replies: Sequence[Reply], failures: Sequence[Failure]) -> Infer
         tokenize_ms += timing.tokenize_ms
         batch_size = max(batch_size, timing.batch_size)
         tokens += sum(each.tokens)
-        if isinstance(each, Vectors):
-            truncated += [each.position + index for index in each.truncated]
+        truncated += [each.position + index for index in each.truncated]
     means = queue_ms / number, inference_ms / number
     return InferenceResult(replies, *means, batch_size, tokens, tokenize_ms / number, sorted(truncated))
 

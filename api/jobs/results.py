@@ -71,9 +71,8 @@ class JobRows:
                 self.errors += [each for each in errors_of(reply) if start <= int(str(each["index"])) < stop]
                 continue
             rows = _rows_of(reply)
-            if isinstance(reply, Vectors):
-                indices = [reply.position + each for each in reply.truncated]
-                self.truncated += [each for each in indices if start <= each < stop]
+            indices = [reply.position + each for each in reply.truncated]
+            self.truncated += [each for each in indices if start <= each < stop]
             for at in range(max(start, reply.position), min(stop, reply.position + reply.n)):
                 self.rows[at - start] = rows[at - reply.position]
         failed_indexes = {each["index"] for each in self.errors}

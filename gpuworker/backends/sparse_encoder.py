@@ -14,7 +14,7 @@ import orjson
 from sentence_transformers import SparseEncoder
 
 from gpuworker.backends.equivalence import largest_difference
-from gpuworker.backends.model_loading import load_model
+from gpuworker.backends.model_loading import fast_tokenizer_of, load_model
 from gpuworker.backends.sentence_runner import SentenceRunner
 from gpuworker.backends.transformer_backend import TransformerBackend
 from gpuworker.model_spec import ModelLoadError
@@ -52,7 +52,7 @@ class SparseEncoderBackend(TransformerBackend):
     """A sparse encoder. Its outputs are JSON: for each input `[{"index", "value"}, ...]`, in the order of the indices.
 
     Raises:
-        ModelLoadError: see TransformerBackend; or its texts have no tokenizer of the usual kind.
+        ModelLoadError: see TransformerBackend; or it has no fast tokenizer.
     """
 
     ops = frozenset(SPARSE_OPS)
@@ -66,11 +66,15 @@ class SparseEncoderBackend(TransformerBackend):
             )
         super().__init__(model, options)
         self.dim = 0  # its outputs are no vectors of numbers
-        if self._tokenizer is None:
-            raise ModelLoadError(f"model {model.name} cannot be served: its tokenizer is not a fast one")
 
     def _load(self, model: Model, options: EngineOptions, dtype: torch.dtype) -> SparseEncoder:
-        return load_model(SparseEncoder, model, options, self.device, dtype)
+        loaded = load_model(SparseEncoder, model, options, self.device, dtype)
+        if fast_tokenizer_of(loaded) is None:
+            raise ModelLoadError(
+                f"model {model.name} cannot be served: a sparse encoder needs a transformer with a fast tokenizer "
+                "(tokenizer.json), and this one has none"
+            )
+        return loaded
 
     def run(self, batch: Any, op: str = EMBED, *, exclusive: bool, raw: bool = False) -> Any:  # noqa: ANN401 - vectors or JSON
         """Returns the weights of a batch as JSON. Raises InputRefusedError: see gpuworker.backends.base."""

@@ -76,7 +76,7 @@ class ModelTokenizer:
         prompt = self._prompts.find(options.prompt_name)
         tokenizer = self._by_cut[options.truncate]
         if options.query is not None:
-            tokenized = self._tokenize_pairs(prompt + options.query, inputs, tokenizer)
+            tokenized = self._tokenize_pairs(prompt + options.query, inputs, options.truncate)
             if options.truncate == "no":
                 self._check_length(tokenized)
             return tokenized
@@ -128,12 +128,26 @@ class ModelTokenizer:
         # `overflowing` copies what was cut off, so it is read for texts of the maximum length only.
         return TokenizedInput(ids, len(ids) == self.max_tokens and len(encoded.overflowing) > 0)
 
-    def _tokenize_pairs(self, first: str, inputs: Sequence[Input], tokenizer: Tokenizer) -> list[TokenizedInput]:
-        """Returns the tokens of each pair of a text with an input; of a long pair, the longer text is cut first."""
-        pairs = [(first, each) for each in inputs if isinstance(each, str)]
-        if len(pairs) < len(inputs):
+    def _tokenize_pairs(self, query: str, inputs: Sequence[Input], side: str) -> list[TokenizedInput]:
+        """Returns the tokens of each pair of a query with an input; of a long pair, the longer text is cut first.
+
+        The library cuts a pair of whole texts into all combinations of their parts, whose memory is quadratic. So the
+        texts are tokenized apart, the query once, and lose here most of what no pair holds.
+        """
+        documents = [each for each in inputs if isinstance(each, str)]
+        if len(documents) < len(inputs):
             raise InputRefusedError("Send texts: a pair of texts cannot be sent as token ids.")
-        encoded = tokenizer.encode_batch_fast(pairs)
+        first, *seconds = self._by_cut["no"].encode_batch_fast([query, *documents], add_special_tokens=False)
+        first_length = len(first)
+        max_tokens = None if side == "no" else self.max_tokens
+        if max_tokens is not None:
+            _shorten(first, max_tokens + 1, side)
+            for second in seconds:
+                # The longer text stays the longer one, as it keeps the odd token; those of one length stay so.
+                difference = (len(second) > first_length) - (len(second) < first_length)
+                _shorten(second, max_tokens + 1 + difference, side)
+        tokenizer = self._by_cut[side]
+        encoded = [tokenizer.post_process(first, second) for second in seconds]
         if "token_type_ids" not in self.input_names:
             return [self._tokenized_text(each) for each in encoded]
         return [replace(self._tokenized_text(each), type_ids=each.type_ids) for each in encoded]
@@ -164,6 +178,12 @@ class ModelTokenizer:
                     f"{each.tokens} tokens, and this model takes {self.max_tokens}: shorten it, or allow truncate."
                 )
                 raise OneInputError(InputRefusedError(message), index)
+
+
+def _shorten(encoded: Encoding, length: int, side: str) -> None:
+    """Cuts tokens, in two steps: an encoding keeps what it lost in the last one."""
+    for each in (length + 1, length):
+        encoded.truncate(each, direction=side)
 
 
 def _tokens(encoded: Encoding, text: str) -> list[Token]:

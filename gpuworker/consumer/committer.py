@@ -18,7 +18,7 @@ from shared.codec import encode_body, encode_reply
 from shared.connection import RedisConnection
 from shared.consumer import CommitOptions, EntryAnswer
 from shared.errors import DeadlineExceededError, InvalidRequestError, RedisUnreachableError
-from shared.messages import UNKNOWN_ORIGIN, Body, Entry, Failure, FailureOrigin, Ref, Reply, Vectors
+from shared.messages import UNKNOWN_ORIGIN, Body, Entry, Failure, FailureOrigin, Ref, Reply
 from shared.process.backoff import Backoff
 from shared.process.limited_log import LimitedLog
 from shared.redis_errors import UnexpectedReplyError
@@ -58,7 +58,7 @@ class Committer:
         """
         self._worker_state.in_flight.mark_answered(in_flight_entry)
         encoded, is_failure = encode_reply(reply), isinstance(reply, Failure)
-        num_truncated = len(reply.truncated) if isinstance(reply, Vectors) else 0
+        num_truncated = 0 if isinstance(reply, Failure) else len(reply.truncated)
         entry, code = in_flight_entry.entry, reply.code if isinstance(reply, Failure) else ""
         if not _is_sent_again(entry, code):
             # What is the client's own fault says nothing about this queue.

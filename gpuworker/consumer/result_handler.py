@@ -70,11 +70,12 @@ class ResultHandler:
             )
 
     def _build_reply(self, entry: Entry, done: EntryResult, data: bytes, timing: Timing) -> Result:
-        request_id, position, n, tokens = entry.request_id, entry.position, entry.ref.n, done.tokens
+        request_id, position, n = entry.request_id, entry.position, entry.ref.n
+        tokens, truncated = done.tokens, done.truncated
         if not done.dim:
-            return Values(request_id, position, n, framing.unpack_values(data), timing, tokens)
+            return Values(request_id, position, n, framing.unpack_values(data), timing, tokens, truncated)
         revision = self._worker_state.revision
-        return Vectors(request_id, position, n, done.dim, data, timing, tokens, done.counts, revision, done.truncated)
+        return Vectors(request_id, position, n, done.dim, data, timing, tokens, done.counts, revision, truncated)
 
     def _count_errors(self, completed: BatchCompleted) -> None:
         for error_type in completed.errors:

@@ -21,7 +21,7 @@ async def test_sparse_vectors_over_http(cluster: GatewayCluster, tmp_path: Path)
     """Of texts in several entries; what needs another model is refused, and /info says what this one is."""
     folder = await asyncio.to_thread(build_sparse_encoder, tmp_path)
     gateway, _ = await asyncio.gather(cluster.start_gateway(), cluster.start_worker(str(folder)))
-    texts = [text for text in mixed_texts(80) if text]
+    texts = [*(text for text in mixed_texts(80) if text), "x " * 700]
     answer = await asyncio.to_thread(
         plain_http.post,
         f"{gateway.url}/embed_sparse",
@@ -30,7 +30,10 @@ async def test_sparse_vectors_over_http(cluster: GatewayCluster, tmp_path: Path)
         timeout=150,
     )
     assert answer.status_code == 200, answer.text
-    expected = SparseEncoder(str(folder), device="cpu").encode(texts, convert_to_sparse_tensor=False).numpy()
+    model = SparseEncoder(str(folder), device="cpu")
+    num_long = sum(len(ids) > model.max_seq_length for ids in model.tokenizer(texts)["input_ids"])
+    assert answer.headers["x-truncated-inputs"] == str(num_long)
+    expected = model.encode(texts, convert_to_sparse_tensor=False).numpy()
     found = np.zeros_like(expected)
     for row, weights in zip(found, answer.json(), strict=True):
         row[[each["index"] for each in weights]] = [each["value"] for each in weights]
@@ -39,19 +42,15 @@ async def test_sparse_vectors_over_http(cluster: GatewayCluster, tmp_path: Path)
         plain_http.post, f"{gateway.url}/embed_sparse", json={"inputs": texts[0]}, timeout=60
     )
     assert single.json() == [answer.json()[0]]
+    assert "x-truncated-inputs" not in single.headers
     for route in ("/", "/invocations"):
         default = await asyncio.to_thread(plain_http.post, gateway.url + route, json={"inputs": texts[0]}, timeout=60)
         assert default.json() == single.json(), default.text
-    for route, body in (
-        ("/embed", {"text": "a"}),
-        ("/embed", {"inputs": "a"}),
-        ("/rerank", {"query": "a", "texts": ["b"]}),
-    ):
+    refused = await asyncio.to_thread(plain_http.post, f"{gateway.url}/embed", json={"text": "a"}, timeout=60)
+    assert refused.status_code == 400, refused.text
+    for route, body in (("/embed", {"inputs": "a"}), ("/rerank", {"query": "a", "texts": ["b"]})):
         refused = await asyncio.to_thread(plain_http.post, gateway.url + route, json=body, timeout=60)
-        assert refused.status_code in (400, 424), refused.text
-        if "inputs" not in body:
-            continue
-        assert refused.json()["error_type"] == "Backend"
+        assert (refused.status_code, refused.json()["error_type"]) == (424, "Backend"), refused.text
     info = await asyncio.to_thread(plain_http.get, f"{gateway.url}/info")
     assert info.json()["model_type"] == {"embedding": {"pooling": "splade"}}
 

@@ -107,7 +107,9 @@ def values(draw: st.DrawFn) -> Values:
     """A reply with the number of values that it states."""
     contents = draw(st.lists(st.text() | st.lists(st.integers(0, 9)), min_size=1, max_size=8))
     data = tuple(json.dumps(each).encode() for each in contents)
-    return Values(draw(IDS), draw(POSITIONS), len(contents), data, draw(TIMINGS), draw(tokens_of(len(contents))))
+    n = len(contents)
+    truncated = draw(st.lists(st.integers(0, n - 1), unique=True).map(tuple))
+    return Values(draw(IDS), draw(POSITIONS), n, data, draw(TIMINGS), draw(tokens_of(n)), truncated)
 
 
 REPLY: dict[str, Any] = {
@@ -126,7 +128,7 @@ REPLY: dict[str, Any] = {
     "truncated": [1],
 }
 EACH_TOKEN: dict[str, Any] = REPLY | {"counts": [2, 0]}
-VALUES: dict[str, Any] = {name: value for name, value in REPLY.items() if name not in ("dim", "data", "truncated")} | {
+VALUES: dict[str, Any] = {name: value for name, value in REPLY.items() if name not in ("dim", "data")} | {
     "values": [b'"a"', b'"b"']
 }
 FAILURE: dict[str, Any] = {"v": 1, "id": "abc", "pos": 0, "n": 2, "code": "internal", "message": "no", "input": 1}
@@ -160,8 +162,8 @@ def test_a_reply_may_have_fields_of_a_later_version(reply: Vectors | Values | Fa
     assert decode_reply(later) == reply
 
 
-@given(vectors())
-def test_a_reply_in_which_nothing_was_cut_is_as_before(reply: Vectors) -> None:
+@given(vectors() | values())
+def test_a_reply_in_which_nothing_was_cut_is_as_before(reply: Vectors | Values) -> None:
     """The field is there only if it says something; a map of up to 15 fields is all that job_results.lua reads."""
     fields = msgpack.unpackb(encode_reply(reply))
     assert ("truncated" in fields) == bool(reply.truncated)
@@ -295,7 +297,11 @@ WRONG: list[dict[str, Any]] = [
         for missing in REPLY.keys() - {"tokens", "tokenize_ms", "revision", "truncated"}
     ),
     *({**REPLY, "tokens": value} for value in (7, [7], [7, 0, 1], [7, -1], [True, 1], ["7", 0], None, 0, "")),
-    *({**REPLY, "truncated": value} for value in (1, [2], [-1], [True], ["0"], None, {"0": 1}, "")),
+    *(
+        {**reply, "truncated": value}
+        for reply in (REPLY, VALUES)
+        for value in (1, [2], [-1], [True], ["0"], None, {"0": 1}, "")
+    ),
     *({**FAILURE, "input": value} for value in (2, -1, True, "0", None, [0])),
     {**REPLY, "pos": 2**32},
 ]

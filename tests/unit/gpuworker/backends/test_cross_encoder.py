@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -175,6 +177,34 @@ def test_a_long_pair_is_cut_as_its_options_say(reranker: Path) -> None:
     assert f"this model takes {backend.max_input_tokens}" in str(refused.value.cause)
     swapped = backend.tokenize(["short"], Options(query=long))[0]
     assert swapped.truncated
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_two_long_texts_are_cut_as_by_the_library(reranker: Path, side: Literal["right", "left"]) -> None:
+    """Ids and types are the library's at all lengths around the limits; so is whether tokens were cut off."""
+    backend = load(reranker)
+    tokenizer = AutoTokenizer.from_pretrained(reranker, truncation_side=side)
+    longest = backend.max_input_tokens
+    middle, around = longest // 2, (-3, -2, -1, 0, 1, 2)
+    lengths = [0, 1, *(middle + i for i in around), *(longest + i for i in around), 2 * longest, 2 * longest + 1]
+    documents = [" ".join(f"{number}" for number in range(length)) for length in lengths]
+    for length in lengths:
+        query = "a " * length
+        found = backend.tokenize(documents, Options(query=query, truncate=side))
+        expected = tokenizer([query] * len(documents), documents, truncation=True, max_length=longest)
+        whole = tokenizer([query] * len(documents), documents)["input_ids"]
+        assert [each.ids for each in found] == expected["input_ids"]  # type: ignore[attr-defined]
+        assert [each.type_ids for each in found] == expected["token_type_ids"]  # type: ignore[attr-defined]
+        assert [each.truncated for each in found] == [len(ids) > longest for ids in whole]
+
+
+@pytest.mark.parametrize(("num_documents", "document"), [(1, "b " * 15_360), (256, "b")], ids=["two long", "query"])
+def test_long_pairs_take_little_memory(reranker: Path, num_documents: int, document: str) -> None:
+    """Neither combinations of the parts of two long texts, nor a long query for each document, of over 500 MB."""
+    arguments = [str(reranker), str(num_documents), document]
+    module = "tests.unit.gpuworker.backends.pair_memory"
+    done = subprocess.run([sys.executable, "-m", module, *arguments], capture_output=True, text=True, check=True)
+    assert int(done.stdout.split()[-1]) < 100_000
 
 
 def test_a_pair_has_no_token_ids(reranker: Path) -> None:

@@ -10,8 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 from sentence_transformers import SparseEncoder
+from sentence_transformers.base.modules.transformer import Transformer
+from sentence_transformers.sparse_encoder.modules import SpladePooling
+from transformers import BertConfig, BertForMaskedLM, ByT5Tokenizer
 
 from gpuworker.backends.base import Backend
 from gpuworker.backends.selection import load_backend
@@ -20,6 +24,7 @@ from gpuworker.model_spec import ModelLoadError, parse_model
 from shared.messages import EMBED_SPARSE, SPARSE_OPS, Options
 from tests.sparse_models import build_sparse_encoder
 from tests.unit.gpuworker.backends.options import OPTIONS
+from tests.unit.gpuworker.backends.test_architectures import SIZES
 
 pytestmark = pytest.mark.model
 
@@ -36,7 +41,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def backend(folder: Path, request: pytest.FixtureRequest) -> Backend:
     """A loaded backend; with shapes, batches are padded."""
     buckets = "off" if request.param == "packed" else "on"
-    return load_backend(parse_model(str(folder)), replace(OPTIONS, shape_buckets=buckets))
+    backend = load_backend(parse_model(str(folder)), replace(OPTIONS, shape_buckets=buckets))
+    assert backend.packs is (request.param == "packed")
+    return backend
 
 
 def reference(folder: Path, texts: list[str], **options: Any) -> NDArray[np.float32]:  # noqa: ANN401 - of the library
@@ -89,6 +96,18 @@ def test_a_runtime_is_refused(folder: Path) -> None:
     """ONNX graphs are made of models of embeddings."""
     with pytest.raises(ModelLoadError, match="is a sparse encoder: use --backend torch"):
         load_backend(parse_model(str(folder)), replace(OPTIONS, backend="onnx"))
+
+
+def test_a_model_without_a_fast_tokenizer_is_refused(tmp_path: Path) -> None:
+    """The error says what the model lacks: a tokenizer of bytes is Python code."""
+    torch.manual_seed(7)
+    transformer = tmp_path / "transformer"
+    BertForMaskedLM(BertConfig(vocab_size=384, **SIZES)).save_pretrained(transformer)
+    ByT5Tokenizer().save_pretrained(transformer)
+    modules = [Transformer(str(transformer), transformer_task="fill-mask"), SpladePooling()]
+    SparseEncoder(modules=modules, device="cpu").save_pretrained(str(tmp_path / "splade"))
+    with pytest.raises(ModelLoadError, match="a sparse encoder needs a transformer with a fast tokenizer"):
+        load_backend(parse_model(str(tmp_path / "splade")), OPTIONS)
 
 
 def test_weights_as_json() -> None:
