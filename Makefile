@@ -143,7 +143,7 @@ test-redis8: $(READY) ## Nightly: run the tests that use Redis with the redis-se
 	echo "Running the tests that use Redis with $$server ($$version) ..."; \
 	REDBATCH_TEST_USERS="$${REDBATCH_TEST_USERS-1}" exec $(PYTEST) -m redis $(ARGS)
 
-test-frameworks: $(READY) ## Run LangChain and LlamaIndex against a gateway, in a separate environment
+test-frameworks: $(READY) ## Run the clients and frameworks of retrieval against a gateway, in separate environments
 	@$(BIN)/pytest -m frameworks tests/integration/clients $(ARGS)
 
 fuzz: $(READY) ## Send CASES (1,000,000) generated streams of bytes to a gateway; check answers, logs and memory (half an hour to an hour)

@@ -194,7 +194,7 @@ async def test_a_function_needs_its_route(bench: Bench, cluster: GatewayCluster)
     await cluster.start_worker("tests.integration.functions.function_models:Echo")
     await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker", timeout_s=READY_S)
     assert await bench.run(gateway.url, code=1) == {}
-    assert "send the request to POST /predict; for a function, give its route: --path /predict --body " in bench.errors
+    assert "Send the request to POST /predict; for a function, give its route: --path /predict --body " in bench.errors
     written = await bench.run(gateway.url, "--path", "/predict", "--body", '{"input": "{number}"}', "--requests", "9")
     assert written["measured"]["ok"] == 9
 

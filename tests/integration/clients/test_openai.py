@@ -129,7 +129,7 @@ def test_a_request_may_use_the_models_name(served: GatewayProcess) -> None:
         ({"input": ""}, "input", "none of them empty"),
         ({"input": ["a", ""]}, "input", r"input\[1\] is empty"),
         ({"input": ["a"] * 2_049}, "input", "2049 inputs are over the limit of 2048"),
-        ({"dimensions": 0}, "dimensions", "greater than or equal to 1"),
+        ({"dimensions": 0}, "dimensions", "a whole number from 1 to"),
         ({"dimensions": 385}, None, "have 384, not 385"),
         ({"extra_body": {"prompt_name": "query"}}, None, "no prompts"),
     ],

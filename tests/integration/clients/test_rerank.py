@@ -8,8 +8,6 @@ import json
 import math
 import re
 import time
-import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +16,7 @@ import numpy as np
 import pytest
 
 from tests import plain_http
+from tests.integration.clients.conftest import RERANKER
 from tests.integration.gateway.gateway_cluster import (
     GatewayCluster,
     GatewayProcess,
@@ -27,13 +26,11 @@ from tests.integration.gateway.gateway_cluster import (
     null_vector,
 )
 from tests.openapi_examples import ANSWERS, BODIES, JSON, examples_of
-from tests.processes import Processes
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.redis
 
 PAGE = Path(__file__).parents[3] / "docs" / "api.md"
-RERANKER, CLASSIFIER = "simulated:base_ms=0,item_ms=0,labels=1", "simulated:base_ms=0,item_ms=0,labels=3"
 QUERY, TEXTS = "What is a pet?", ["a dog", "a car", "Ünïcödé", "a cat"]
 MANY = [f"text {number}" for number in range(100)]
 
@@ -51,33 +48,6 @@ def score(query: str, text: str) -> float:
 def order(query: str, texts: list[str]) -> list[int]:
     """Returns the indices of texts, the best first."""
     return sorted(range(len(texts)), key=lambda index: (-logit(query, texts[index]), index))
-
-
-@pytest.fixture(scope="module")
-def gateway(redis_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
-    """A gateway with three queues: of a reranker, which is the default, a classifier, and a model of embeddings."""
-    cluster = GatewayCluster(Processes(tmp_path_factory.mktemp("served")), redis_url, f"rerank-{uuid.uuid4().hex[:8]}")
-
-    async def start() -> GatewayProcess:
-        gateway, *_ = await asyncio.gather(
-            cluster.start_gateway(all_queues=True, max_inputs=200, access_log=True),
-            cluster.start_worker(RERANKER),
-            cluster.start_worker(CLASSIFIER, queue=f"{cluster.queue}-labels"),
-            cluster.start_worker("null", queue=f"{cluster.queue}-null"),
-        )
-        names = [cluster.queue + suffix for suffix in ("", "-labels", "-null")]
-        await wait_until(lambda: all(gateway.ready_workers(name) == 1 for name in names), "all are ready", timeout_s=30)
-        return gateway
-
-    async def stop() -> None:
-        async with cluster.processes:
-            pass
-
-    with asyncio.Runner() as runner:
-        gateway = runner.run(start())
-    yield gateway
-    with asyncio.Runner() as runner:
-        runner.run(stop())
 
 
 def queue_of(gateway: GatewayProcess, suffix: str = "") -> str:
@@ -237,6 +207,18 @@ def probabilities(text: str, query: str | None = None) -> list[float]:
     """Returns the softmax of these logits."""
     powers = [math.exp(each) for each in logits(text, query)]
     return [each / sum(powers) for each in powers]
+
+
+def test_the_body_of_open_webui(gateway: GatewayProcess) -> None:
+    """It names all documents as top_n, sorts the results by index, and reads the scores."""
+    body = {"model": queue_of(gateway), "query": QUERY, "documents": MANY, "top_n": len(MANY)}
+    answer = post(gateway, "/v1/rerank", body, authorization="Bearer any", x_openwebui_user_name="a")
+    assert answer.status_code == 200, answer.text
+    results = sorted(answer.json()["results"], key=lambda each: int(each["index"]))
+    assert [each["relevance_score"] for each in results] == pytest.approx([score(QUERY, text) for text in MANY])
+    refused = post(gateway, "/v1/rerank", body | {"model": "unknown"}, authorization="Bearer any")
+    assert (refused.status_code, refused.json()["error"]["code"]) == (404, "model_not_found")
+    assert refused.json()["message"].startswith("There is no such model here. Served: ")
 
 
 @pytest.mark.parametrize("path", ["/score", "/v1/score"])

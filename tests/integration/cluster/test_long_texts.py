@@ -27,9 +27,8 @@ Post = Callable[..., httpx.Response]
 
 @pytest.fixture
 async def post(cluster: GatewayCluster) -> Post:
-    """Posts a body to a cluster that serves MiniLM, with two workers."""
+    """Posts a body to a cluster that serves MiniLM."""
     gateway, _ = await asyncio.gather(cluster.start_gateway(), cluster.start_worker("minilm", cores=1))
-    await cluster.start_worker("minilm", cores=1)
 
     def is_ready() -> bool:
         answer = plain_http.post(f"{gateway.url}/embed", json={"text": "a", "input_type": "query"})

@@ -55,7 +55,7 @@ async def rank(client: httpx.AsyncClient, url: str, number: int, query: str, tex
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("num_pairs", [150, pytest.param(1_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("num_pairs", [150, pytest.param(1_000, marks=[pytest.mark.slow, pytest.mark.long])])
 async def test_each_pair_has_its_score(cluster: GatewayCluster, tmp_path: Path, num_pairs: int) -> None:
     """In 16 concurrent requests to two gateways, whose pairs share batches, by two dialects."""
     folder = build_scoring_model(tmp_path / "my-reranker")

@@ -21,7 +21,7 @@ async def test_sparse_vectors_over_http(cluster: GatewayCluster, tmp_path: Path)
     """Of texts in several entries; what needs another model is refused, and /info says what this one is."""
     folder = await asyncio.to_thread(build_sparse_encoder, tmp_path)
     gateway, _ = await asyncio.gather(cluster.start_gateway(), cluster.start_worker(str(folder)))
-    texts = [*(text for text in mixed_texts(80) if text), "x " * 700]
+    texts = [*(text for text in mixed_texts(40) if text), "x " * 700]
     answer = await asyncio.to_thread(
         plain_http.post,
         f"{gateway.url}/embed_sparse",

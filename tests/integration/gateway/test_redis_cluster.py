@@ -160,7 +160,7 @@ async def test_api_keys_on_another_server(servers: RedisCluster, on_cluster: Gat
     program = await on_cluster.processes.start("gateway", "api", on_cluster.env(auth="on"))
     assert await program.wait_until_ended() == EXIT_CONFIGURATION
     line = program.output.splitlines()[-1]
-    assert line.startswith("This gateway requires API keys, but")
+    assert line.startswith("redbatch: This gateway requires API keys, but")
     assert "MOVED" in line
     assert "Traceback" not in program.output
 
