@@ -80,6 +80,14 @@ def served_queue(client: JobClient) -> str:
     return str(client.get("/v1/models").json()["data"][0]["id"])
 
 
+def test_a_priority_of_coheres_clients_is_one_of_a_job(served: GatewayProcess) -> None:
+    """It is a number there."""
+    client = JobClient(served)
+    body = {"model": served_queue(client), "texts": TEXTS, "priority": 5, "output_dimension": 16}
+    vectors = np.array(page_of(client, accepted(send(served, "/v2/embed", body)))["embeddings"])
+    assert vectors.shape == (2, 16)
+
+
 def test_options_are_kept(served: GatewayProcess) -> None:
     """Options, timeout, tenant and idempotency key of a body or its headers hold for the job."""
     client = JobClient(served, x_tenant="ann")
