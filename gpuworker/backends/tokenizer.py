@@ -147,7 +147,7 @@ class ModelTokenizer:
                 difference = (len(second) > first_length) - (len(second) < first_length)
                 _shorten(second, max_tokens + 1 + difference, side)
         tokenizer = self._by_cut[side]
-        encoded = [tokenizer.post_process(first, second) for second in seconds]
+        encoded = (tokenizer.post_process(first, second) for second in seconds)
         if "token_type_ids" not in self.input_names:
             return [self._tokenized_text(each) for each in encoded]
         return [replace(self._tokenized_text(each), type_ids=each.type_ids) for each in encoded]
