@@ -85,7 +85,7 @@ UNLISTED_PATHS = ("/openapi.json", f"{STATIC_PATH}/{{path:path}}")
 
 _GENERATION = "text is not generated; POST /v1/embeddings returns the vectors of texts."
 _BATCHES = "OpenAI's Batch API is not served; POST /jobs takes a file of texts in lines, to be run later."
-_COHERE = "the first version of Cohere's API is not served: POST /v2/embed is."
+_COHERE = "embeddings of the first version of Cohere's API are not served: those of POST /v2/embed are."
 _MEDIA = "only texts are embedded; POST /v1/embeddings takes them."
 UNSERVED_BY_TEI = {
     "/vertex": "the envelope of Vertex AI is not served; POST /embed takes what is in `instances`, one at a time.",

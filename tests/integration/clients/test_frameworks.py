@@ -80,7 +80,7 @@ COHERE = {
     f"{client}, {name}": message
     for client in ("ClientV2", "Client")
     for name, message in (("no documents", NO_DOCUMENTS), ("unknown model", NO_MODEL))
-}
+} | {"Client, embed": "those of POST /v2/embed are"}
 LITELLM = {
     f"{provider}, {name}": message
     for provider in ("hosted_vllm", "huggingface", "jina_ai", "cohere")
