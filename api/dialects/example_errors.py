@@ -83,6 +83,11 @@ TEI_ERRORS = (
     _TOO_MANY_INPUTS,
     *_COMMON,
 )
+TEI_DEFAULT_ERRORS = (
+    TEI_ERRORS[0],
+    BodyTooLargeError(_BODY_TOO_LARGE.format(33_554_432, "max_v1_body_bytes")),
+    *TEI_ERRORS[2:],
+)
 _NO_RERANKER = UnsupportedOperationError.of(
     SCORE,
     "The model of queue my-classifier does not offer score. It offers: tokenize, decode, classify. Send the request to "

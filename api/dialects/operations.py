@@ -18,6 +18,7 @@ from api.dialects.example_errors import (
     NO_SUCH_MODEL,
     OPENAI_ERRORS,
     PREDICT_ERRORS,
+    TEI_DEFAULT_ERRORS,
     TEI_ERRORS,
     UNHEALTHY,
 )
@@ -254,11 +255,12 @@ def _tei(summary: str, body: Schema, model: object, description: str) -> Operati
 
 
 _TEI_BODY = body_schema(TeiBody, ["inputs"])
-_TEI_DEFAULT = _tei(
+_RANKED_OR_EMBEDDED = f"{_IN_ORDER}; or the index and the score of each text, the best first"
+_TEI_DEFAULT = Operation(
     "Embed, or rank texts if the model is a reranker, for TEI's clients",
-    {"anyOf": [_TEI_BODY, body_schema(TeiRerankBody)]},
-    Vectors | SparseVectors | RankedTexts,
-    f"{_IN_ORDER}; or the index and the score of each text, the best first",
+    request_of({"anyOf": [_TEI_BODY, body_schema(TeiRerankBody)]}),
+    _answers(Vectors | SparseVectors | RankedTexts, _RANKED_OR_EMBEDDED, {TEI: TEI_DEFAULT_ERRORS}),
+    TAG_TEI,
 )
 _OPENAI = Operation(
     "Embed, for OpenAI's clients",
