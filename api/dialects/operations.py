@@ -255,11 +255,10 @@ def _tei(summary: str, body: Schema, model: object, description: str) -> Operati
 
 
 _TEI_BODY = body_schema(TeiBody, ["inputs"])
-_RANKED_OR_EMBEDDED = f"{_IN_ORDER}; or the index and the score of each text, the best first"
 _TEI_DEFAULT = Operation(
     "Embed, or rank texts if the model is a reranker, for TEI's clients",
     request_of({"anyOf": [_TEI_BODY, body_schema(TeiRerankBody)]}),
-    _answers(Vectors | SparseVectors | RankedTexts, _RANKED_OR_EMBEDDED, {TEI: TEI_DEFAULT_ERRORS}),
+    _answers(Vectors | SparseVectors | RankedTexts, f"{_IN_ORDER}; or ranked texts", {TEI: TEI_DEFAULT_ERRORS}),
     TAG_TEI,
 )
 _OPENAI = Operation(
