@@ -9,9 +9,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from api.dialects.base import BaseDialect
 from api.dialects.headers import lane_of, resolve_timeout_ms
-from api.dialects.long_text import LONG_TEXT, LongText, chunks_of, with_long_text
+from api.dialects.long_text import CUT, LONG_TEXT, LongText, chunks_of, with_long_text
 from api.dialects.parsing import check_inputs, invalid_body_error, texts_of
-from api.dialects.quantization import OutputType, encode_rows, options_for
+from api.dialects.quantization import FLOAT, FLOATS, OutputType, encode_rows, options_for
 from api.dialects.request import MAX_MODEL, MAX_TIMEOUT_MS, MODEL_HEADER, InferenceRequest
 from api.dialects.strict_body import StrictBody
 from api.dialects.tei import Embed, is_tei
@@ -100,12 +100,15 @@ class Native(BaseDialect):
             raise invalid_body_error(error, self.body_model, HINT) from None
         fields.check_fields(self.body_model)
         inputs, single = tuple(texts_of(fields.text, fields.texts)), fields.text is not None
-        partial, types = fields.on_error == "null", (fields.output_dtype,)
+        partial, types, options = fields.on_error == "null", FLOATS, fields.options
+        if fields.output_dtype != FLOAT or fields.long_text != CUT:  # hardly ever
+            types = (fields.output_dtype,)
+            options = with_long_text(options_for(types, options, "output_dtype"), fields.long_text, partial=partial)
         return InferenceRequest(
             inputs,
             resolve_timeout_ms(fields.timeout_ms, headers, len(inputs), limits),
             lane_of(fields.priority, headers),
-            with_long_text(options_for(types, fields.options, "output_dtype"), fields.long_text, partial=partial),
+            options,
             partial=partial,
             input_errors=check_inputs(inputs, limits, "text" if single else "texts[{}]", partial=partial),
             single=single,

@@ -29,6 +29,7 @@ OutputType: TypeAlias = Literal["float", "float16", "int8", "uint8", "binary", "
 """A number format; base64 is that of float32."""
 
 FLOAT: OutputType = "float"
+FLOATS: tuple[OutputType, ...] = (FLOAT,)
 BASE64: OutputType = "base64"
 WHOLE_NUMBERS = ("int8", "uint8")
 BITS = ("binary", "ubinary")
