@@ -83,7 +83,7 @@ class RequestSettings(ConnectionSettings):
     max_v1_body_bytes: int = Field(
         default=32 * 2**20,
         ge=1,
-        title="Maximum body size for /v1/embeddings, /rerank",
+        title="Maximum body size for /v1/embeddings",
         description="Maximum body size of a request to /v1/embeddings, /v2/embed, /rerank, /score, /classify, / or "
         "/invocations, and of a job as one JSON document.",
     )

@@ -19,6 +19,8 @@ ELSEWHERE = {
     r"^pip install '\.\[gateway\]'": "an environment to install; tests/deploy/test_images.py",
     r"--duration 45s": "two minutes; tests/integration/test_bench.py sends such loads",
     r"bench \S+ --path /predict": "a gateway of this function alone; tests/integration/functions runs the page's load",
+    r"^import cohere": "a separate environment; tests/integration/clients/test_frameworks.py",
+    r"examples/rag\.py": "the documents; tests/integration/gateway/test_rag.py",
     r"langchain_openai|llama_index": "a separate environment; tests/integration/clients/test_frameworks.py",
     r"\Aimport secrets, time, msgpack": "a Redis on a port; tests/integration/worker/test_documented_client.py",
     r"^class |\bSquarer\(": "a worker of each class; tests/integration/functions/test_documentation.py",
