@@ -16,7 +16,6 @@ from api import metrics
 from api.dialects.base import BaseDialect
 from api.dialects.headers import media_type_of, prefers_async
 from api.dialects.job_options import JobOptions, parse_job_options
-from api.dialects.long_text import CHUNKS, MEAN
 from api.dialects.request import PREFER_HEADER, TRUNCATED_HEADER, Stamp
 from api.dialects.strict_body import check_no_query
 from api.dispatch.admission import memory_full_error
@@ -172,7 +171,9 @@ async def _answer_from(
         client.watch()
         try:
             client.check()
-            result = await _compute(exchange, queue, cosines.request if cosines else request, memory)
+            computed = cosines.request if cosines else request
+            answer = queue.answer_by_model if computed.needs_model else queue.answer
+            result = await answer(computed, exchange.redis_id, memory)
         finally:
             client.unwatch()
         if request.op == CLASSIFY:  # while it waited, a worker may have loaded the model
@@ -180,18 +181,6 @@ async def _answer_from(
         if cosines is not None:
             request, result = request._replace(ranking=request.ranking._replace(raw=True)), cosines.score(result)
         return _encode(exchange, request, result)
-
-
-async def _compute(
-    exchange: Exchange, queue: ServedQueue, request: InferenceRequest, memory: HeldMemory
-) -> InferenceResult:
-    if request.input_type is not None:
-        wait_s = request.timeout_ms / 1000
-        options = await queue.with_prompt(request.options, request.input_type, wait_s=wait_s)
-        request = request._replace(options=options)
-    if request.long_text in (MEAN, CHUNKS):
-        return await queue.compute_in_chunks(request, memory)
-    return await queue.answer(request, exchange.redis_id, memory)
 
 
 def _hold(state: State, holder: ShareHolder, request: InferenceRequest) -> HeldMemory:

@@ -9,6 +9,7 @@ import structlog
 
 from api import metrics
 from api.dialects.input_types import prompt_of
+from api.dialects.long_text import IN_CHUNKS
 from api.dialects.request import InferenceRequest, InferenceResult, Labels
 from api.dispatch.chunked_inference import ChunkLimits, compute_in_chunks
 from api.dispatch.dispatcher import Dispatcher
@@ -205,39 +206,33 @@ class ServedQueue:
             return self.shards[rendezvous_order(tenant.name or idempotency_key, len(self.shards))[0]]
         return self.shards[self._sharded.choose(tenant)]
 
-    async def with_prompt(self, options: Options, input_type: str | None, *, wait_s: float = 0.0) -> Options:
-        """Returns options with the prompt for what texts are for, if the client says it; waits for a ready worker.
+    async def answer_by_model(self, request: InferenceRequest, request_id: str, memory: HeldMemory) -> InferenceResult:
+        """Returns the result of a request that `needs_model`: its prompts, or its maximum length.
+
+        Waits for a worker that has loaded the model, within the time of the request.
 
         Raises:
-            InvalidRequestError: the model has no prompt for it, or the client names a prompt too.
-            NoWorkerError: no worker is ready in time, so that the model's prompts are unknown.
+            InvalidRequestError: the model has no prompt for the input type, or the client names a prompt too.
+            NoWorkerError: no worker is ready in time.
+            RedbatchError: as `answer` and `chunked_inference.compute_in_chunks` do.
         """
-        if input_type is None:
-            return options
-        if options.prompt_name is not None:
-            message = "prompt_name: send it, or an input_type (task), but not both."
-            raise InvalidRequestError(message, param="prompt_name")
-        workers = await self._ready_workers(wait_s)
-        if all(each.prompts is None for each in workers):  # too many for a heartbeat: the worker knows the names
-            return options._replace(prompt_name=input_type)
-        prompts = {name for each in workers for name in each.prompts or ()}
-        filled = prompts - {name for each in workers for name in each.empty_prompts}
-        return options._replace(prompt_name=prompt_of(input_type, prompts, filled))
-
-    async def compute_in_chunks(self, request: InferenceRequest, memory: HeldMemory) -> InferenceResult:
-        """Returns the result of a request whose texts run in chunks; waits for a ready worker.
-
-        Raises as `chunked_inference.compute_in_chunks` does, and NoWorkerError.
-        """
-        start = asyncio.get_running_loop().time()
+        loop = asyncio.get_running_loop()
+        start = loop.time()
         workers = await self._ready_workers(request.timeout_ms / 1000)
-        left_ms = request.timeout_ms - int((asyncio.get_running_loop().time() - start) * 1000)
+        waited_ms = int((loop.time() - start) * 1000)
+        options = _with_prompt(request.options, request.input_type, workers)
+        request = request._replace(options=options, timeout_ms=max(1, request.timeout_ms - waited_ms))
+        if request.long_text not in IN_CHUNKS:
+            return await self.answer(request, request_id, memory)
         limits = ChunkLimits(max(each.max_input_tokens for each in workers), self._max_inputs)
         normalizes = any(each.normalizes for each in workers)
-        request = request._replace(timeout_ms=max(1, left_ms))
         return await compute_in_chunks(self.answer, request, limits, memory, normalizes=normalizes)
 
-    async def _ready_workers(self, wait_s: float) -> list[Heartbeat]:
+    async def with_prompt(self, options: Options, input_type: str | None) -> Options:
+        """Returns the options of a job with the prompt for its input type; raises as `answer_by_model` does."""
+        return options if input_type is None else _with_prompt(options, input_type, await self._ready_workers())
+
+    async def _ready_workers(self, wait_s: float = 0.0) -> list[Heartbeat]:
         """Returns the workers that have loaded the model; waits for one. Raises NoWorkerError: none has in time."""
         loop = asyncio.get_running_loop()
         until = loop.time() + wait_s
@@ -249,7 +244,7 @@ class ServedQueue:
                 return ready
             if loop.time() >= until or not self.is_staffed():
                 raise NoWorkerError("No worker is ready, so the model is not known yet: try again.")
-            await asyncio.sleep(READY_POLL_S)
+            await asyncio.sleep(min(READY_POLL_S, until - loop.time()))
 
     def check_options(self, options: Options) -> None:
         """Raises InvalidRequestError: the model has no such prompt, or fewer dimensions.
@@ -278,3 +273,17 @@ class ServedQueue:
         """Whether a worker has been alive within the grace time, so that requests are accepted."""
         unseen = [each.worker_unseen_s() for each in self._monitors]
         return any(each is not None and each <= self._worker_grace_s for each in unseen)
+
+
+def _with_prompt(options: Options, input_type: str | None, workers: Sequence[Heartbeat]) -> Options:
+    """Returns options with the prompt that these workers' model has for what texts are for."""
+    if input_type is None:
+        return options
+    if options.prompt_name is not None:
+        message = "prompt_name: send it, or an input_type (task), but not both."
+        raise InvalidRequestError(message, param="prompt_name")
+    if all(each.prompts is None for each in workers):  # too many for a heartbeat: the worker knows the names
+        return options._replace(prompt_name=input_type)
+    prompts = {name for each in workers for name in each.prompts or ()}
+    filled = prompts - {name for each in workers for name in each.empty_prompts}
+    return options._replace(prompt_name=prompt_of(input_type, prompts, filled))

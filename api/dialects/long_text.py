@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 LongText: TypeAlias = Literal["cut", "error", "mean", "chunks"]
 CUT, ERROR, MEAN, CHUNKS = ("cut", "error", "mean", "chunks")
+IN_CHUNKS = (MEAN, CHUNKS)
 LONG_TEXT: Any = Field(
     default=CUT,
     description="What becomes of a text that is too long for the model: it is cut, or an error, or runs in chunks: "
@@ -30,7 +31,7 @@ def with_long_text(options: Options, long_text: LongText, *, partial: bool) -> O
     Raises:
         InvalidRequestError: some inputs may fail, and chunks of others be missing.
     """
-    if partial and long_text in (MEAN, CHUNKS):
+    if partial and long_text in IN_CHUNKS:
         raise InvalidRequestError(
             "on_error: null does not go with chunks: leave it or long_text out.", param="on_error"
         )

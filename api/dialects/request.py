@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from api.dialects.long_text import CUT
+from api.dialects.long_text import CUT, IN_CHUNKS
 from api.dialects.quantization import FLOAT, OutputType
 from api.tenants import ANONYMOUS, Tenant
 from shared.errors import RequestError
@@ -94,6 +94,11 @@ class InferenceRequest(NamedTuple):
     labels: Labels = Labels()
     stamp: Stamp = Stamp()
     was_accepted: bool = False
+
+    @property
+    def needs_model(self) -> bool:
+        """Whether it needs the model's prompts, or its maximum length, which only a worker that has loaded it knows."""
+        return self.input_type is not None or self.long_text in IN_CHUNKS
 
 
 class InferenceResult(NamedTuple):

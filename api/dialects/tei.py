@@ -145,15 +145,15 @@ class EmbedAll(TeiDialect):
     """The dialect of POST /embed_all: a vector for each token."""
 
     body_model = EmbedAllBody
+    op = EMBED_ALL
 
     def parse(self, body: bytes, headers: Mapping[str, str], limits: RequestLimits) -> InferenceRequest:
         """Returns the request in a body; raises as `BaseDialect.parse` does."""
         values = parse_fields(body)
         inputs = _inputs(values.pop("inputs", None), limits)
         fields = validate_body(EmbedAllBody, values)
-        return tei_request(
-            inputs, EMBED_ALL, Options(fields.prompt_name, truncate=fields.truncate_side), headers, limits
-        )
+        options = Options(fields.prompt_name, truncate=fields.truncate_side)
+        return tei_request(inputs, self.op, options, headers, limits)
 
     def encode_result(self, request: InferenceRequest, result: InferenceResult) -> bytes:  # noqa: ARG002 - one form
         """Returns the body of an answer with the vectors of each input's tokens."""
@@ -165,18 +165,10 @@ class EmbedAll(TeiDialect):
         return dump_json(answer)
 
 
-class EmbedSparse(TeiDialect):
+class EmbedSparse(EmbedAll):
     """The dialect of POST /embed_sparse: the weights of tokens of the vocabulary."""
 
-    body_model = EmbedAllBody
-
-    def parse(self, body: bytes, headers: Mapping[str, str], limits: RequestLimits) -> InferenceRequest:
-        """Returns the request in a body; raises as `BaseDialect.parse` does."""
-        values = parse_fields(body)
-        inputs = _inputs(values.pop("inputs", None), limits)
-        fields = validate_body(EmbedAllBody, values)
-        options = Options(fields.prompt_name, truncate=fields.truncate_side)
-        return tei_request(inputs, EMBED_SPARSE, options, headers, limits)
+    op = EMBED_SPARSE
 
     def encode_result(self, request: InferenceRequest, result: InferenceResult) -> bytes:  # noqa: ARG002 - one form
         """Returns the body of an answer with the weights of each input."""

@@ -26,10 +26,7 @@ from gpuworker.model_type import MULTI_LABEL, numbered_labels, scoring_type
 from shared.messages import DEFAULT_OPTIONS, Input, Options
 
 if TYPE_CHECKING:
-    from sentence_transformers.base.model import BaseModel
-
     from gpuworker.backends.base import Encoded, Vector
-    from gpuworker.backends.tokenizer import ModelTokenizer
     from gpuworker.ipc.engine_options import EngineOptions
     from gpuworker.model_spec import Model
     from gpuworker.model_type import ModelType
@@ -38,30 +35,11 @@ PROBE_QUERY = "the lazy dog"
 
 
 class ScoringRunner(SentenceRunner):
-    """Collates and runs batches of a model whose output is logits.
-
-    In a packed batch, the head of the model gets the first token of each sequence, which is what it reads of a padded
-    one. A model whose head reads anything else has other logits then, and does not run packed (see acceleration).
-    """
+    """Collates and runs batches of a model whose output is logits."""
 
     output = "scores"
     probe_options = Options(query=PROBE_QUERY)
     difference = staticmethod(largest_difference)
-
-    def __init__(
-        self,
-        model: BaseModel,
-        tokenizer: ModelTokenizer | None,
-        *,
-        normalizes: bool,
-        threads: Mapping[bool, int],
-        bucket_tokens: int | None,
-    ) -> None:
-        super().__init__(model, tokenizer, normalizes=normalizes, threads=threads, bucket_tokens=bucket_tokens)
-        body = getattr(model.transformers_model, "base_model", None)
-        layers = getattr(body, "encoder", None) or getattr(body, "transformer", None)
-        if isinstance(layers, torch.nn.Module):
-            layers.register_forward_hook(_keep_first_tokens, with_kwargs=True)
 
     def encode(self, texts: Sequence[Any], prompt: str | None = None, *, raw: bool = False) -> Vector:  # noqa: ARG002 - the logits are raw
         """Returns the logits of pairs, by the steps of `predict`; a text is a pair with the probe query."""
@@ -88,6 +66,17 @@ class WholePair:
     def truncated(self) -> bool:
         """False: the model cuts a pair without saying so."""
         return False
+
+
+def _give_first_tokens_to_head(loaded: CrossEncoder) -> None:
+    """Has the head of a model get the first token of each sequence of a packed batch, as it reads of a padded one.
+
+    A model whose head reads anything else has other logits then, and does not run packed (see acceleration).
+    """
+    body = getattr(loaded.transformers_model, "base_model", None)
+    layers = getattr(body, "encoder", None) or getattr(body, "transformer", None)
+    if isinstance(layers, torch.nn.Module):
+        layers.register_forward_hook(_keep_first_tokens, with_kwargs=True)
 
 
 def _keep_first_tokens(_module: object, _arguments: object, named: Mapping[str, Any], output: Any) -> Any:  # noqa: ANN401 - of any model
@@ -133,6 +122,7 @@ class CrossEncoderBackend(TransformerBackend):
             found = scoring_type(names, is_multi_label=getattr(loaded.config, "problem_type", "") == MULTI_LABEL)
         self.ops, self.labels, self.activation = frozenset(found.ops), found.labels, found.activation
         self._prompts = Prompts(loaded)
+        _give_first_tokens_to_head(loaded)
         return loaded
 
     def tokenize(self, inputs: Sequence[Input], options: Options = DEFAULT_OPTIONS) -> Sequence[Encoded]:

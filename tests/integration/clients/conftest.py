@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.integration.gateway.conftest import cluster, fake_heartbeat, served
-from tests.integration.gateway.gateway_cluster import GatewayCluster, GatewayProcess
+from tests.integration.gateway.gateway_cluster import GatewayCluster, GatewayProcess, shared_gateway
 from tests.processes import Processes
 from tests.waiting import wait_until
 
@@ -23,26 +23,20 @@ def gateway(redis_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     """A gateway with three queues: of a reranker, which is the default, a classifier, and a model of embeddings."""
     cluster = GatewayCluster(Processes(tmp_path_factory.mktemp("served")), redis_url, f"rerank-{uuid.uuid4().hex[:8]}")
 
+    names = [cluster.queue + suffix for suffix in ("", "-labels", "-null")]
+
     async def start() -> GatewayProcess:
         gateway, *_ = await asyncio.gather(
             cluster.start_gateway(all_queues=True, max_inputs=200, access_log=True),
             cluster.start_worker(RERANKER),
-            cluster.start_worker(CLASSIFIER, queue=f"{cluster.queue}-labels"),
-            cluster.start_worker("null", queue=f"{cluster.queue}-null"),
+            cluster.start_worker(CLASSIFIER, queue=names[1]),
+            cluster.start_worker("null", queue=names[2]),
         )
-        names = [cluster.queue + suffix for suffix in ("", "-labels", "-null")]
         await wait_until(lambda: all(gateway.ready_workers(name) == 1 for name in names), "all are ready", timeout_s=30)
         return gateway
 
-    async def stop() -> None:
-        async with cluster.processes:
-            pass
-
-    with asyncio.Runner() as runner:
-        gateway = runner.run(start())
-    yield gateway
-    with asyncio.Runner() as runner:
-        runner.run(stop())
+    with shared_gateway(cluster, start, other_queues=names[1:]) as gateway:
+        yield gateway
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -17,7 +17,7 @@ from shared.queue_connections import QueueConnections
 from shared.settings import QueueSettings
 from shared.tenants import NO_QUOTA, Quota
 from tests import plain_http
-from tests.integration.gateway.gateway_cluster import GatewayCluster, GatewayProcess
+from tests.integration.gateway.gateway_cluster import GatewayCluster, GatewayProcess, shared_gateway
 from tests.processes import Processes
 from tests.servers import Server
 from tests.waiting import wait_until
@@ -36,16 +36,8 @@ def served(redis_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker", timeout_s=READY_S)
         return gateway
 
-    async def stop() -> None:
-        async with cluster.processes:
-            pass
-
-    with asyncio.Runner() as runner:
-        gateway = runner.run(start())
-    yield gateway
-    with asyncio.Runner() as runner:
-        runner.run(stop())
-    cluster.check_leaks()
+    with shared_gateway(cluster, start) as gateway:
+        yield gateway
 
 
 @pytest_asyncio.fixture

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
@@ -156,17 +157,39 @@ class GatewayCluster:
         """Starts a worker and waits until it is ready."""
         return await self.processes.start("worker", "gpuworker", self.env(model=model, **settings), worker_is_ready)
 
-    def check_leaks(self, *, uploads: bool = False) -> None:
+    def check_leaks(self, *, uploads: bool = False, other_queues: Iterable[str] = ()) -> None:
         """Removes the queue's keys. Raises AssertionError if there were leaks; all processes must have ended.
 
-        `uploads` may stay if they were cut off.
+        `uploads` may stay if they were cut off. `other_queues` are those of further models.
         """
         leaks = []
         for url in self.redis_urls:
             with redis.Redis.from_url(url, protocol=2) as client:
-                leaks += find_leaks(client, self.keys, uploads=uploads)
-                remove(client, self.keys)
+                for keys in (self.keys, *map(Keys, other_queues)):
+                    leaks += find_leaks(client, keys, uploads=uploads)
+                    remove(client, keys)
         assert not leaks, f"left behind: {leaks}"
+
+
+@contextlib.contextmanager
+def shared_gateway(
+    cluster: GatewayCluster,
+    start: Callable[[], Coroutine[Any, Any, GatewayProcess]],
+    *,
+    other_queues: Iterable[str] = (),
+) -> Iterator[GatewayProcess]:
+    """Runs what `start` starts for several tests, outside their event loops; then checks that no key remains."""
+
+    async def stop() -> None:
+        async with cluster.processes:
+            pass
+
+    with asyncio.Runner() as runner:
+        gateway = runner.run(start())
+    yield gateway
+    with asyncio.Runner() as runner:
+        runner.run(stop())
+    cluster.check_leaks(other_queues=other_queues)
 
 
 def gateway_of(program: Program) -> GatewayProcess:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
+from dataclasses import replace
 
 import httpx
 import pytest
 import redis.asyncio
 
 from shared import consumer
-from shared.messages import LOADING, STANDBY, Heartbeat
+from shared.messages import LOADING, READY, STANDBY, Heartbeat
 from shared.queue_connections import QueueConnections
 from tests import plain_http
 from tests.integration.gateway.gateway_cluster import GatewayCluster, error_of
@@ -79,3 +80,22 @@ async def test_a_deadline_of_one_millisecond_is_a_504(
     gateway = await cluster.start_gateway()
     answers = await asyncio.gather(*(gateway.send(client, f"{i}", x_timeout_ms="1") for i in range(100)))
     assert Counter((each.status_code, error_of(each)["code"]) for each in answers) == {(504, "deadline_exceeded"): 100}
+
+
+async def test_the_wait_for_the_models_prompts_counts_towards_the_deadline(
+    cluster: GatewayCluster, queue: QueueConnections
+) -> None:
+    """A request that waited for a worker to load the model has only the rest of its time for the answer."""
+    gateway = await cluster.start_gateway()
+    beat = Heartbeat("ghost", "host", 1, "cpu", "null", 384, LOADING, 0.0, 0, 0, 0)
+    await consumer.heartbeat(queue.connection("ghost"), queue.keys, beat, 60_000)
+    await wait_until(lambda: plain_http.get(f"{gateway.url}/v1/models").json()["data"], "the worker is seen")
+    start = time.monotonic()
+    body = {"text": "a", "timeout_ms": 3_000, "input_type": "query"}
+    sent = asyncio.create_task(asyncio.to_thread(gateway.embed, body))
+    await asyncio.sleep(2.0)
+    ready = replace(beat, state=READY, prompts=("query",))
+    await consumer.heartbeat(queue.connection("ghost"), queue.keys, ready, 60_000)
+    answer = await sent
+    assert (answer.status_code, error_of(answer)["code"]) == (504, "deadline_exceeded")
+    assert 3.0 <= time.monotonic() - start <= 3.0 + MAX_LATE_S
