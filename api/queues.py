@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 import structlog
@@ -128,10 +128,11 @@ class Queues:
         names = ", ".join(map(_names_of, self.live())) or "none at the moment"
         raise ModelNotFoundError(f"There is no such model here. Served: {names}.", param="model")
 
-    def check_op(self, queue: ServedQueue, op: str) -> None:
+    def check_op(self, queue: ServedQueue, op: str, forms: Mapping[str, str] = ROUTES) -> None:
         """Raises UnsupportedOperationError: the workers of a queue, or its last ones, do not offer an operation.
 
-        The error names the queues that do; if there are none, what this one offers.
+        The error names the queues that do; if there are none, what this one offers, and of that the `forms`: how to
+        send a request for an operation.
         """
         ops = queue.ops
         if not ops or op in ops:
@@ -142,7 +143,7 @@ class Queues:
             message = f"{refusal}; these do: {others}. Name one in the field `model`, or in the header X-Model."
             raise UnsupportedOperationError.of(op, message)
         offered = ", ".join(each for each in OPS if each in ops)
-        routes = ", or ".join(route for each, route in ROUTES.items() if each in ops)
+        routes = ", or ".join(form for each, form in forms.items() if each in ops)
         message = f"{refusal}. It offers: {offered}. Send the request to {routes}."
         raise UnsupportedOperationError.of(op, message)
 
