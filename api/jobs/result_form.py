@@ -44,13 +44,17 @@ class ResultForm(NamedTuple):
         return {RAW_SCORES: "true"} if self.has_logits and not self.activation else {}
 
     def rows(self, stored: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Returns stored rows in this form.
+        """Returns stored rows in this form; rows of logits that are not finite become NaN.
 
         Raises InternalError: the rows do not have as many numbers as the model has labels.
         """
         if self.labels and stored.shape[1] != len(self.labels):
             raise InternalError("The labels of this model have changed since the job ran: submit it again.")
-        return activate(stored, self.activation) if self.activation else stored
+        if not self.has_logits:
+            return stored
+        is_finite = np.isfinite(stored).all(axis=1, keepdims=True)
+        logits = np.where(is_finite, stored, np.float32(0))
+        return np.where(is_finite, activate(logits, self.activation) if self.activation else logits, np.float32(np.nan))
 
     def error_of(self, row: object) -> dict[str, object] | None:
         """Returns code and message of the error of a row of scores that is not finite; None for any other row."""

@@ -61,7 +61,11 @@ _COHERE: Any = (
     {"model": "null", "texts": ["one", "two"], "embedding_types": ["int8"], "truncate": "START", "priority": 1},
     {"model": "null", "inputs": [{"content": [{"type": "text", "text": "one"}]}], "output_dimension": 8},
 )
-_JOB: Any = ({"texts": ["one", "two"], "priority": "bulk", "model": "null"}, {"inputs": [1, [2]], "model": FUNCTION})
+_JOB: Any = (
+    {"texts": ["one", "two"], "priority": "bulk", "model": "null"},
+    {"inputs": [1, [2]], "model": FUNCTION},
+    {"texts": ["one", "two"], "truncate": False, "model": CLASSIFIER},
+)
 _LINES = (b'"one"\n{"text": "two"}\n', b'{"input": 1}\n{"input": {"base64": "eHh4"}}\n')
 _FUNCTION_FIELD = ((b"X-Model", FUNCTION.encode()),)
 

@@ -1,17 +1,23 @@
-"""Jobs of pairs and of labels with simulated models, whose logits are known: results, refusals, quotas, and bounds."""
+"""Jobs of pairs and of labels, and `redbatch rerank`, with simulated models, whose logits are known."""
 
 from __future__ import annotations
 
 import io
+import json
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
+from typer.testing import CliRunner, Result
 
+from redbatch.commands import app
 from tests.integration.clients.test_rerank import logit, queue_of, score
 from tests.integration.gateway.gateway_cluster import GatewayProcess, error_of
 from tests.integration.gateway.job_client import JobClient
+from tests.users import as_user
 
 pytestmark = [pytest.mark.redis, pytest.mark.timeout(90)]
 
@@ -38,8 +44,11 @@ def results(client: JobClient, new_job: dict[str, Any], query: str = "") -> list
     return found
 
 
-def test_a_job_has_the_score_of_each_document(gateway: GatewayProcess) -> None:
-    """In the order of the documents, in pages, and as a file: after the activation, or logits for `raw_scores`."""
+def test_a_job_has_the_score_of_each_document(gateway: GatewayProcess, redis_url: str, tmp_path: Path) -> None:
+    """In the order of the documents, in pages, and as a file: after the activation, or logits for `raw_scores`.
+
+    `redbatch jobs results` writes the logits.
+    """
     client = JobClient(gateway)
     body = {"query": QUERIES[0], "documents": TEXTS, "model": queue_of(gateway)}
     new_job = client.job_of(client.post(body, idempotency_key="pairs"))
@@ -54,6 +63,10 @@ def test_a_job_has_the_score_of_each_document(gateway: GatewayProcess) -> None:
     for query, expected in (("", scores), ("?raw_scores=true", logits)):
         file = client.get(new_job["result_url"] + query, accept="application/x-npy")
         assert np.load(io.BytesIO(file.content))[:, 0] == pytest.approx(expected, abs=1e-5)
+    out = tmp_path / "logits.npy"
+    words = ["results", new_job["id"], "-o", str(out), "--redis-url", as_user(redis_url, "admin")]
+    assert CliRunner().invoke(app, ["jobs", *words]).exit_code == 0
+    assert np.load(out)[:, 0] == pytest.approx(logits, abs=1e-5)
     assert client.delete(new_job["status_url"]).json()["status"] == "deleted"
 
 
@@ -93,35 +106,29 @@ def test_the_texts_of_a_job_are_classified(gateway: GatewayProcess) -> None:
         assert np.load(io.BytesIO(file.content)) == pytest.approx(rows, abs=1e-6)
 
 
+PAIR, TEXT, VALUE = {"query": "a", "text": "b"}, "a", {"input": 1}
+
+
 @pytest.mark.parametrize(
-    ("suffix", "content", "messages"),
+    ("suffix", "content", "line", "options", "message"),
     [
-        ("-null", {"query": "a", "documents": ["b"]}, ["does not offer score"]),
-        ("-labels", {"query": "a", "documents": ["b"]}, ["does not offer score"]),
-        ("", {"texts": ["a"]}, ["does not offer embed"]),
-        ("", {"inputs": [1]}, ["does not offer predict", '{"query": "...", "documents": [...]}']),
-        ("-labels", {"texts": ["a"], "normalize": True}, ["normalize: a classifier has no such option"]),
-        ("", {"query": "a", "documents": ["b"], "dimensions": 1}, ["dimensions: a reranker has no such option"]),
-        ("", {"query": "", "documents": ["b", "c"]}, ["None of the inputs can run. The query is empty."]),
+        ("-null", {"query": "a", "documents": ["b"]}, PAIR, {}, "does not offer score"),
+        ("-labels", {"query": "a", "documents": ["b"]}, PAIR, {}, "does not offer score"),
+        ("", {"texts": ["a"]}, TEXT, {}, "does not offer embed"),
+        ("", {"inputs": [1]}, VALUE, {}, 'to POST /jobs with {"query": "...", "documents": [...]}.'),
+        ("-labels", {"texts": ["a"]}, TEXT, {"normalize": True}, "normalize: a classifier has no such option"),
+        ("", {"query": "a", "documents": ["b"]}, PAIR, {"dimensions": 1}, "dimensions: a reranker has no such"),
+        ("", {"query": "", "documents": ["b"]}, PAIR | {"query": ""}, {}, "can run. The query is empty."),
     ],
 )
 def test_a_job_that_the_model_cannot_run_is_refused(
-    gateway: GatewayProcess, suffix: str, content: dict[str, Any], messages: list[str]
+    gateway: GatewayProcess, suffix: str, content: dict[str, Any], line: object, options: dict[str, Any], message: str
 ) -> None:
     """At once, in one document as in lines, with what to do: another queue that can, or the form of its jobs."""
     client = JobClient(gateway, x_model=queue_of(gateway, suffix))
-    kind = next(iter(content))
-    options = {name: value for name, value in content.items() if name in ("normalize", "dimensions")}
-    lines: list[Any] = {
-        "query": [{"query": content["query"], "text": each} for each in content.get("documents", ())]
-        if kind == "query"
-        else [],
-        "texts": ["a"],
-        "inputs": [{"input": 1}],
-    }[kind]
-    for answer in (client.post(content), client.post_lines(lines, query=options)):
+    for answer in (client.post(content | options), client.post_lines([line], query=options)):
         assert answer.status_code == 400, answer.text
-        assert [each for each in messages if each not in error_of(answer)["message"]] == [], answer.text
+        assert message in error_of(answer)["message"]
 
 
 def test_the_scores_of_vectors_are_logits_or_nothing(gateway: GatewayProcess) -> None:
@@ -132,3 +139,66 @@ def test_the_scores_of_vectors_are_logits_or_nothing(gateway: GatewayProcess) ->
     for query, message in (("true", "the results of embed are no scores"), ("1", "send true or false")):
         answer = client.get(f"{new_job['result_url']}?raw_scores={query}")
         assert (answer.status_code, message in error_of(answer)["message"]) == (400, True)
+
+
+def rerank(gateway: GatewayProcess, source: Path, out: Path, *options: str) -> Result:
+    """Runs `redbatch rerank` to its end."""
+    words = ["rerank", str(source), "-o", str(out), "--url", gateway.url, "--model", queue_of(gateway), *options]
+    return CliRunner().invoke(app, words)
+
+
+def test_the_command_ranks_the_rows_of_each_query(gateway: GatewayProcess, tmp_path: Path) -> None:
+    """In several jobs, beside the columns of the input; a row without a query or a text has an error."""
+    rows: list[dict[str, Any]] = [
+        {"id": number, "query": QUERIES[number % 2], "text": text} for number, text in enumerate(TEXTS)
+    ]
+    rows[3]["query"], rows[4]["text"] = 7, ""
+    source, out = tmp_path / "rows.jsonl", tmp_path / "scores.jsonl"
+    source.write_text("".join(json.dumps(each) + "\n" for each in rows))
+    done = rerank(gateway, source, out, "--slice", "30")
+    assert done.exit_code == 1, done.output
+    assert "98 of 100 texts have scores" in done.stderr
+    assert "2 have no score, the first is line 4: no text in 'query'" in done.stderr
+    found = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [{name: each[name] for name in ("id", "query", "text")} for each in found] == rows
+    assert [(each["score"], each["rank"]) for each in found[3:5]] == [(None, None), (None, None)]
+    assert "error" in found[3]
+    for query in QUERIES[:2]:
+        scored = [each for each in found if each["query"] == query and each["score"] is not None]
+        assert [each["score"] for each in scored] == pytest.approx(
+            [score(query, each["text"]) for each in scored], abs=1e-5
+        )
+        ranked = sorted(scored, key=lambda each: each["rank"])
+        assert [each["rank"] for each in ranked] == list(range(1, len(ranked) + 1))
+        assert [each["score"] for each in ranked] == sorted((each["score"] for each in scored), reverse=True)
+    assert rerank(gateway, source, out).exit_code == 2, "the output exists"
+
+
+def test_the_command_has_one_query_for_lines_of_text(gateway: GatewayProcess, tmp_path: Path) -> None:
+    """Without it, the error says how to give one. An output of Parquet has the same columns."""
+    source, out = tmp_path / "texts.txt", tmp_path / "scores.parquet"
+    source.write_text("\n".join(TEXTS))
+    refused = rerank(gateway, source, out)
+    assert (refused.exit_code, "give one with --query" in refused.stderr) == (2, True)
+    done = rerank(gateway, source, out, "--query", QUERIES[0], "--raw-scores")
+    assert done.exit_code == 0, done.output
+    table = pq.read_table(out).to_pydict()
+    assert list(table) == ["text", "score", "rank", "error"]
+    logits = [logit(QUERIES[0], each) for each in TEXTS]
+    assert table["score"] == pytest.approx(logits, abs=1e-5)
+    assert [TEXTS[table["rank"].index(1)], table["error"]] == [TEXTS[int(np.argmax(logits))], [None] * len(TEXTS)]
+
+
+def test_the_load_generator_sends_documents_for_a_query(gateway: GatewayProcess, tmp_path: Path) -> None:
+    """It counts their pairs, and takes no body besides."""
+    out = tmp_path / "run.json"
+    words = ["bench", gateway.url, "--rerank", "--inputs-per-request", "5", "--header", f"X-Model: {queue_of(gateway)}"]
+    words += ["--requests", "20", "--clients", "2", "--warmup", "0s", "--out", str(out)]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    assert ("/rerank: closed loop" in done.output, "pairs/s" in done.output) == (True, True)
+    written = json.loads(out.read_text())
+    assert (written["measured"]["ok"], written["settings"]["rerank"]) == (20, True)
+    assert written["measured"]["inputs_per_s"] == pytest.approx(5 * written["measured"]["requests_per_s"])
+    refused = CliRunner().invoke(app, [*words, "--body", "{}"])
+    assert (refused.exit_code, "--rerank has a body: leave out --body" in refused.output) == (2, True)
