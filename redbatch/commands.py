@@ -5,6 +5,7 @@ So a gateway never imports torch, a worker never imports FastAPI, and `redbatch 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -23,6 +24,7 @@ from redbatch.flags import Panel, Setting, settings_command, settings_of
 from redbatch.jobs.cli import app as jobs_app
 from redbatch.keys.cli import app as keys_app
 from redbatch.leases.cli import leases
+from redbatch.models.cli import app as models_app
 from redbatch.options import UpPort
 from redbatch.plain_words import PlainWords
 from redbatch.queue.cli import queue
@@ -53,16 +55,14 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
 )
 
+COMMANDS: tuple[Callable[..., None], ...] = (completion, embed, leases, queue, rerank, size)
+for command in COMMANDS:
+    app.command()(command)
 app.add_typer(dead_app, name="dead")
 app.add_typer(jobs_app, name="jobs")
-app.command()(completion)
-app.command()(embed)
 app.add_typer(keys_app, name="keys")
-app.command()(leases)
-app.command()(queue)
-app.command()(rerank)
+app.add_typer(models_app, name="models")
 app.add_typer(k8s_app, name="k8s")
-app.command()(size)
 app.add_typer(swarm_app, name="swarm")
 
 GATEWAY = settings_of(GatewaySettings)
