@@ -90,12 +90,19 @@ def rerank(  # noqa: PLR0913, PLR0917 - each is an option of the command line
     from redbatch.embed.plan import EmbedOptions, FileOptions, job_fields, split_names
     from redbatch.rerank.work import score_work
 
-    if query is not None and query_column is not None:
-        raise typer.Exit(report_misuse("--query is that of all texts: leave out --query-column"))
-    if query is not None and not query.strip():
-        raise typer.Exit(report_misuse("--query: it is empty"))
-    found_in = (query_column or DEFAULT_QUERY_COLUMN) if query is None else None
-    files = FileOptions(source, out, input_format, column, split_names(keep), force, query, found_in)
+    query_column = _check_query(query, query_column)
+    files = FileOptions(source, out, input_format, column, split_names(keep), force, query, query_column)
     work = score_work(job_fields(None, truncate, truncation_direction, None, None), raw=raw_scores)
     gateway = cli.url_of_gateway(url, up)
     raise typer.Exit(run(EmbedOptions(files, gateway, api_key, model, slice_rows, in_flight, work)))
+
+
+def _check_query(query: str | None, column: str | None) -> str | None:
+    """Returns the column of the query; None if it has none. Raises typer.Exit: it is empty, or both are given."""
+    if query is None:
+        return column or DEFAULT_QUERY_COLUMN
+    if column is not None:
+        raise typer.Exit(report_misuse("--query is that of all texts: leave out --query-column"))
+    if not query.strip():
+        raise typer.Exit(report_misuse("--query: it is empty"))
+    return None
