@@ -16,6 +16,7 @@ from api import metrics
 from api.dialects.base import BaseDialect
 from api.dialects.headers import media_type_of, prefers_async
 from api.dialects.job_options import JobOptions, parse_job_options
+from api.dialects.quantization import WHOLE_NUMBERS
 from api.dialects.request import PREFER_HEADER, TRUNCATED_HEADER, Stamp
 from api.dialects.strict_body import check_no_query
 from api.dispatch.admission import memory_full_error
@@ -149,6 +150,7 @@ async def _answer(exchange: Exchange) -> Response:
     finally:  # the inputs of a job are in memory until they are uploaded
         if exchange.body_memory is not None:
             exchange.body_memory.release()
+    request = state.queues.with_input_type(request)
     queue = state.queues.of_model(request.model)
     scope["state"][QUEUE] = queue.name
     return await _answer_from(queue, exchange, request, holder)
@@ -178,6 +180,8 @@ async def _answer_from(
             client.unwatch()
         if request.op == CLASSIFY:  # while it waited, a worker may have loaded the model
             request = request._replace(labels=await queue.find_labels())
+        if not WHOLE_NUMBERS.isdisjoint(request.output_types):
+            request = request._replace(int8_ranges=await queue.find_int8_ranges(result))
         if cosines is not None:
             request, result = request._replace(ranking=request.ranking._replace(raw=True)), cosines.score(result)
         return _encode(exchange, request, result)

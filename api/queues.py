@@ -11,6 +11,8 @@ import structlog
 
 from api import metrics
 from api.any_shard import first_answer
+from api.dialects.input_types import split_suffix
+from api.dialects.request import InferenceRequest
 from api.served_queue import ProducerSpansFactory, ServedQueue, no_spans
 from api.settings import GatewaySettings
 from shared import producer
@@ -22,7 +24,7 @@ from shared.errors import (
     RedisUnreachableError,
     UnsupportedOperationError,
 )
-from shared.messages import OPS, ROUTES
+from shared.messages import EMBED, EMBED_ALL, EMBED_SPARSE, OPS, ROUTES
 from shared.model_names import public_model, queue_slug
 from shared.process.tasks import cancel_and_wait
 from shared.producer import MAX_QUEUES
@@ -127,6 +129,37 @@ class Queues:
             )
         names = ", ".join(map(_names_of, self.live())) or "none at the moment"
         raise ModelNotFoundError(f"There is no such model here. Served: {names}.", param="model")
+
+    def without_suffix(self, model: str | None, input_type: str | None) -> tuple[str | None, str | None]:
+        """Returns the name of a model without the suffix of an input type, and that; only if none has the whole name.
+
+        Raises:
+            InvalidRequestError: the client sends an input type too.
+            NoWorkerError: as `of_model` does.
+        """
+        split = None if model is None else split_suffix(model)
+        if split is None:
+            return model, input_type
+        try:
+            self.of_model(model)
+        except ModelNotFoundError:
+            self.of_model(split[0])
+        else:
+            return model, input_type
+        if input_type is not None:
+            message = "input_type: the end of the model's name says it: leave one of them out."
+            raise InvalidRequestError(message, param="input_type")
+        return split
+
+    def with_input_type(self, request: InferenceRequest) -> InferenceRequest:
+        """Returns a request for vectors with the input type that its model's name ends with.
+
+        Raises RedbatchError: as `without_suffix` does.
+        """
+        if request.op not in (EMBED, EMBED_ALL, EMBED_SPARSE):
+            return request
+        model, input_type = self.without_suffix(request.model, request.input_type)
+        return request if model == request.model else request._replace(model=model, input_type=input_type)
 
     def check_op(self, queue: ServedQueue, op: str) -> None:
         """Raises UnsupportedOperationError: the workers of a queue, or its last ones, do not offer an operation.

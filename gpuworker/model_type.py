@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
+from shared.heartbeats import numbered_labels
 from shared.messages import CLASSIFIER_OPS, RERANKER_OPS, SIGMOID, SOFTMAX, SPARSE_OPS, TEXT_OPS
 
 TypeName = Literal["embedding", "reranker", "classifier", "sparse", "multi-vector", "causal", "token-classifier"]
@@ -129,11 +130,6 @@ def labels_of(config: Mapping[str, Any]) -> list[str]:
         return [str(label) for _, label in sorted((int(index), label) for index, label in named.items())]
     number = config.get("num_labels")
     return numbered_labels(number if isinstance(number, int) else DEFAULT_NUM_LABELS)
-
-
-def numbered_labels(number: int) -> list[str]:
-    """Returns the names of labels that have none, as Transformers writes them."""
-    return [f"LABEL_{index}" for index in range(number)]
 
 
 def _language_model_reranker(files: ModelFiles) -> ModelType:

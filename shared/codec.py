@@ -29,6 +29,7 @@ from shared.messages import (
     Options,
     Reply,
     Timing,
+    TooLong,
     Values,
     Vectors,
 )
@@ -42,6 +43,9 @@ MAX_INPUTS = 1_024
 MAX_DIM = 65_536
 
 MAX_PROMPT_NAME = 256
+MAX_INSTRUCTION = 4_096
+MAX_CUT_TOKENS = 2**31
+"""Of the options that cut inputs to fewer tokens than the model reads."""
 
 PREDICT_BINARY = "predict_binary"
 """The op, in the body of an entry, of PREDICT with a binary input: a worker that cannot read it hands it back."""
@@ -62,6 +66,7 @@ _Index = Annotated[int, Meta(ge=0, le=2**31)]
 _Milliseconds = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
 """Any finite number."""
 
+_CutTokens = Annotated[int, Meta(ge=1, le=MAX_CUT_TOKENS)]
 _Numbers = Annotated[tuple[Annotated[int, Meta(ge=0)], ...], Meta(max_length=MAX_INPUTS)]
 
 
@@ -71,6 +76,10 @@ class _Options(Struct, forbid_unknown_fields=True):
     dimensions: Annotated[int, Meta(ge=1, le=MAX_DIM)] | None = None
     truncate: Literal["right", "left", "no"] = "right"
     special_tokens: bool = True
+    instruction: Annotated[str, Meta(max_length=MAX_INSTRUCTION)] | None = None
+    max_tokens: _CutTokens | None = None
+    max_query_tokens: _CutTokens | None = None
+    max_document_tokens: _CutTokens | None = None
 
 
 _DEFAULT_OPTIONS = _Options()
@@ -141,6 +150,7 @@ class _Failure(_Reply):
     exception: Raw = _NO_NAME
     is_dead: bool = False
     unrun: bool = False
+    too_long: tuple[_Index, _Index] | UnsetType = UNSET
 
 
 _BODIES: tuple[Decoder[_TextBody | _MixedBody], ...] = (Decoder(_TextBody), Decoder(_MixedBody))
@@ -265,6 +275,7 @@ def encode_reply(reply: Reply) -> bytes:
                 _encode_name(reply.origin.worker),
                 _encode_name(reply.origin.exception),
                 *reply.origin[2:],  # is_dead and unrun
+                UNSET if reply.too_long is None else reply.too_long,
             )
         )
     timing = reply.timing
@@ -290,7 +301,8 @@ def decode_reply(data: bytes) -> Reply:
         if index is not None and index >= n:
             raise CodecError(f"field 'input' is no index below {n}")
         origin = FailureOrigin(_decode_name(reply.worker), _decode_name(reply.exception), reply.is_dead, reply.unrun)
-        return Failure(request_id, position, n, reply.code, reply.message, index, origin)
+        too_long = None if reply.too_long is UNSET else TooLong(*reply.too_long)
+        return Failure(request_id, position, n, reply.code, reply.message, index, origin, too_long)
     timing = Timing(reply.queue_ms, reply.inference_ms, reply.batch, reply.tokenize_ms)
     tokens, truncated = reply.tokens, reply.truncated
     if tokens and len(tokens) != n:

@@ -46,7 +46,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
+
+if TYPE_CHECKING:
+    from shared.messages import TooLong
 
 OMITTED = "…"
 
@@ -96,7 +99,9 @@ class RequestError(RedbatchError):
 
 
 class InvalidRequestError(RequestError):
-    """The body does not match the API."""
+    """The body does not match the API; `too_long` if that is because a worker found an input too long."""
+
+    too_long: TooLong | None = None
 
 
 class EmptyInputsError(InvalidRequestError):

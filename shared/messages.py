@@ -87,6 +87,11 @@ class Options(NamedTuple):
     the model is truncated at the side that `truncate` names; with "no" it is rejected. `special_tokens` has the
     tokenizer add the special tokens of the model, and keeps them in the text decoded from token ids. For SCORE and
     CLASSIFY, `query` is the first text of a pair whose second text is the input; None: there is no pair.
+
+    `instruction` says in words what the model is to do: in place of the task in one of its prompts, or, of a reranker
+    with a template for chats, as the message of the system. `max_tokens` is the maximum of an input or a pair, with
+    special tokens; at most the model's. Of a pair, the query is first cut to `max_query_tokens`, and the input to
+    `max_document_tokens`, both without special tokens, at the side of `truncate`. None: there is none of these.
     """
 
     prompt_name: str | None = None
@@ -95,6 +100,10 @@ class Options(NamedTuple):
     truncate: Literal["right", "left", "no"] = "right"
     special_tokens: bool = True
     query: str | None = None
+    instruction: str | None = None
+    max_tokens: int | None = None
+    max_query_tokens: int | None = None
+    max_document_tokens: int | None = None
 
 
 DEFAULT_OPTIONS = Options()
@@ -212,10 +221,18 @@ class FailureOrigin(NamedTuple):
 UNKNOWN_ORIGIN = FailureOrigin()
 
 
+class TooLong(NamedTuple):
+    """Of an input that is too long and must not be cut: its tokens, and the maximum of the model."""
+
+    tokens: int
+    max_tokens: int
+
+
 class Failure(NamedTuple):
     """The answer to an entry that failed: an error code of shared.errors and a message for the client.
 
-    If one of its inputs is known to be at fault, `input_index` is the index of that input in the entry.
+    If one of its inputs is known to be at fault, `input_index` is the index of that input in the entry; `too_long` says
+    so of an input, for clients whose APIs name its length in words of their own.
     """
 
     request_id: str
@@ -225,6 +242,7 @@ class Failure(NamedTuple):
     message: str
     input_index: int | None = None
     origin: FailureOrigin = UNKNOWN_ORIGIN
+    too_long: TooLong | None = None
 
 
 Result = Vectors | Values
@@ -260,7 +278,9 @@ class Heartbeat:
     its vectors have length 1 by default; None while it loads. A worker that has ended because its model does not load
     leaves the reason in `load_error`, in a heartbeat that is its host's; it is for the operator, since it may name
     paths. A reranker or classifier has the names of its `labels`, one for each number of its vectors (none if they are
-    too long to report), and the `activation` that makes scores of these: sigmoid or softmax.
+    too long to report), and the `activation` that makes scores of these: sigmoid or softmax. `int8_ranges` has the
+    smallest and the largest number of each dimension, for vectors as int8 and uint8: 2 * `dim` little-endian float32 in
+    base64; empty if the worker has no such file.
     """
 
     worker: str
@@ -300,3 +320,4 @@ class Heartbeat:
     load_error: str = ""
     labels: tuple[str, ...] = ()
     activation: str = ""
+    int8_ranges: str = ""

@@ -47,13 +47,13 @@ def build_scoring_model(folder: Path, labels: tuple[str, ...] = ("LABEL_0",), **
     return folder
 
 
-def build_language_model_reranker(folder: Path) -> Path:
+def build_language_model_reranker(folder: Path, template: str = TEMPLATE) -> Path:
     """Saves a small language model with a template for a query and a document; returns its folder."""
     torch.manual_seed(3)
     config = Qwen3Config(**LANGUAGE_MODEL)
     Qwen3ForCausalLM(config).save_pretrained(folder)
     tokenizer = AutoTokenizer.from_pretrained(parse_model("minilm").path)
-    tokenizer.chat_template = TEMPLATE
+    tokenizer.chat_template = template
     tokenizer.save_pretrained(folder)
     return folder
 

@@ -14,13 +14,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from api.dialects.base import BaseDialect
 from api.dialects.headers import lane_of, resolve_timeout_ms
-from api.dialects.input_types import MAX_INPUT_TYPE
+from api.dialects.input_types import INSTRUCTION, MAX_INPUT_TYPE
 from api.dialects.parsing import check_inputs, invalid_body_error, parse_fields
 from api.dialects.quantization import FLOAT, OutputType, encode_rows, options_for
 from api.dialects.request import MAX_MODEL, InferenceRequest
 from api.dialects.vectors import dump_json, rows_of
 from api.errors import status_of
-from shared.codec import MAX_DIM
+from shared.codec import MAX_CUT_TOKENS, MAX_DIM
 from shared.errors import InvalidRequestError, RedbatchError, TooLargeError
 from shared.messages import Options
 
@@ -33,7 +33,6 @@ CUT: Mapping[str, Literal["right", "left", "no"]] = {"END": "right", "START": "l
 API_VERSION = {"version": "2", "is_experimental": False}
 UNSERVED = {
     "images": "images are not embedded here: send texts.",
-    "max_tokens": "texts are cut at the model's maximum length: leave it out.",
 }
 
 
@@ -76,6 +75,7 @@ class CohereEmbedBody(BaseModel):
         description="What the texts are for, as search_query or search_document: the model's prompt for it goes before "
         "them.",
     )
+    instruction: str | None = INSTRUCTION
     texts: list[str] | None = Field(default=None, description="Several texts.", fail_fast=True)
     inputs: list[ContentInput] | None = Field(default=None, description="In place of texts.", fail_fast=True)
     embedding_types: list[OutputType] = Field(
@@ -89,6 +89,12 @@ class CohereEmbedBody(BaseModel):
     )
     truncate: Literal["NONE", "START", "END"] = Field(
         default="END", description="Side from which to truncate a text that is too long; NONE makes it an error."
+    )
+    max_tokens: int | None = Field(
+        default=None,
+        ge=1,
+        le=MAX_CUT_TOKENS,
+        description="Maximum tokens that are read of a text, with special tokens; at most the model's.",
     )
     priority: int | None = Field(
         default=None,
@@ -128,7 +134,14 @@ class CohereEmbed(BaseDialect):
             raise invalid_body_error(error, CohereEmbedBody) from None
         inputs, types = tuple(fields.all_texts()), tuple(dict.fromkeys(fields.embedding_types))
         check_inputs(inputs, limits, "texts[{}]")
-        options = Options(None, True, fields.output_dimension, CUT[fields.truncate])
+        options = Options(
+            None,
+            True,
+            fields.output_dimension,
+            CUT[fields.truncate],
+            instruction=fields.instruction or None,
+            max_tokens=fields.max_tokens,
+        )
         return InferenceRequest(
             inputs,
             resolve_timeout_ms(None, headers, len(inputs), limits),
@@ -149,7 +162,9 @@ class CohereEmbed(BaseDialect):
             {
                 "id": request.stamp.request_id,
                 "response_type": "embeddings_by_type",
-                "embeddings": {each: encode_rows(rows, each) for each in request.output_types},
+                "embeddings": {
+                    each: encode_rows(rows, each, int8_ranges=request.int8_ranges) for each in request.output_types
+                },
                 "texts": request.inputs,
                 "meta": meta,
             }

@@ -120,7 +120,7 @@ class Native(BaseDialect):
 
     def encode_result(self, request: InferenceRequest, result: InferenceResult) -> bytes:
         """Returns the body of an answer with vectors."""
-        rows = encode_rows(rows_of(result), request.output_types[0])
+        rows = encode_rows(rows_of(result), request.output_types[0], int8_ranges=request.int8_ranges)
         answer: dict[str, Any] = {"embedding": rows[0]} if request.single else {"embeddings": rows}
         if result.spans:
             chunks = chunks_of(result.spans, rows)

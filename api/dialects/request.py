@@ -70,7 +70,8 @@ class InferenceRequest(NamedTuple):
     for the model, if it names one. `tenant` is the API client that the request counts for. If these are only some
     inputs of the client's request, `indices` are their indices in it; an error names an input by these. `ranking`,
     `labels` and `stamp` are for the answer. If pairs have different first texts, `queries` has these for all inputs
-    (None: no pair), in place of the one in `options`. `was_accepted`: a shard that is lost had accepted it, so metrics
+    (None: no pair), in place of the one in `options`. `int8_ranges` are those of the model's vectors as int8, if its
+    workers have any: see api.dialects.quantization. `was_accepted`: a shard that is lost had accepted it, so metrics
     have counted it.
     """
 
@@ -94,6 +95,7 @@ class InferenceRequest(NamedTuple):
     labels: Labels = Labels()
     stamp: Stamp = Stamp()
     was_accepted: bool = False
+    int8_ranges: bytes = b""
 
     @property
     def needs_model(self) -> bool:

@@ -11,20 +11,20 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
+from pydantic import ConfigDict, Field, ValidationError, WithJsonSchema
 
 from api.dialects.base import BaseDialect
 from api.dialects.cohere import API_VERSION, LOWEST_PRIORITY, encode_cohere_error
 from api.dialects.headers import lane_of, resolve_timeout_ms
 from api.dialects.openai import openai_error
 from api.dialects.parsing import invalid_body_error, parse_fields, too_many_inputs_error
-from api.dialects.ranking import PRIORITY, Priority, check_pairs, rank
+from api.dialects.ranking import PRIORITY, PairFields, Priority, check_pairs, rank
 from api.dialects.request import MAX_MODEL, MAX_TIMEOUT_MS, MODEL_HEADER, InferenceRequest, Ranking
 from api.dialects.tei_rerank import TeiRerank, is_tei_rerank
 from api.dialects.vectors import dump_json
 from api.errors import status_of
 from shared.errors import EmptyInputsError, InvalidRequestError, RedbatchError
-from shared.messages import SCORE, Options
+from shared.messages import SCORE
 
 if TYPE_CHECKING:
     from api.dialects.request import InferenceResult
@@ -43,7 +43,7 @@ _QUERY = _DOCUMENT | {"description": "What the documents are ranked by: a text, 
 _DOCUMENTS = {"description": "The texts to rank, or objects with one each.", "type": "array", "minItems": 1}
 
 
-class RerankBody(BaseModel):
+class RerankBody(PairFields):
     """Body of POST /rerank and /v1/rerank with `documents`."""
 
     model_config = ConfigDict(
@@ -60,7 +60,6 @@ class RerankBody(BaseModel):
     top_n: int | None = Field(default=None, ge=0, description="Maximum number of results; 0, the default, for all.")
     return_documents: bool = Field(default=False, description="Whether the results have the documents.")
     use_activation: bool = Field(default=True, description="Whether scores are from 0 to 1; otherwise logits.")
-    truncation_side: Literal["left", "right"] = Field(default="right", description="Side from which to truncate.")
     priority: Priority | None = PRIORITY
     timeout_ms: int | None = Field(default=None, ge=1, le=MAX_TIMEOUT_MS, description="Maximum time for the answer.")
 
@@ -109,7 +108,7 @@ class Rerank(BaseDialect):
             documents,
             resolve_timeout_ms(fields.timeout_ms, headers, len(documents), limits),
             lane_of(fields.priority, headers),
-            Options(truncate=fields.truncation_side, query=query),
+            fields.options._replace(query=query),
             SCORE,
             model=fields.model,
             ranking=Ranking(fields.top_n or None, fields.return_documents, not fields.use_activation),

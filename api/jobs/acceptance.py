@@ -60,6 +60,7 @@ async def respond_async(
         RedbatchError: the job cannot be accepted now.
     """
     idempotency_key = parse_idempotency_key(headers)
+    inference = state.queues.with_input_type(inference)
     queue, shard = await find_shard(request, state, inference.model, inference.tenant, idempotency_key)
     state.queues.check_op(queue, inference.op)
     if any(each not in (FLOAT, BASE64) for each in inference.output_types):

@@ -112,7 +112,7 @@ async def _create_from_body(
     if len(values) > state.jobs.max_inputs:
         raise too_many_inputs_error(len(values), state.jobs.max_inputs, "max_job_inputs")
     lane = lane_of(body.priority, headers, BULK)
-    model = body.model or headers.get(MODEL_HEADER)
+    model, input_type = state.queues.without_suffix(body.model or headers.get(MODEL_HEADER), body.input_type)
     queue, shard = await find_shard(request, state, model, tenant, idempotency_key)
     if body.is_for_function:
         limit = input_limit(state.limits.max_input_bytes, queue.workers())
@@ -121,7 +121,7 @@ async def _create_from_body(
         op, check = EMBED, partial(check_text, max_chars=state.limits.max_input_chars)
     state.queues.check_op(queue, op)
     limits = shard.monitor.limits(tenant, state.jobs.timeout_s)
-    options = await queue.with_prompt(body.options, body.input_type)
+    options = await queue.with_prompt(body.options, input_type)
     job_request = JobRequest(tenant.name, lane, idempotency_key, limits, op, options)
     upload = new_upload(queue, shard, state, job_request)
     return shard, await upload_and_create(upload, _in_chunks(values, check), queue, shard)
@@ -145,10 +145,11 @@ async def _create_from_lines(
     held = HeldMemory(state.body_budget, share_holder_of(request.scope))
     try:
         lane, fields = lane_of(None, headers, BULK), parse_query(request.query_params)
-        queue, shard = await find_shard(request, state, headers.get(MODEL_HEADER), tenant, idempotency_key)
+        model, input_type = state.queues.without_suffix(headers.get(MODEL_HEADER), fields.input_type)
+        queue, shard = await find_shard(request, state, model, tenant, idempotency_key)
         limits = shard.monitor.limits(tenant, state.jobs.timeout_s)
         _check_slots(state, tenant, is_limited=limits is not None)
-        options = await queue.with_prompt(fields.options, fields.input_type)
+        options = await queue.with_prompt(fields.options, input_type)
         job_request = JobRequest(tenant.name, lane, idempotency_key, limits, options=options)
         upload = new_upload(queue, shard, state, job_request)
         reader = _reader_of(queue, state)

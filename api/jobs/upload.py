@@ -269,7 +269,7 @@ class JobUpload:
     def _add_entry(self, inputs: Sequence[Input]) -> None:
         body = encode_body(Body(self.op, tuple(inputs), self._request.options))
         self._digest.update(body)
-        cost = cost_of(self.op, inputs, self._max_tokens)
+        cost = cost_of(self.op, inputs, self._max_tokens, self._request.options)
         self._new_entries.append(NewEntry(self._num_inputs, len(inputs), cost, body))
         self._num_inputs += len(inputs)
         self._cost += cost

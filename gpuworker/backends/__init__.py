@@ -8,6 +8,7 @@
 - function: a user's class as a model.
 - function_values: the inputs and outputs of such a class.
 - function_methods: the methods of that class, and what their results have to be.
+- int8_ranges: reads the ranges of int8 and uint8 vectors.
 - selection: the choice of a backend for a model.
 - library_log: what the library of a model says, as records of the log.
 - load_advice: what to do about a model that cannot be loaded.
@@ -27,5 +28,6 @@
 - tokenizer_threads: how many threads tokenizers use.
 - transformer_backend: what the backends of sentence-transformers models have in common.
 - transfer: copies batches to the device, and vectors back.
+- whole_pairs: the pairs of a reranker that are not tokenized before they run.
 - whole_texts: the inputs of a model whose texts are not tokenized before they run.
 """

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypedDict
 
 from gpuworker.functions import InputRefusedError
 from shared import messages
-from shared.messages import DEFAULT_OPTIONS, EMBED, Input, Options
+from shared.messages import DEFAULT_OPTIONS, EMBED, Input, Options, TooLong
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,7 +18,15 @@ if TYPE_CHECKING:
     Outputs: TypeAlias = Vector | Sequence[Vector] | Sequence[bytes]
     """Of an input, and of a batch. An array holds one vector, several, or one for each input."""
 
-__all__ = ["Backend", "Encoded", "InputRefusedError", "ModelOutputError", "OneInputError", "Token"]
+__all__ = [
+    "Backend",
+    "Encoded",
+    "InputRefusedError",
+    "InputTooLongError",
+    "ModelOutputError",
+    "OneInputError",
+    "Token",
+]
 
 TEXT_OPS = frozenset(messages.TEXT_OPS)
 """The operations of models of texts."""
@@ -42,6 +50,14 @@ class OneInputError(Exception):
         super().__init__(cause)
         self.cause = cause
         self.index = index
+
+
+class InputTooLongError(InputRefusedError):
+    """An input is longer than the model's maximum, and must not be cut: `too_long` has both numbers."""
+
+    def __init__(self, tokens: int, max_tokens: int) -> None:
+        super().__init__(f"{tokens} tokens, and this model takes {max_tokens}: shorten it, or allow truncate.")
+        self.too_long = TooLong(tokens, max_tokens)
 
 
 class Token(TypedDict):

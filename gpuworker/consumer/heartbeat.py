@@ -7,6 +7,7 @@ import logging
 import os
 import socket
 import time
+from base64 import b64encode
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -246,6 +247,7 @@ class HeartbeatSender:
             activity=shard.activity.summarize(time.monotonic()),
             normalizes=engine.normalizes if engine.model else None,
             activation=engine.activation,
+            int8_ranges=b64encode(engine.int8_ranges).decode(),
             **_names(engine),
         )
 

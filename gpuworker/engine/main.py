@@ -9,9 +9,11 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 
+from msgspec import structs
 from setproctitle import setproctitle
 
 from gpuworker.backends.base import Backend
+from gpuworker.backends.int8_ranges import load_ranges, revision_with
 from gpuworker.backends.selection import load_backend
 from gpuworker.engine.gpu_session import GpuSession
 from gpuworker.engine.gpu_turn import UNSHARED, GpuTurn
@@ -63,11 +65,14 @@ def serve(
     try:
         session = GpuSession(options, start.lock, shared_memory, outbox.send)
         backend = load_backend(parse_model(options.model, options.model_revision), options)
+        ranges = load_ranges(options.int8_ranges, backend) if options.int8_ranges else b""
         backend.warmup()
     except ModelLoadError as error:
         outbox.send(LoadFailed(str(error)))
         return
     pipeline, ready = _create_pipeline(options, backend, outbox, runs, session.turn)
+    if ranges:
+        ready = structs.replace(ready, int8_ranges=ranges, revision=revision_with(backend.revision, ranges))
     pipeline.start()
     threading.Thread(target=outbox.run, name="send", daemon=True).start()
     outbox.send(ready)

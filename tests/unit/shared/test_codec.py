@@ -37,6 +37,7 @@ from shared.messages import (
     FailureOrigin,
     Options,
     Timing,
+    TooLong,
     Values,
     Vectors,
 )
@@ -51,6 +52,10 @@ OPTIONS = st.builds(
     truncate=st.sampled_from(["right", "left", "no"]),
     special_tokens=st.booleans(),
     query=st.none() | TEXTS,
+    instruction=st.none() | st.text(max_size=codec.MAX_INSTRUCTION),
+    max_tokens=st.none() | st.integers(1, codec.MAX_CUT_TOKENS),
+    max_query_tokens=st.none() | st.integers(1, codec.MAX_CUT_TOKENS),
+    max_document_tokens=st.none() | st.integers(1, codec.MAX_CUT_TOKENS),
 )
 BODIES = st.builds(
     Body,
@@ -76,6 +81,7 @@ FAILURES = st.integers(1, 1_024).flatmap(
         message=st.text(),
         input_index=st.none() | st.integers(0, n - 1),
         origin=st.builds(FailureOrigin, worker=NAMES, exception=NAMES),
+        too_long=st.none() | st.builds(TooLong, POSITIONS, POSITIONS),
     )
 )
 

@@ -17,7 +17,6 @@ from api.dialects.rerank import CohereRerank, Rerank
 from api.dialects.tei import Default, Embed
 from api.dialects.tei_rerank import TeiRerank
 from api.settings import GatewaySettings
-from gpuworker.model_spec import parse_model
 from shared.codec import decode_body, encode_body
 from shared.errors import (
     InputFailedError,
@@ -30,7 +29,7 @@ from shared.errors import (
     UnsupportedOperationError,
 )
 from shared.keys import BULK, INTERACTIVE
-from shared.messages import CLASSIFY, EMBED, SCORE, Body, Options, Vectors
+from shared.messages import CLASSIFY, EMBED, SCORE, Body, Options, TooLong, Vectors
 from tests.unit.api.dialects.test_native import headers, jsonish, values
 
 LIMITS = GatewaySettings(max_inputs=4, max_input_chars=50).requests
@@ -297,17 +296,12 @@ def test_teis_errors_of_requests_that_were_read(fault: RedbatchError, status: in
     assert encoded(TEI, fault) == (status, {"error": message, "error_type": kind})
 
 
-@pytest.mark.model
 def test_a_pair_that_is_too_long_is_reported_in_teis_words() -> None:
-    """The message of the tokenizer, for a client that forbids truncation."""
-    from gpuworker.backends.base import OneInputError  # noqa: PLC0415 - imports torch
-    from gpuworker.backends.selection import load_backend  # noqa: PLC0415
-    from tests.unit.gpuworker.backends.options import OPTIONS  # noqa: PLC0415
-
-    backend = load_backend(parse_model("minilm"), OPTIONS)
-    with pytest.raises(OneInputError) as refused:
-        backend.tokenize(["word " * 400], Options(query="a query", truncate="no"))
-    status, body = encoded(TEI, InvalidRequestError(f"Input 3: {refused.value.cause}"))
+    """The worker reports both numbers; a text that looks like its message is no such report."""
+    error = InvalidRequestError("Input 3: 405 tokens, and this model takes 256: shorten it, or allow truncate.")
+    assert encoded(TEI, error)[1]["error"] == error.message
+    error.too_long = TooLong(405, 256)
+    status, body = encoded(TEI, error)
     assert (status, body["error_type"]) == (422, "Validation")
     assert body["error"].startswith("Input validation error: `inputs` must have less than 256 tokens. Given: 405.")
 

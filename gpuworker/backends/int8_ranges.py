@@ -1,0 +1,48 @@
+"""The ranges of a model's vectors as int8 and uint8, from a file: the smallest and the largest number by dimension."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gpuworker.model_spec import ModelLoadError, one_line
+from shared.messages import EMBED
+
+if TYPE_CHECKING:
+    from gpuworker.backends.base import Backend
+
+MAX_RANGE_DIM = 8_192
+"""Each heartbeat has all ranges: 87 kB for as many dimensions."""
+
+DIGITS = 16
+
+
+def load_ranges(path: str, backend: Backend) -> bytes:
+    """Returns the ranges in a .npy file, as little-endian float32 of shape (2, dimensions).
+
+    Raises:
+        ModelLoadError: it is no such file, it does not fit the model's vectors, or the model has none.
+    """
+    if EMBED not in backend.ops:
+        raise ModelLoadError("--int8-ranges is for vectors, and this model returns none: leave it out")
+    shape = (2, backend.dim)
+    if backend.dim > MAX_RANGE_DIM:
+        raise ModelLoadError(f"--int8-ranges is for vectors of up to {MAX_RANGE_DIM} dimensions: leave it out")
+    try:  # a map reads no more of the file than its shape allows
+        found = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise ModelLoadError(f"--int8-ranges {path} is no .npy file of numbers: {one_line(error)}") from error
+    if not isinstance(found, np.ndarray) or found.shape != shape or found.dtype.kind != "f":
+        what = f"{found.dtype} of shape {found.shape}" if isinstance(found, np.ndarray) else "several arrays"
+        raise ModelLoadError(f"--int8-ranges {path} has {what}: this model needs floats of shape {shape}")
+    ranges = np.asarray(found, dtype="<f4")
+    if not np.isfinite(ranges).all() or (ranges[0] > ranges[1]).any():
+        raise ModelLoadError(f"--int8-ranges {path}: it needs the smallest numbers, then the largest ones")
+    return ranges.tobytes()
+
+
+def revision_with(revision: str, ranges: bytes) -> str:
+    """Returns the revision of a model with ranges: no request has vectors by two of them."""
+    return hashlib.sha256(revision.encode() + ranges).hexdigest()[:DIGITS]
