@@ -15,10 +15,13 @@ from api.dialects.quantization import FLOAT, OutputType
 from api.tenants import ANONYMOUS, Tenant
 from shared.errors import RequestError
 from shared.keys import INTERACTIVE
-from shared.messages import DEFAULT_OPTIONS, EMBED, Input, Options, Reply
+from shared.messages import DEFAULT_OPTIONS, EMBED, Failure, Input, Options, Reply
 
 MAX_TIMEOUT_MS = 300_000
 TIMEOUT_HEADER, PRIORITY_HEADER, MODEL_HEADER, PREFER_HEADER = "x-timeout-ms", "x-priority", "x-model", "prefer"
+REVISION_HEADER = "x-model-revision"
+"""Header of a request that is for one revision of its model, and of an answer: the revision that gave it."""
+
 TRUNCATED_HEADER = "x-truncated-inputs"
 """Header of an answer: the number of inputs that were cut to the model's maximum length, if there are any."""
 
@@ -72,7 +75,7 @@ class InferenceRequest(NamedTuple):
     `labels` and `stamp` are for the answer. If pairs have different first texts, `queries` has these for all inputs
     (None: no pair), in place of the one in `options`. `int8_ranges` are those of the model's vectors as int8, if its
     workers have any: see api.dialects.quantization. `was_accepted`: a shard that is lost had accepted it, so metrics
-    have counted it.
+    have counted it. `revision` is the only one of the model that may answer, "" for any.
     """
 
     inputs: tuple[Input, ...]
@@ -96,6 +99,7 @@ class InferenceRequest(NamedTuple):
     stamp: Stamp = Stamp()
     was_accepted: bool = False
     int8_ranges: bytes = b""
+    revision: str = ""
 
     @property
     def needs_model(self) -> bool:
@@ -119,3 +123,15 @@ class InferenceResult(NamedTuple):
     tokenize_ms: float = 0.0
     truncated: Sequence[int] = ()
     spans: Sequence[Sequence[Span]] = ()
+
+    @property
+    def revision(self) -> str:
+        """The revision of the model that gave it; "" if no worker has reported one.
+
+        The outputs of a function may come from several, which are separated by commas.
+        """
+        if len(self.parts) == 1:  # as for most requests
+            [part] = self.parts
+            return "" if isinstance(part, Failure) else part.revision
+        revisions = {each.revision for each in self.parts if not isinstance(each, Failure)}
+        return ",".join(sorted(revisions - {""}))

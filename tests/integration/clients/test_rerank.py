@@ -222,6 +222,23 @@ def test_the_body_of_open_webui(gateway: GatewayProcess) -> None:
     assert refused.json()["message"].startswith("There is no such model here. Served: ")
 
 
+def test_an_instruction_goes_with_each_pair(gateway: GatewayProcess) -> None:
+    """In vLLM's and in SGLang's words; a model of embeddings refuses it."""
+    queue, task = queue_of(gateway), "Find animals."
+    body = {"model": queue, "query": QUERY, "documents": MANY, "use_activation": False}
+    for fields in ({"instruction": task}, {"instruct": task}):
+        answer = post(gateway, "/v1/rerank", body | fields)
+        assert answer.status_code == 200, answer.text
+        for each in answer.json()["results"]:
+            expected = logit(f"{task}\0{QUERY}", MANY[each["index"]])
+            assert each["relevance_score"] == pytest.approx(expected, abs=1e-5)
+    pairs = {"model": queue, "text_1": QUERY, "text_2": "a dog", "instruction": task}
+    [scored] = post(gateway, "/score", pairs).json()["data"]
+    assert scored["score"] == pytest.approx(score(f"{task}\0{QUERY}", "a dog"), abs=1e-6)
+    refused = post(gateway, "/v1/rerank", body | {"model": f"{queue}-null", "max_tokens_per_doc": 9})
+    assert (refused.status_code, "max_tokens_per_doc" in refused.json()["message"]) == (400, True)
+
+
 @pytest.mark.parametrize("path", ["/score", "/v1/score"])
 def test_pairs_are_scored_in_their_order(gateway: GatewayProcess, path: str) -> None:
     """Of one query with a hundred texts, or each with its own; and a classifier scores nothing."""
@@ -301,6 +318,9 @@ async def test_scores_are_cached_by_query_and_text(cluster: GatewayCluster) -> N
     assert metric(worker, "redbatch_inputs_total") == num_run
     assert [each["index"] for each in run("another query")] == order("another query", TEXTS)
     assert metric(worker, "redbatch_inputs_total") == num_run + len(TEXTS)
+    body = {"query": QUERY, "documents": TEXTS, "instruction": "Find animals."}
+    assert plain_http.post(f"{gateway.url}/v1/rerank", json=body, timeout=30).status_code == 200
+    assert metric(worker, "redbatch_inputs_total") == num_run + 2 * len(TEXTS)
 
 
 @pytest.mark.parametrize("path", ["/rerank", "/v1/rerank", "/v2/rerank"])

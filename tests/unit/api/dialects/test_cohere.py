@@ -59,6 +59,8 @@ def test_the_fields_of_a_request() -> None:
     assert request.output_types == ("int8", "ubinary")
     assert request.input_type == "search_query"
     assert parse(texts=["a"], truncate="NONE").options.truncate == "no"
+    options = parse(texts=["a"], max_tokens=9, instruction="Find animals.").options
+    assert (options.max_tokens, options.instruction) == (9, "Find animals.")
 
 
 @pytest.mark.parametrize(
@@ -68,7 +70,7 @@ def test_the_fields_of_a_request() -> None:
         ({"texts": []}, 422, "texts is empty"),
         ({"texts": ["a", ""]}, 422, r"texts\[1\] is empty"),
         ({"texts": ["a"], "images": ["data:,"]}, 422, "images: images are not embedded here"),
-        ({"texts": ["a"], "max_tokens": 5}, 422, "max_tokens: texts are cut at the model's maximum length"),
+        ({"texts": ["a"], "max_tokens": 0}, 422, "max_tokens: "),
         ({"texts": ["a"], "embedding_types": []}, 422, "embedding_types: "),
         ({"texts": ["a"], "embedding_types": ["int4"]}, 422, r"embedding_types\[0\]: "),
         ({"texts": ["a"], "model": 7}, 422, "model: "),

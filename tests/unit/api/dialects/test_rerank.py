@@ -180,12 +180,33 @@ def test_the_answer_for_clients_of_coheres_second_version() -> None:
         (TEI, {"texts": ["a"], "prompt_name": "p"}, Options("p", query="q")),
         (RERANK, {"documents": ["a"], "truncation_side": "left"}, Options(query="q", truncate="left")),
         (COHERE, {"documents": ["a"], "model": "m"}, Options(query="q")),
+        (
+            COHERE,
+            {"documents": ["a"], "model": "m", "max_tokens_per_doc": 9},
+            Options(query="q", max_document_tokens=9),
+        ),
+        (RERANK, {"documents": ["a"], "max_tokens_per_query": 9}, Options(query="q", max_query_tokens=9)),
+        (RERANK, {"documents": ["a"], "max_tokens_per_query": 0, "max_tokens_per_doc": 0}, Options(query="q")),
+        (RERANK, {"documents": ["a"], "truncate_prompt_tokens": 9}, Options(query="q", max_tokens=9)),
+        (RERANK, {"documents": ["a"], "truncate_prompt_tokens": -1}, Options(query="q")),
+        (RERANK, {"documents": ["a"], "instruction": "i"}, Options(query="q", instruction="i")),
+        (RERANK, {"documents": ["a"], "instruct": "i"}, Options(query="q", instruction="i")),
+        (RERANK, {"documents": ["a"], "instruction": ""}, Options(query="q")),
     ],
 )
 def test_the_options_of_a_body_reach_the_model(dialect: BaseDialect, fields: dict[str, Any], options: Options) -> None:
     """The query and how a long pair is cut."""
     request = dialect.parse(json.dumps({"query": "q"} | fields).encode(), {}, LIMITS)
     assert (request.op, request.inputs, request.options) == (SCORE, ("a",), options)
+
+
+@pytest.mark.parametrize(
+    "fields", [{"truncate_prompt_tokens": 0}, {"max_tokens_per_doc": -1}, {"instruction": "x" * 4_097}]
+)
+def test_options_out_of_their_bounds_are_refused(fields: dict[str, Any]) -> None:
+    """The error names the field."""
+    with pytest.raises(InvalidRequestError, match=f"^{next(iter(fields))}: "):
+        RERANK.parse(json.dumps(DOCUMENTS | fields).encode(), {}, LIMITS)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 from sys import getsizeof
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from api.dialects.request import InferenceRequest
 from api.dispatch.splitting import (
     MAX_ENTRY_BYTES,
+    cost_of,
     cost_of_request,
     estimate_tokens,
     merge_failures,
@@ -177,3 +179,22 @@ def test_what_the_model_does_not_read_costs_nothing(op: str, cost: int) -> None:
     request = InferenceRequest(("x" * 40_000, "four", b"1234" * 5_000), 1_000, op=op)
     new_entries, _ = split(request, 3, 256)
     assert new_entries[0].cost == cost
+
+
+@pytest.mark.parametrize(
+    ("options", "max_tokens", "tokens"),
+    [
+        ({}, 0, 12 + 22),
+        ({}, 30, 30),
+        ({"max_document_tokens": 5}, 0, 12 + 5),
+        ({"max_query_tokens": 3}, 0, 3 + 22),
+        ({"max_tokens": 20}, 0, 20),
+        ({"max_tokens": 20}, 30, 20),
+        ({"max_tokens": 100}, 30, 30),
+        ({"instruction": "i" * 16}, 0, 12 + 6 + 22),
+        ({"instruction": "i" * 16, "max_document_tokens": 2, "max_query_tokens": 2}, 30, 2 + 6 + 2),
+    ],
+)
+def test_the_cost_of_pairs_is_what_is_read_of_them(options: dict[str, Any], max_tokens: int, tokens: int) -> None:
+    """The query, the instruction and each text, up to their maximum tokens and those of the model."""
+    assert cost_of(SCORE, ["a" * 80] * 2, max_tokens, Options(query="q" * 40, **options)) == 2 * tokens
