@@ -39,7 +39,7 @@ BITS_PER_BYTE = 8
 RANGE = 4.0
 """Of whole numbers, in root mean squares of a vector's numbers: one in 16,000 of a normal distribution is outside."""
 
-INT8_STEPS, INT8_OFFSET, MAX_UINT8 = 127, 128, 255
+INT8_STEPS, INT8_OFFSET, UINT8_STEPS = 127, 128, 255
 
 
 def int8_range(dim: int) -> float:
@@ -110,7 +110,7 @@ def _steps_of(vectors: NDArray[np.float32], int8_ranges: bytes) -> NDArray[np.ui
     if len(smallest) != vectors.shape[-1]:
         message = f"dimensions: int8 and uint8 of this model have ranges for all {len(smallest)}: leave it out."
         raise InvalidRequestError(message, param="dimensions")
-    sizes = (largest - smallest) / MAX_UINT8
+    sizes = (largest - smallest) / UINT8_STEPS
     sizes = np.where(sizes == 0, np.float32(1), sizes)
-    steps: NDArray[np.uint8] = np.clip(np.floor((vectors - smallest) / sizes), 0, MAX_UINT8).astype(np.uint8)
+    steps: NDArray[np.uint8] = np.clip(np.floor((vectors - smallest) / sizes), 0, UINT8_STEPS).astype(np.uint8)
     return steps
