@@ -46,10 +46,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, ClassVar, Self
-
-if TYPE_CHECKING:
-    from shared.messages import TooLong
+from typing import ClassVar, Self
 
 OMITTED = "…"
 
@@ -99,9 +96,9 @@ class RequestError(RedbatchError):
 
 
 class InvalidRequestError(RequestError):
-    """The body does not match the API; `too_long` if that is because a worker found an input too long."""
+    """The body does not match the API; `too_long` has the tokens of an input that is too long, and the maximum."""
 
-    too_long: TooLong | None = None
+    too_long: tuple[int, int] | None = None
 
 
 class EmptyInputsError(InvalidRequestError):

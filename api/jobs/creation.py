@@ -152,8 +152,7 @@ async def _create_from_lines(
         _check_slots(state, tenant, is_limited=limits is not None)
         options = await queue.with_prompt(fields.options, input_type)
         job_request = JobRequest(tenant.name, lane, idempotency_key, limits, options=options)
-        upload = new_upload(queue, shard, state, job_request)
-        reader = _reader_of(queue, state)
+        upload, reader = new_upload(queue, shard, state, job_request), _reader_of(queue, state)
         chunks = _with_op(_read_lines(request, headers, reader, state, held), reader, upload, queue, state, fields)
         return shard, await upload_and_create(upload, chunks, queue, shard)
     except RedbatchError as error:

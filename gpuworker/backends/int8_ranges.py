@@ -6,12 +6,14 @@ import hashlib
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import structs
 
 from gpuworker.model_spec import ModelLoadError, one_line
 from shared.messages import EMBED
 
 if TYPE_CHECKING:
     from gpuworker.backends.base import Backend
+    from gpuworker.ipc.messages import Ready
 
 MAX_RANGE_DIM = 8_192
 """Each heartbeat has all ranges: 87 kB for as many dimensions."""
@@ -19,12 +21,14 @@ MAX_RANGE_DIM = 8_192
 DIGITS = 16
 
 
-def load_ranges(path: str, backend: Backend) -> bytes:
-    """Returns the ranges in a .npy file, as little-endian float32 of shape (2, dimensions).
+def load_ranges(path: str | None, backend: Backend) -> bytes:
+    """Returns the ranges in a .npy file, as little-endian float32 of shape (2, dimensions); none without a file.
 
     Raises:
         ModelLoadError: it is no such file, it does not fit the model's vectors, or the model has none.
     """
+    if path is None:
+        return b""
     if EMBED not in backend.ops:
         raise ModelLoadError("--int8-ranges is for vectors, and this model returns none: leave it out")
     shape = (2, backend.dim)
@@ -43,6 +47,12 @@ def load_ranges(path: str, backend: Backend) -> bytes:
     return ranges.tobytes()
 
 
-def revision_with(revision: str, ranges: bytes) -> str:
-    """Returns the revision of a model with ranges: no request has vectors by two of them."""
-    return hashlib.sha256(revision.encode() + ranges).hexdigest()[:DIGITS]
+def with_ranges(ready: Ready, ranges: bytes) -> Ready:
+    """Returns the description of a model with its ranges, if it has any.
+
+    Its revision is another one then: no request has vectors by two files.
+    """
+    if not ranges:
+        return ready
+    revision = hashlib.sha256(ready.revision.encode() + ranges).hexdigest()[:DIGITS]
+    return structs.replace(ready, int8_ranges=ranges, revision=revision)

@@ -92,8 +92,26 @@ async def test_an_input_type_puts_the_prompt_of_its_purpose_before_texts(
         cluster.start_worker(str(tmp_path / "prompted"), int8_ranges=str(tmp_path / "ranges.npy")),
     )
     name = (await asyncio.to_thread(plain_http.get, f"{gateway.url}/v1/models")).json()["data"][0]["id"]
+    text = {"texts": ["Hello, world"]}
+    for prompt, requests in requests_of(name).items():
+        expected = model.encode(["Hello, world"], prompt_name=prompt)[0]
+        for route, body in requests:
+            answer = await asyncio.to_thread(plain_http.post, gateway.url + route, json=body, timeout=60)
+            assert answer.status_code == 200, answer.text
+            assert np.abs(first_vector(answer.json()) - expected).max() <= 1e-5, (route, body)
+        client = JobClient(gateway)
+        job = await asyncio.to_thread(client.post, text | {"model": f"{name}-{prompt}"})
+        await asyncio.to_thread(client.wait_until_ended, job.json())
+        vector = np.frombuffer((await asyncio.to_thread(client.vectors, job.json()))[0], dtype="<f4")
+        assert np.abs(vector - expected).max() <= 1e-5
+    await asyncio.to_thread(check_instructions, gateway.url, name, model)
+    await asyncio.to_thread(check_ranges, gateway.url, name, model, ranges)
+
+
+def requests_of(name: str) -> dict[str, tuple[tuple[str, dict[str, Any]], ...]]:
+    """Returns the routes and bodies that put a prompt before a text, by the name of the prompt."""
     openai, text = {"model": name, "input": ["Hello, world"]}, {"texts": ["Hello, world"]}
-    bodies = {
+    return {
         "query": (
             ("/embed", text | {"input_type": "query"}),
             ("/v1/embeddings", openai | {"input_type": "query"}),
@@ -109,19 +127,6 @@ async def test_an_input_type_puts_the_prompt_of_its_purpose_before_texts(
             ("/v1/embeddings", openai | {"model": f"{name}-passage"}),
         ),
     }
-    for prompt, requests in bodies.items():
-        expected = model.encode(["Hello, world"], prompt_name=prompt)[0]
-        for route, body in requests:
-            answer = await asyncio.to_thread(plain_http.post, gateway.url + route, json=body, timeout=60)
-            assert answer.status_code == 200, answer.text
-            assert np.abs(first_vector(answer.json()) - expected).max() <= 1e-5, (route, body)
-        client = JobClient(gateway)
-        job = await asyncio.to_thread(client.post, text | {"model": f"{name}-{prompt}"})
-        await asyncio.to_thread(client.wait_until_ended, job.json())
-        vector = np.frombuffer((await asyncio.to_thread(client.vectors, job.json()))[0], dtype="<f4")
-        assert np.abs(vector - expected).max() <= 1e-5
-    await asyncio.to_thread(check_instructions, gateway.url, name, model)
-    await asyncio.to_thread(check_ranges, gateway.url, name, model, ranges)
 
 
 def check_instructions(url: str, name: str, model: SentenceTransformer) -> None:

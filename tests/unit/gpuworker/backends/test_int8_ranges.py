@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpuworker.backends.int8_ranges import load_ranges, revision_with
+from gpuworker.backends.int8_ranges import load_ranges, with_ranges
 from gpuworker.backends.simulated import DIM, SimulatedBackend
+from gpuworker.ipc.messages import Ready
 from gpuworker.model_spec import ModelLoadError, parse_model
 
 NULL = SimulatedBackend(parse_model("null"))
@@ -21,7 +22,12 @@ def test_a_file_has_the_ranges_of_all_dimensions(tmp_path: Path) -> None:
     np.save(tmp_path / "ranges.npy", RANGES)
     ranges = load_ranges(str(tmp_path / "ranges.npy"), NULL)
     assert ranges == RANGES.astype("<f4").tobytes()
-    assert len({"sha256", revision_with("sha256", ranges), revision_with("sha256", ranges[4:])}) == 3
+    ready = Ready(revision="sha256")
+    described = [with_ranges(ready, each) for each in (b"", ranges, ranges[4:])]
+    assert described[0] == ready
+    assert [each.int8_ranges for each in described[1:]] == [ranges, ranges[4:]]
+    assert len({each.revision for each in described}) == 3
+    assert load_ranges(None, NULL) == b""
 
 
 @pytest.mark.parametrize(
