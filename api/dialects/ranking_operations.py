@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from api.dialects.cohere_operations import COHERE
 from api.dialects.example_errors import COHERE_RERANK_ERRORS, RERANK_ERRORS, TEI_RERANK_ERRORS
 from api.dialects.operations import (
     ANSWER_HEADERS,
-    COHERE,
     HEADERS,
     IDEMPOTENCY,
     MODEL_PARAMETER,
