@@ -250,11 +250,15 @@ def _tei(summary: str, body: Schema, model: object, description: str) -> Operati
     return Operation(summary, request_of(body), embedding_answers(model, description, {TEI: TEI_ERRORS}), TAG_TEI)
 
 
-_TEI_BODY = body_schema(TeiBody, ["inputs"])
+_TEI_BODY, _PREDICT_BODY = body_schema(TeiBody, ["inputs"]), body_schema(TeiPredictBody, ["inputs"])
 _TEI_DEFAULT = Operation(
-    "Embed, or rank texts if the model is a reranker, for TEI's clients",
-    request_of({"anyOf": [_TEI_BODY, body_schema(TeiRerankBody)]}),
-    embedding_answers(Vectors | SparseVectors | RankedTexts, f"{IN_ORDER}; or ranked texts", {TEI: TEI_DEFAULT_ERRORS}),
+    "Embed, or rank or classify texts if the model is for that, for TEI's clients",
+    request_of({"anyOf": [_TEI_BODY, body_schema(TeiRerankBody), _PREDICT_BODY]}),
+    embedding_answers(
+        Vectors | SparseVectors | RankedTexts | LabelScores,
+        f"{IN_ORDER}; or ranked texts, or labels with their scores",
+        {TEI: TEI_DEFAULT_ERRORS},
+    ),
     TAG_TEI,
 )
 _OPENAI = Operation(
@@ -265,7 +269,7 @@ _OPENAI = Operation(
 )
 _PREDICT = Operation(
     "Call a user-defined function, or classify texts if the model is a classifier, for TEI's clients",
-    _with_binary_bodies(request_of({"anyOf": [body_schema(PredictBody), body_schema(TeiPredictBody, ["inputs"])]})),
+    _with_binary_bodies(request_of({"anyOf": [body_schema(PredictBody), _PREDICT_BODY]})),
     embedding_answers(
         PredictAnswer | PredictManyAnswer | LabelScores,
         "Outputs in the order of the inputs, or all labels with their scores",

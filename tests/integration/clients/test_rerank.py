@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from huggingface_hub import InferenceClient
 
 from tests import plain_http
 from tests.integration.clients.conftest import RERANKER
@@ -274,6 +275,28 @@ def test_the_model_decides_what_predict_takes(gateway: GatewayProcess, path: str
     assert (own.status_code, error_of(own)["code"]) == (400, "unsupported_operation")
     other = post(gateway, path, {"inputs": ["a"]}, x_model=f"{queue_of(gateway)}-null")
     assert (other.status_code, error_of(other)["code"]) == (400, "unsupported_operation")
+
+
+@pytest.mark.parametrize("path", ["/", "/invocations"])
+def test_teis_default_route_of_a_classifier_is_predict(gateway: GatewayProcess, path: str) -> None:
+    """Of one text, of a pair and of several; the model is named by the header, as on all routes of TEI."""
+    name = f"{queue_of(gateway)}-labels"
+    for inputs in ("a", ["a", "b"], [["a"], ["b", "c"]]):
+        found = post(gateway, path, {"inputs": inputs, "model": "unknown"}, x_model=name)
+        assert found.status_code == 200, found.text
+        assert found.json() == post(gateway, "/predict", {"inputs": inputs}, x_model=name).json()
+        assert "x-compute-tokens" in found.headers
+    assert post(gateway, path, {"inputs": "a"}, prefer="respond-async", x_model=name).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["", "/invocations", "/predict"])
+def test_hugging_faces_client_with_a_classifier(gateway: GatewayProcess, path: str) -> None:
+    """The client of TEI's makers classifies; it has no method that ranks."""
+    client = InferenceClient(
+        model=f"{gateway.url}{path}", token="none", headers={"X-Model": f"{queue_of(gateway)}-labels"}
+    )
+    found = client.text_classification("a")
+    assert max(range(3), key=logits("a").__getitem__) == int(found[0].label.removeprefix("LABEL_"))
 
 
 @pytest.mark.leaves_anything
