@@ -2,8 +2,8 @@
 
 One answer suits the clients of Cohere's first version, of Jina and of vLLM: each reads other fields of it. A document
 in an answer is always an object, since LiteLLM reads its `text`. Cohere's second version has a separate path, answers
-and errors. Voyage's client sends `truncation`, which no other client does, and reads an answer of its own: an answer
-for all would hold each score twice.
+and errors. Voyage's client sends `truncation`, which no other client does, and reads a separate answer: one for all
+would hold each score twice.
 """
 
 from __future__ import annotations

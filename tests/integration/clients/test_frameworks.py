@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from tests.integration.clients.error_cases import LONG, LONG_FOR_TEI
 from tests.integration.clients.fake_worker import FakeWorker
 from tests.integration.clients.test_openai import DOCUMENTS, model_of, unit_vector
 from tests.integration.clients.test_rerank import QUERY, TEXTS, order, post, queue_of
+from tests.integration.documents.blocks import FRAMEWORKS, Block, blocks
 from tests.integration.gateway.gateway_cluster import GatewayCluster, GatewayProcess
 from tests.processes import Processes
 from tests.waiting import wait_until
@@ -36,6 +38,7 @@ NO_NETWORK = {"http_proxy": "http://127.0.0.1:9", "https_proxy": "http://127.0.0
 TOP_N = 7
 PASSAGES = [*TEXTS, *(f"passage {number}" for number in range(10))]
 Run = Callable[..., Any]
+RunCode = Callable[[str, str], str]
 
 
 @cache
@@ -49,19 +52,30 @@ def run(tmp_path: Path) -> Run:
     """Runs a script in an environment, with a job on stdin and without a network; returns the JSON that it prints."""
 
     def run_script(name: str, script: str, **job: object) -> Any:  # noqa: ANN401
-        process = subprocess.run(
-            [python_of(name), "-P", FOLDER / script],
-            input=json.dumps(job),
-            capture_output=True,
-            text=True,
-            check=False,
-            cwd=tmp_path,
-            env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), **NO_NETWORK},
-        )
-        assert process.returncode == 0, process.stderr
-        return json.loads(process.stdout)
+        return json.loads(execute(name, tmp_path, [FOLDER / script], json.dumps(job)))
 
     return run_script
+
+
+@pytest.fixture
+def run_code(tmp_path: Path) -> RunCode:
+    """Runs the code of an example in an environment, without a network; returns what it prints."""
+    return lambda name, code: execute(name, tmp_path, ["-c", code])
+
+
+def execute(name: str, folder: Path, arguments: Sequence[str | Path], given: str = "") -> str:
+    """Runs the Python of an environment in a folder, without a network; returns what it prints."""
+    process = subprocess.run(
+        [python_of(name), "-P", *arguments],
+        input=given,
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=folder,
+        env={"PATH": os.environ["PATH"], "HOME": str(folder), **NO_NETWORK},
+    )
+    assert process.returncode == 0, process.stderr
+    return process.stdout
 
 
 @pytest.mark.parametrize(
@@ -130,7 +144,21 @@ def test_texts_are_ranked(run: Run, gateway: GatewayProcess, name: str, script: 
         assert message in found["errors"][case], case
 
 
-WRONG, NO_KEY = "does not offer score; these do: ", "API key"
+EXAMPLES = [
+    each
+    for each in blocks(Path(__file__).parents[3] / "docs" / "api.md")
+    if each.is_python and re.search(FRAMEWORKS, each.code, re.MULTILINE)
+]
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=str)
+def test_the_examples_of_the_page_run(run_code: RunCode, gateway: GatewayProcess, example: Block) -> None:
+    """Each block for a client, with the addresses and names of this cluster."""
+    code = example.code.replace("http://127.0.0.1:8080", gateway.url).replace("minilm", f"{queue_of(gateway)}-null")
+    run_code("cohere" if "import cohere" in code else "frameworks", code)
+
+
+WRONG, NO_KEY = "does not offer score; these do: ", "This key is unknown"
 REFUSED, OVERLOADED = "model is not a re-ranker model", "The tenant's rate limit of 1 tokens per second is exceeded"
 LITELLM_ERRORS = {
     f"{provider}, {case}": messages
@@ -159,30 +187,27 @@ ASSERTION = ["AssertionError()"]
 
 
 @pytest.mark.parametrize(
-    ("name", "script", "expected"),
+    ("script", "expected"),
     [
-        ("cohere", "cohere_errors.py", COHERE_ERRORS),
-        ("frameworks", "cohere_errors.py", COHERE_ERRORS),
-        ("frameworks", "langchain_errors.py", WAITS),
+        (("cohere", "cohere_errors.py"), COHERE_ERRORS),
+        (("frameworks", "cohere_errors.py"), COHERE_ERRORS),
+        (("frameworks", "langchain_errors.py"), WAITS),
         (
-            "frameworks",
-            "llama_index_errors.py",
+            ("frameworks", "llama_index_errors.py"),
             {f"Cohere, {case}": messages for case, messages in WAITS.items()}
             | {f"TEI, {case}": ASSERTION for case in ("no such key", "wrong model", "overloaded")},
         ),
         (
-            "frameworks",
-            "haystack_errors.py",
+            ("frameworks", "haystack_errors.py"),
             {
                 "no such key": ["RuntimeError", "401", NO_KEY],
                 "wrong model": ["RuntimeError", "424", REFUSED],
                 "overloaded": ["429"],
             },
         ),
-        ("frameworks", "litellm_errors.py", LITELLM_ERRORS),
+        (("frameworks", "litellm_errors.py"), LITELLM_ERRORS),
         (
-            "frameworks",
-            "voyage_errors.py",
+            ("frameworks", "voyage_errors.py"),
             {
                 "no such key": ["AuthenticationError", NO_KEY],
                 "wrong model": ["InvalidRequestError", WRONG],
@@ -197,15 +222,14 @@ async def test_errors_are_shown(
     guarded: Guarded,
     classifying: GatewayProcess,
     queue: QueueConnections,
-    name: str,
-    script: str,
+    script: tuple[str, str],
     expected: dict[str, list[str]],
 ) -> None:
     """Each client shows the status and the message; clients that heed Retry-After wait, and succeed."""
     worker = FakeWorker(queue)
     await worker.join()
     await wait_until(lambda: guarded.gateway.ready_workers(worker.queue) == 1, "the gateway knows the worker")
-    spent = {"query": QUERY, "texts": PASSAGES}
+    spent = {"query": "a" * 50_000, "texts": ["b"]}  # of its tokens for hours
     await asyncio.to_thread(post, guarded.gateway, "/rerank", spent, x_api_key=guarded.poor_key)
     job = {
         "url": guarded.gateway.url,
@@ -218,7 +242,7 @@ async def test_errors_are_shown(
         "slow_key": guarded.slow_key,
     }
     num_limited = guarded.gateway.errors("rate_limited", guarded.queue)
-    call = asyncio.create_task(asyncio.to_thread(lambda: run(name, script, **job)))
+    call = asyncio.create_task(asyncio.to_thread(lambda: run(*script, **job)))
     found = await worker.refuse_until(call, LONG)
     await worker.leave()
     assert found["errors"].keys() == expected.keys()

@@ -211,7 +211,9 @@ def test_the_examples_of_the_page_are_answered(gateway: GatewayProcess) -> None:
     """Each request that docs/api.md shows, with the keys of the answer that it shows."""
     section = PAGE.read_text(encoding="utf-8").partition("## Rerank\n")[2].partition("\n## ")[0]
     shown = re.findall(r"8080(/\S+) .*\\\n  -d '(.+)'\n# ([^`]+)```", section)
-    assert [path for path, _, _ in shown] == ["/rerank", "/v1/rerank", "/v2/rerank", "/score", "/classify", "/predict"]
+    assert [path for path, _, _ in shown] == [
+        *("/rerank", "/v1/rerank", "/v1/rerank", "/v2/rerank", "/score", "/classify", "/predict"),
+    ]
     for path, body, expected in shown:
         queue = queue_of(gateway) + ("-labels" if path in ("/classify", "/predict") else "")
         sent = json.loads(re.sub("my-[a-z]+", queue, body))
