@@ -5,10 +5,9 @@ from __future__ import annotations
 from api.dialects.cohere import CohereEmbed, CohereEmbedBody, CohereEmbedV1Body
 from api.dialects.cohere_models import CohereEmbedAnswer, CohereEmbedV1Answer, CohereErrorAnswer
 from api.dialects.example_errors import COHERE_ERRORS
+from api.dialects.operation_headers import HEADERS, MODEL_PARAMETER
 from api.dialects.operations import (
-    HEADERS,
     IN_ORDER,
-    MODEL_PARAMETER,
     TAG_COHERE,
     ErrorFormat,
     Operation,

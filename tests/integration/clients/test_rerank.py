@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from huggingface_hub import InferenceClient
 
+from shared.messages import Failure, Vectors
 from shared.queue_connections import QueueConnections
 from tests import plain_http
 from tests.integration.clients.conftest import RERANKER, Guarded
@@ -385,7 +386,7 @@ def test_each_error_of_the_tables(gateway: GatewayProcess, case: ErrorCase) -> N
     assert (answer.status_code, json.loads(shown(answer.text, queue))) == (case.status, case.error)
 
 
-MODEL_ERRORS = [
+MODEL_ERRORS: list[tuple[Failure | Vectors, list[int], tuple[str, str, str], tuple[str, str]]] = [
     (
         failure("invalid_request", LONG),
         [422, 400, 400, 400, 422],

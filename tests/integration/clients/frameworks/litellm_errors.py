@@ -11,7 +11,7 @@ import openai
 litellm.suppress_debug_info = True  # it prints advice to stdout at each error
 job = json.load(sys.stdin)
 errors: dict[str, str] = {}
-CASES = (
+CASES: tuple[tuple[str, str, str, list[str]], ...] = (
     ("no documents", job["key"], job["model"], []),
     ("wrong model", job["key"], job["labels"], ["a"]),
     ("too long", job["key"], job["long"], ["a"]),
