@@ -245,9 +245,10 @@ def _parse(exchange: Exchange, pieces: list[bytes]) -> InferenceRequest:
         raise InvalidRequestError("The body is empty: send a JSON object.")
     pieces.clear()  # otherwise a large body would be in memory twice
     exchange.dialect = exchange.dialect.for_body(body)
-    special = exchange.dialect.for_op(body)
-    if special is not None and _is_for_model_with(special[0], exchange, body):
-        exchange.dialect = special[1]
+    for op, dialect in exchange.dialect.for_ops(body):
+        if _is_for_model_with(op, exchange, body):
+            exchange.dialect = dialect
+            break
     if exchange.dialect.strict_query and exchange.request.scope.get("query_string"):
         check_no_query(exchange.request.query_params)
     request = exchange.dialect.parse(body, exchange.headers, exchange.state.limits)

@@ -3,6 +3,8 @@
 - base: the base class of all dialects.
 - classes: the scores of labels.
 - cohere: Cohere's embeddings API.
+- cohere_models: its answers as pydantic models, for OpenAPI.
+- cohere_operations: the OpenAPI descriptions of its routes.
 - example_errors: the errors that the OpenAPI descriptions show.
 - headers: time and lane of a request; the times of its answer.
 - input_types: what a text is for, as one of the model's prompts.

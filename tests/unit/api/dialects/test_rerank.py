@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from api.dialects.base import BaseDialect
 from api.dialects.ranking import sigmoid
 from api.dialects.request import InferenceResult, Ranking, Stamp
-from api.dialects.rerank import CohereRerank, Rerank
+from api.dialects.rerank import CohereRerank, Rerank, VoyageRerank
 from api.dialects.tei import Default, Embed
 from api.dialects.tei_rerank import TeiRerank
 from api.settings import GatewaySettings
@@ -34,8 +34,12 @@ from tests.unit.api.dialects.test_native import headers, jsonish, values
 
 LIMITS = GatewaySettings(max_inputs=4, max_input_chars=50).requests
 TEI, RERANK, COHERE = TeiRerank("/rerank"), Rerank("/rerank"), CohereRerank()
-DIALECTS = (TEI, RERANK, COHERE)
-NAMES = ("query", "texts", "documents", "model", "top_n", "return_documents", "raw_scores", "truncate", "priority")
+VOYAGE = VoyageRerank()
+DIALECTS = (TEI, RERANK, COHERE, VOYAGE)
+NAMES = (
+    *("query", "texts", "documents", "model", "top_n", "return_documents", "raw_scores", "truncate", "priority"),
+    *("top_k", "truncation"),
+)
 TEXTS = ("b", "a", "c")
 LOGITS = (-2.0, 3.0, 0.5)
 DOCUMENTS: dict[str, Any] = {"model": "m", "query": "q", "documents": list(TEXTS)}
@@ -103,6 +107,11 @@ def test_any_bytes_give_a_request_or_a_request_error(
         (RERANK, {"query": '"texts": 1', "documents": ['"texts"']}, Rerank),
         (RERANK, {"query": "q", "documents": [{"text": "a", "texts": 1}]}, Rerank),
         (RERANK, {"query": "q"}, Rerank),
+        (RERANK, {"query": "q", "documents": ["a"], "top_k": None, "truncation": True}, VoyageRerank),
+        (RERANK, {"query": "q", "documents": ["a"], "top_k": 1}, VoyageRerank),
+        (RERANK, {"query": "top_k", "documents": ["truncation", '"top_k"']}, Rerank),
+        (RERANK, {"query": "q", "texts": ["a"], "top_k": 1}, TeiRerank),
+        (COHERE, {"query": "q", "documents": ["a"], "top_k": 1}, CohereRerank),
         (COHERE, {"query": "q", "texts": ["a"]}, CohereRerank),
         (Default("/"), {"query": "q", "texts": ["a"]}, TeiRerank),
         (Default("/"), {"inputs": "a"}, Default),
@@ -171,9 +180,40 @@ def test_the_answer_for_clients_of_coheres_second_version() -> None:
     }
 
 
+def test_the_answer_for_clients_of_voyage() -> None:
+    """It has `data` in place of `results`, and a document is a text."""
+    body = {"query": "q", "documents": list(TEXTS), "model": "m", "top_k": 2, "truncation": True}
+    found = answer(VOYAGE, body | {"return_documents": True})
+    assert found == {
+        "object": "list",
+        "data": [
+            {"index": 1, "relevance_score": pytest.approx(0.952574, abs=1e-6), "document": "a"},
+            {"index": 2, "relevance_score": pytest.approx(0.622459, abs=1e-6), "document": "c"},
+        ],
+        "model": "m",
+        "usage": {"total_tokens": 21},
+    }
+    assert [sorted(each) for each in answer(VOYAGE, body)["data"]] == [["index", "relevance_score"]] * 2
+    assert len(answer(VOYAGE, body | {"top_k": None})["data"]) == 3
+    assert len(answer(VOYAGE, body | {"top_k": None, "top_n": 1})["data"]) == 1
+
+
+def test_the_errors_for_clients_of_voyage() -> None:
+    """They read `detail`."""
+    for fields, message in (
+        ({"top_n": 1, "top_k": 1}, "Send top_n or top_k: one of them."),
+        ({"top_k": 0}, "top_k: send a whole number of at least 1."),
+        ({"truncation": "no"}, "truncation: send true or false."),
+    ):
+        status, body = error(VOYAGE, DOCUMENTS | fields)
+        assert (status, body["detail"]) == (400, message)
+
+
 @pytest.mark.parametrize(
     ("dialect", "fields", "options"),
     [
+        (VOYAGE, {"documents": ["a"], "truncation": False}, Options(query="q", truncate="no")),
+        (VOYAGE, {"documents": ["a"], "truncation": True}, Options(query="q")),
         (TEI, {"texts": ["a"]}, Options(query="q")),
         (TEI, {"texts": ["a"], "truncate": False}, Options(query="q", truncate="no")),
         (TEI, {"texts": ["a"], "truncate": None, "truncation_direction": "Left"}, Options(query="q", truncate="left")),
