@@ -51,6 +51,7 @@ class TransformerBackend(ABC):
 
     ops: frozenset[str]
     runner_class: type[SentenceRunner] = SentenceRunner
+    parts: Sequence[str] = ()
     labels: Sequence[str] = ()
     activation = ""
 
