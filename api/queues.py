@@ -11,6 +11,7 @@ import structlog
 
 from api import metrics
 from api.any_shard import first_answer
+from api.dialects.parts import parts_of_ops
 from api.served_queue import ProducerSpansFactory, ServedQueue, no_spans
 from api.settings import GatewaySettings
 from shared import producer
@@ -128,10 +129,11 @@ class Queues:
         names = ", ".join(map(_names_of, self.live())) or "none at the moment"
         raise ModelNotFoundError(f"There is no such model here. Served: {names}.", param="model")
 
-    def check_op(self, queue: ServedQueue, op: str) -> None:
+    def check_op(self, queue: ServedQueue, op: str, *, returns_parts: bool = False) -> None:
         """Raises UnsupportedOperationError: the workers of a queue, or its last ones, do not offer an operation.
 
-        The error names the queues that do; if there are none, what this one offers.
+        The error names the queues that do; if there are none, what this one offers: the parts that it returns of a
+        text, if the request names such parts.
         """
         ops = queue.ops
         if not ops or op in ops:
@@ -140,6 +142,10 @@ class Queues:
         others = ", ".join(each.name for each in self.live() if op in each.ops)
         if others:
             message = f"{refusal}; these do: {others}. Name one in the field `model`, or in the header X-Model."
+            raise UnsupportedOperationError.of(op, message)
+        if returns_parts:
+            names = ", ".join(parts_of_ops(ops)) or "none of these"
+            message = f"return: the model of queue {queue.name} returns {names}."
             raise UnsupportedOperationError.of(op, message)
         offered = ", ".join(each for each in OPS if each in ops)
         routes = ", or ".join(route for each, route in ROUTES.items() if each in ops)

@@ -111,7 +111,9 @@ def type_of(files: ModelFiles) -> ModelType:
     saved_as = files.settings.get("model_type")
     if saved_as == "SparseEncoder" or "SpladePooling" in steps:
         return _refused("sparse") if "Router" in steps else ModelType("sparse")
-    if saved_as in ("MultiVectorEncoder", "ColBERT") or "HF_ColBERT" in _list_of_texts(files.config.get("architectures")):
+    if saved_as in ("MultiVectorEncoder", "ColBERT") or "HF_ColBERT" in _list_of_texts(
+        files.config.get("architectures")
+    ):
         return ModelType("multi-vector")
     if saved_as == "CrossEncoder":
         return _language_model_reranker(files) if "LogitScore" in steps else _scoring_type(files.config)

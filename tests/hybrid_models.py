@@ -13,7 +13,6 @@ from sentence_transformers.base.modules.transformer import Transformer
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast, XLMRobertaConfig, XLMRobertaModel
-from transformers.modeling_outputs import BaseModelOutput
 
 SIZE, TOKEN_DIM, MAX_TOKENS = 32, 24, 64
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789.,!?'-"
@@ -47,7 +46,7 @@ def build_hybrid_model(folder: Path, heads: Sequence[str] = ("sparse_linear", "c
 def _tokenizer() -> PreTrainedTokenizerFast:
     """Returns a tokenizer of letters, with the special tokens of XLM-R: a text often has a token several times."""
     vocabulary = {each: index for index, each in enumerate([*SPECIAL, *LETTERS])}
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))  # noqa: S106 - a token of a tokenizer
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
     tokenizer.normalizer = normalizers.Lowercase()
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Split("", "isolated")]
@@ -70,8 +69,7 @@ def reference(folder: Path, text: str) -> dict[str, Any]:
     model = XLMRobertaModel.from_pretrained(folder).eval()
     inputs = tokenizer(text, truncation=True, max_length=MAX_TOKENS, return_tensors="pt")
     with torch.no_grad():
-        output: BaseModelOutput = model(**inputs)
-        hidden = output.last_hidden_state[0]  # type: ignore[index] - of a model that has run
+        hidden: torch.Tensor = model(**inputs).last_hidden_state[0]
         parts: dict[str, Any] = {"dense": (hidden[0] / hidden[0].norm()).numpy()}
         if (folder / "sparse_linear.pt").exists():
             layer = torch.load(folder / "sparse_linear.pt", weights_only=True)

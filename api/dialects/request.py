@@ -71,7 +71,7 @@ class InferenceRequest(NamedTuple):
     inputs of the client's request, `indices` are their indices in it; an error names an input by these. `ranking`,
     `labels` and `stamp` are for the answer. If pairs have different first texts, `queries` has these for all inputs
     (None: no pair), in place of the one in `options`. `was_accepted`: a shard that is lost had accepted it, so metrics
-    have counted it.
+    have counted it. `parts` are those of each text's embedding in the answer, in place of one vector.
     """
 
     inputs: tuple[Input, ...]
@@ -94,6 +94,7 @@ class InferenceRequest(NamedTuple):
     labels: Labels = Labels()
     stamp: Stamp = Stamp()
     was_accepted: bool = False
+    parts: tuple[str, ...] = ()
 
     @property
     def needs_model(self) -> bool:

@@ -12,8 +12,10 @@ from shared.codec import encode_body
 from shared.errors import InvalidRequestError, RequestError
 from shared.messages import (
     EMBED_ALL,
+    EMBED_PARTS,
     EMBED_SPARSE,
     JSON_OPS,
+    MULTI_VECTOR,
     PREDICT,
     VECTOR_OPS,
     Body,
@@ -58,7 +60,7 @@ def cost_of(op: str, part: Sequence[Input], max_tokens: int, query: str | None =
         return len(part)
     query_tokens = 0 if query is None else estimate_tokens(query)
     tokens = sum(map(estimate_tokens, part)) + query_tokens * len(part)
-    if not max_tokens or tokens <= max_tokens or op not in (*VECTOR_OPS, EMBED_ALL, EMBED_SPARSE):
+    if not max_tokens or tokens <= max_tokens or op not in (*VECTOR_OPS, EMBED_ALL, EMBED_SPARSE, EMBED_PARTS):
         return tokens
     return sum(min(max_tokens, query_tokens + estimate_tokens(each)) for each in part)
 
@@ -72,14 +74,14 @@ def cost_of_request(request: InferenceRequest) -> int:
 def size_of_request(request: InferenceRequest, per_entry: int) -> int:
     """Returns the bytes that the inputs of a request take until it is answered, with a copy of its query per entry."""
     query = request.options.query
-    num_entries = -(-len(request.inputs) // inputs_per_entry(request.op, per_entry))
+    num_entries = -(-len(request.inputs) // inputs_per_entry(request.op, per_entry, request.options.parts))
     num_bytes = 0 if query is None else getsizeof(query) * (1 + num_entries)
     return num_bytes + size_of_inputs((*request.inputs, *(each for each in request.queries if each is not None)))
 
 
-def inputs_per_entry(op: str, per_entry: int) -> int:
+def inputs_per_entry(op: str, per_entry: int, parts: Sequence[str] = ()) -> int:
     """Returns the maximum inputs of an entry: `per_entry`, or one for an operation whose outputs may be long."""
-    return per_entry if op in SHORT_OUTPUT_OPS else 1
+    return per_entry if op in SHORT_OUTPUT_OPS and MULTI_VECTOR not in parts else 1
 
 
 def split(request: InferenceRequest, per_entry: int, max_tokens: int = 0) -> tuple[list[NewEntry], list[Failure]]:
@@ -98,7 +100,7 @@ def split(request: InferenceRequest, per_entry: int, max_tokens: int = 0) -> tup
     """
     new_entries: list[NewEntry] = []
     failures: list[Failure] = []
-    size = 1 if request.partial else inputs_per_entry(request.op, per_entry)
+    size = 1 if request.partial else inputs_per_entry(request.op, per_entry, request.options.parts)
     for start, part, options in _parts_of(request, size):
         error: RequestError | None = request.input_errors.get(start)
         if error is None:

@@ -13,6 +13,7 @@
 - library_log: what the library of a model says, as records of the log.
 - load_advice: what to do about a model that cannot be loaded.
 - model_loading: loads a sentence-transformers model and finds out its properties.
+- multi_vector_encoder: models with a vector for each token, and late interaction (ColBERT).
 - precision: the floating-point format in which a model computes.
 - onnx_transformer: a transformer as an ONNX graph.
 - packing: batches without padding.

@@ -8,7 +8,7 @@ largest, without special tokens; multi-vector is colbert_linear(h), of length 1,
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -26,6 +26,7 @@ from shared.messages import DENSE, MULTI_VECTOR, SPARSE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+    from sentence_transformers.base.modules.transformer import Transformer
     from transformers import PreTrainedTokenizerFast
 
     from gpuworker.backends.base import Vector
@@ -63,7 +64,9 @@ class HybridRunner(SentenceRunner):
     ) -> list[TextParts]:
         """Returns the parts that are wanted of each text, from one pass. See gpuworker.backends.base.PartsBackend."""
         rows = {part: [i for i, parts in enumerate(wanted) if part in parts] for part in (SPARSE, MULTI_VECTOR, DENSE)}
-        layout = _Layout(batch["sequences"], batch["starts"].tolist(), {part: each for part, each in rows.items() if each})
+        layout = _Layout(
+            batch["sequences"], batch["starts"].tolist(), {part: each for part, each in rows.items() if each}
+        )
         shapes: list[torch.Size] = []
 
         def compute(inputs: dict[str, Any]) -> torch.Tensor:
@@ -171,7 +174,7 @@ class HybridBackend(TransformerBackend):
                 "fast tokenizer (tokenizer.json), and this one has none"
             )
         self._special_ids = _special_ids(tokenizer)
-        size = loaded[0].get_embedding_dimension()
+        size = cast("Transformer", loaded[0]).get_embedding_dimension()
         self._heads = load_heads(self._find, size, str(loaded.device))
         if self._find("modules.json") is None:  # as FlagEmbedding does; sentence-transformers takes the mean
             pooling = Pooling(size, pooling_mode="cls")

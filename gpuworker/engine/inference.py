@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, cast
 from gpuworker.backends.base import MODEL_ERRORS, ModelOutputError
 from gpuworker.engine.postprocess import postprocess
 from gpuworker.engine.work import Batch
-from shared.messages import DEFAULT_OPTIONS, EMBED, EMBED_ALL, EMBED_PARTS, PART_OPS, PARTS, SCORE
+from shared.messages import (
+    DEFAULT_OPTIONS,
+    DENSE,
+    EMBED,
+    EMBED_ALL,
+    EMBED_PARTS,
+    MULTI_VECTOR,
+    PART_OPS,
+    SCORE,
+    SPARSE,
+)
 from shared.parts import Parts, encode_parts
 
 if TYPE_CHECKING:
@@ -72,7 +82,7 @@ def run_batch(backend: Backend, batch: Batch, *, exclusive: bool) -> list[tuple[
     if backend.parts and _is_of_parts(backend, op) and any(item.task.op != EMBED for item in batch.items):
         return _run_parts(cast("PartsBackend", backend), batch, exclusive=exclusive, raw=raw)
     outputs = backend.run(batch.collated, op, exclusive=exclusive, raw=raw)
-    _check_number(outputs, batch)
+    _check_number(len(outputs), batch)
     if plain or op != EMBED:
         return [(item, output) for row, output in zip(batch.rows, outputs, strict=True) for item in row.items]
     vectors = cast("Sequence[Vector]", outputs)
@@ -84,9 +94,9 @@ def run_batch(backend: Backend, batch: Batch, *, exclusive: bool) -> list[tuple[
     ]
 
 
-def _check_number(outputs: Sequence[object], batch: Batch) -> None:
-    if len(outputs) != len(batch.rows):
-        raise ModelOutputError(f"it returned {len(outputs)} outputs for {len(batch.rows)} inputs")
+def _check_number(number: int, batch: Batch) -> None:
+    if number != len(batch.rows):
+        raise ModelOutputError(f"it returned {number} outputs for {len(batch.rows)} inputs")
 
 
 def _is_of_parts(backend: Backend, op: str) -> bool:
@@ -98,10 +108,15 @@ def _run_parts(backend: PartsBackend, batch: Batch, *, exclusive: bool, raw: boo
     """Returns the output for each input of a batch, from one pass that makes what any of its rows needs."""
     wanted = [frozenset(part for item in row.items for part in _parts_of(item)) for row in batch.rows]
     outputs = backend.run_parts(batch.collated, wanted, exclusive=exclusive, raw=raw)
-    _check_number(outputs, batch)
+    _check_number(len(outputs), batch)
     finish = partial(postprocess, normalizes=backend.normalizes, raw=raw)
     return [
-        (item, _output_of(item, parts if parts.dense is None else parts._replace(dense=finish(parts.dense, item.task.options))))
+        (
+            item,
+            _output_of(
+                item, parts if parts.dense is None else parts._replace(dense=finish(parts.dense, item.task.options))
+            ),
+        )
         for row, parts in zip(batch.rows, outputs, strict=True)
         for item in row.items
     ]
@@ -118,12 +133,17 @@ def _output_of(item: InputItem, parts: TextParts) -> Output:
         output: Output | None = getattr(parts, PART_OPS[item.task.op])
         assert output is not None  # noqa: S101 - it was wanted
         return output
-    named = item.task.options.parts
-    dense, sparse, vectors = (each if name in named else None for name, each in zip(PARTS, parts, strict=True))
+    return _encode(parts, item.task.options.parts)
+
+
+def _encode(parts: TextParts, named: Sequence[str]) -> bytes:
+    """Returns the named parts of a text as bytes."""
+    dense = parts.dense if DENSE in named else None
+    vectors = parts.multi_vector if MULTI_VECTOR in named else None
     return encode_parts(
         Parts(
             None if dense is None else dense.tobytes(),
-            sparse,
+            parts.sparse if SPARSE in named else None,
             None if vectors is None else vectors.tobytes(),
             1 if vectors is None else vectors.shape[-1],
         )
