@@ -77,7 +77,7 @@ def test_scores_are_those_of_late_interaction(backend: MultiVectorBackend, model
     queries = ["a", "to be"]
     pairs = [(query, text) for query in queries for text in TEXTS]
     inputs = [each for query, text in pairs for each in backend.tokenize([text], Options(query=query))]
-    found = backend.run(backend.collate(inputs), SCORE, exclusive=False)
+    found = np.asarray(backend.run(backend.collate(inputs), SCORE, exclusive=False))
     assert found.shape == (len(pairs), 1)
     firsts, seconds = model.encode_query(queries), model.encode_document(TEXTS)
     expected = [(first, second) for first in firsts for second in seconds]
@@ -97,6 +97,6 @@ def test_what_the_library_cannot_do_is_refused(backend: MultiVectorBackend, fold
     for inputs, options in (([b"\0\0\0\0"], Options()), (["a"], Options(truncate="no")), (["a"], Options("other"))):
         with pytest.raises(InputRefusedError):
             backend.tokenize(inputs, options)
-    for options in (replace(OPTIONS, backend="onnx"), replace(OPTIONS, compile=True)):
+    for of_engine in (replace(OPTIONS, backend="onnx"), replace(OPTIONS, compile=True)):
         with pytest.raises(ModelLoadError, match="leave out --backend and --compile"):
-            load_backend(parse_model(str(folder)), options)
+            load_backend(parse_model(str(folder)), of_engine)
