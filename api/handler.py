@@ -36,7 +36,7 @@ from api.jobs.acceptance import respond_async
 from api.memory_budget import SMALL_BYTES, HeldMemory
 from api.tenants import ANONYMOUS
 from shared.errors import InvalidRequestError, RedbatchError, UnavailableError
-from shared.messages import CLASSIFY, SCORE
+from shared.messages import CLASSIFY, EMBED, EMBED_ALL, SCORE
 from shared.process.tasks import yield_as_long
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ async def _answer_from(
     client: ClientConnection = exchange.request.scope["state"][CLIENT]
     cosines = cosines_of(request, queue.ops) if request.op == SCORE else None
     if cosines is None:
-        state.queues.check_op(queue, request.op)
+        state.queues.check_op(queue, request.op, returns_parts=bool(request.parts))
     queue.check_revision(request.revision)
     if request.model is None and exchange.dialect.reports_model:
         # while it waits, another model may join, and then no model is the default
@@ -185,7 +185,9 @@ async def _answer_from(
         if not WHOLE_NUMBERS.isdisjoint(request.output_types):
             request = request._replace(int8_ranges=await queue.find_int8_ranges(result))
         if cosines is not None:
-            request, result = request._replace(ranking=request.ranking._replace(raw=True)), cosines.score(result)
+            result = cosines.score(result)
+        if cosines is not None or (request.op == SCORE and EMBED_ALL in queue.ops):  # or of late interaction: no logits
+            request = request._replace(ranking=request.ranking._replace(raw=True))
         return _encode(exchange, request, result)
 
 
@@ -229,12 +231,13 @@ async def _read_request(exchange: Exchange, client: ClientConnection, holder: Sh
 
 
 def _is_for_model_with(op: str, exchange: Exchange, body: bytes) -> bool:
-    """Whether the model of a request offers an operation; False if that is unknown."""
+    """Whether the model of a request offers an operation, and no embeddings; False if that is unknown."""
     if not exchange.state.queues.offers(op):  # so the long bodies of functions are parsed once
         return False
     try:
         model, _ = split_model(exchange.dialect.model_of(body, exchange.headers))
-        return op in exchange.state.queues.of_model(model).ops
+        ops = exchange.state.queues.of_model(model).ops
+        return op in ops and EMBED not in ops
     except RedbatchError:  # raised again when the request is parsed or sent
         return False
 

@@ -12,6 +12,7 @@ import structlog
 from api import metrics
 from api.any_shard import first_answer
 from api.dialects.input_types import split_suffix
+from api.dialects.parts import parts_of_ops
 from api.dialects.request import InferenceRequest
 from api.served_queue import ProducerSpansFactory, ServedQueue, no_spans
 from api.settings import GatewaySettings
@@ -24,7 +25,7 @@ from shared.errors import (
     RedisUnreachableError,
     UnsupportedOperationError,
 )
-from shared.messages import EMBED, EMBED_ALL, EMBED_SPARSE, OPS, ROUTES
+from shared.messages import EMBED, EMBED_ALL, EMBED_PARTS, EMBED_SPARSE, OPS, ROUTES
 from shared.model_names import public_model, queue_slug
 from shared.process.tasks import cancel_and_wait
 from shared.producer import MAX_QUEUES
@@ -156,15 +157,16 @@ class Queues:
 
         Raises RedbatchError: as `without_suffix` does.
         """
-        if request.op not in (EMBED, EMBED_ALL, EMBED_SPARSE):
+        if request.op not in (EMBED, EMBED_ALL, EMBED_SPARSE, EMBED_PARTS):
             return request
         model, input_type = self.without_suffix(request.model, request.input_type)
         return request if model == request.model else request._replace(model=model, input_type=input_type)
 
-    def check_op(self, queue: ServedQueue, op: str) -> None:
+    def check_op(self, queue: ServedQueue, op: str, *, returns_parts: bool = False) -> None:
         """Raises UnsupportedOperationError: the workers of a queue, or its last ones, do not offer an operation.
 
-        The error names the queues that do; if there are none, what this one offers.
+        The error names the queues that do; if there are none, what this one offers: the parts that it returns of a
+        text, if the request names such parts.
         """
         ops = queue.ops
         if not ops or op in ops:
@@ -173,6 +175,10 @@ class Queues:
         others = ", ".join(each.name for each in self.live() if op in each.ops)
         if others:
             message = f"{refusal}; these do: {others}. Name one in the field `model`, or in the header X-Model."
+            raise UnsupportedOperationError.of(op, message)
+        if returns_parts:
+            names = ", ".join(parts_of_ops(ops)) or "none of these"
+            message = f"return: the model of queue {queue.name} returns {names}."
             raise UnsupportedOperationError.of(op, message)
         offered = ", ".join(each for each in OPS if each in ops)
         routes = ", or ".join(route for each, route in ROUTES.items() if each in ops)

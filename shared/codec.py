@@ -92,6 +92,7 @@ class _Body(Struct, kw_only=True):
     op: str
     options: _Options
     query: str | None = None
+    parts: Annotated[tuple[Literal["dense", "sparse", "multi_vector"], ...], Meta(max_length=3)] = ()
 
 
 class _TextBody(_Body, kw_only=True):
@@ -182,8 +183,13 @@ def encode_body(body: Body) -> bytes:
     is_binary = body.op == PREDICT and any(isinstance(each, bytes) for each in body.inputs)
     op = PREDICT_BINARY if is_binary else body.op
     fields = {"op": op, "inputs": body.inputs, "options": options}
-    # Not among the options: a worker that knows neither it nor the op hands the entry back for the op.
-    return _encode(fields if body.options.query is None else {**fields, "query": body.options.query})
+    # Not among the options: a worker that knows neither these nor the op hands the entry back for the op.
+    query, parts = body.options.query, body.options.parts
+    if query is not None:
+        fields["query"] = query
+    if parts:
+        fields["parts"] = parts
+    return _encode(fields)
 
 
 def encode_ids(ids: Sequence[int]) -> bytes:
@@ -222,7 +228,7 @@ def _non_default_options(options: Options) -> dict[str, object]:
     """Returns the options that are not left to the model, which differ from the default."""
     return {
         name: value
-        for name, value in options._replace(query=None)._asdict().items()
+        for name, value in options._replace(query=None, parts=())._asdict().items()
         if value != Options._field_defaults[name]
     }
 
@@ -238,8 +244,8 @@ def decode_body(data: bytes) -> Body:
     inputs: tuple[Input, ...] = (
         body.inputs if isinstance(body, _TextBody) else tuple([_decode_input(each, op) for each in body.inputs])
     )
-    is_default = body.options == _DEFAULT_OPTIONS and body.query is None
-    options = DEFAULT_OPTIONS if is_default else Options(**asdict(body.options), query=body.query)
+    is_default = body.options == _DEFAULT_OPTIONS and body.query is None and not body.parts
+    options = DEFAULT_OPTIONS if is_default else Options(**asdict(body.options), query=body.query, parts=body.parts)
     return Body(PREDICT if op == PREDICT_BINARY else op, inputs, options)
 
 

@@ -16,6 +16,7 @@
 - operation_headers: the OpenAPI descriptions of headers.
 - operations: the OpenAPI descriptions of the embedding routes.
 - parsing: parses bodies into inputs, and checks these.
+- parts: the field `return`, and the parts of an embedding in an answer.
 - predict: user-defined functions.
 - quantization: vectors in other number formats than float32.
 - ranking: the scores of texts and their order.

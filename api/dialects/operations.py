@@ -244,7 +244,7 @@ OPERATIONS: dict[str, Operation] = {
     "/invocations": _TEI_DEFAULT,
     "/embed_all": _tei("Embed each token", _INPUTS_BODY, TokenVectors, "For each input the vectors of its tokens"),
     "/embed_sparse": _tei(
-        "Embed as weights of tokens of the vocabulary, with a sparse encoder (SPLADE)",
+        "Embed as weights of tokens of the vocabulary, with a sparse encoder (SPLADE) or a hybrid model",
         _INPUTS_BODY,
         SparseVectors,
         "For each input the tokens with a weight, in the order of their ids",

@@ -76,7 +76,7 @@ class InferenceRequest(NamedTuple):
     first texts, `queries` has these for all inputs (None: no pair), in place of the one in `options`. `int8_ranges` are
     those of the model's vectors as int8, if its workers have any: see api.dialects.quantization. `was_accepted`: a
     shard that is lost had accepted it, so metrics have counted it. `revision` is the only one of the model that may
-    answer, "" for any.
+    answer, "" for any. `parts` are those of each text's embedding in the answer, in place of one vector.
     """
 
     inputs: tuple[Input, ...]
@@ -101,6 +101,7 @@ class InferenceRequest(NamedTuple):
     was_accepted: bool = False
     int8_ranges: bytes = b""
     revision: str = ""
+    parts: tuple[str, ...] = ()
 
     @property
     def needs_model(self) -> bool:

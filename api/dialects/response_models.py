@@ -65,6 +65,19 @@ SparseVectors = Annotated[
     list[list[TokenWeight]],
     Field(examples=[[[{"index": 2028, "value": 0.4631}], [{"index": 2048, "value": 0.7712}]]]),
 ]
+_PARTS = {"dense": _HELLO, "sparse": [{"index": 7592, "value": 1.2207}]}
+
+
+class TextParts(BaseModel):
+    """The parts of a text's embedding that `return` names."""
+
+    model_config = examples(_PARTS)
+
+    dense: Vector | list[int] | Base64Vector | None = None
+    sparse: list[TokenWeight] | None = None
+    multi_vector: list[Vector | list[int] | Base64Vector] | None = None
+
+
 Similarities = Annotated[list[float], Field(examples=[[0.5185, 0.3522]])]
 Texts = Annotated[list[str], Field(examples=[["hello world"]])]
 
@@ -96,7 +109,7 @@ class EmbedAnswer(_PartialAnswer):
 
     model_config = examples({"embedding": _HELLO}, {"embedding": _HELLO, "truncated": [0]})
 
-    embedding: Vector | list[int] | Base64Vector | None
+    embedding: Vector | list[int] | Base64Vector | TextParts | None
     truncated: Truncated
 
 
@@ -105,7 +118,7 @@ class EmbedManyAnswer(_PartialAnswer):
 
     model_config = examples({"embeddings": [ONE, TWO]}, {"embeddings": [ONE, None], "errors": [_FAILURE]})
 
-    embeddings: list[Vector | list[int] | Base64Vector | None]
+    embeddings: list[Vector | list[int] | Base64Vector | TextParts | None]
     truncated: Truncated
 
 

@@ -13,8 +13,10 @@ from shared.errors import InvalidRequestError, RequestError
 from shared.messages import (
     DEFAULT_OPTIONS,
     EMBED_ALL,
+    EMBED_PARTS,
     EMBED_SPARSE,
     JSON_OPS,
+    MULTI_VECTOR,
     PREDICT,
     VECTOR_OPS,
     Body,
@@ -65,7 +67,7 @@ def cost_of(op: str, part: Sequence[Input], max_tokens: int, options: Options = 
         if options.max_document_tokens is not None:
             lengths = [min(each, options.max_document_tokens) for each in lengths]
     tokens = sum(lengths) + before * len(part)
-    if not max_tokens or tokens <= max_tokens or op not in (*VECTOR_OPS, EMBED_ALL, EMBED_SPARSE):
+    if not max_tokens or tokens <= max_tokens or op not in (*VECTOR_OPS, EMBED_ALL, EMBED_SPARSE, EMBED_PARTS):
         return tokens
     return sum(min(max_tokens, before + each) for each in lengths)
 
@@ -88,15 +90,15 @@ def size_of_request(request: InferenceRequest, per_entry: int) -> int:
     Each entry has a copy of the request's query and instruction.
     """
     options = request.options
-    num_entries = -(-len(request.inputs) // inputs_per_entry(request.op, per_entry))
+    num_entries = -(-len(request.inputs) // inputs_per_entry(request.op, per_entry, options.parts))
     copied = sum(getsizeof(each) for each in (options.query, options.instruction) if each is not None)
     num_bytes = copied * (1 + num_entries)
     return num_bytes + size_of_inputs((*request.inputs, *(each for each in request.queries if each is not None)))
 
 
-def inputs_per_entry(op: str, per_entry: int) -> int:
+def inputs_per_entry(op: str, per_entry: int, parts: Sequence[str] = ()) -> int:
     """Returns the maximum inputs of an entry: `per_entry`, or one for an operation whose outputs may be long."""
-    return per_entry if op in SHORT_OUTPUT_OPS else 1
+    return per_entry if op in SHORT_OUTPUT_OPS and MULTI_VECTOR not in parts else 1
 
 
 def split(request: InferenceRequest, per_entry: int, max_tokens: int = 0) -> tuple[list[NewEntry], list[Failure]]:
@@ -115,7 +117,7 @@ def split(request: InferenceRequest, per_entry: int, max_tokens: int = 0) -> tup
     """
     new_entries: list[NewEntry] = []
     failures: list[Failure] = []
-    size = 1 if request.partial else inputs_per_entry(request.op, per_entry)
+    size = 1 if request.partial else inputs_per_entry(request.op, per_entry, request.options.parts)
     for start, part, options in _parts_of(request, size):
         error: RequestError | None = request.input_errors.get(start)
         if error is None:

@@ -67,6 +67,10 @@ async def respond_async(
         raise InvalidRequestError("A job has float32: leave out the header Prefer, or the type of the numbers.")
     if inference.long_text in IN_CHUNKS:
         raise InvalidRequestError("A job has no chunks: leave out the header Prefer, or long_text.", param="long_text")
+    if inference.parts:
+        raise InvalidRequestError(
+            "A job has one vector for each text: leave out the header Prefer, or return.", param="return"
+        )
     inference = check_input_sizes(inference, queue.workers())
     check_output_size(inference, queue.workers())
     timeout_s = None if options.timeout_ms is None else options.timeout_ms / 1000

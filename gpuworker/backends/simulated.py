@@ -57,6 +57,7 @@ class SimulatedBackend:
     def __init__(self, model: Model) -> None:
         self.ops = TEXT_OPS
         self.dim = DIM
+        self.parts: Sequence[str] = ()
         self.labels: Sequence[str] = ()
         self.activation = ""
         if model.num_labels:

@@ -30,6 +30,7 @@ from shared.messages import (
     DEFAULT_OPTIONS,
     EMBED,
     OPS,
+    PARTS,
     PREDICT,
     SCORE,
     Body,
@@ -56,6 +57,7 @@ OPTIONS = st.builds(
     max_tokens=st.none() | st.integers(1, codec.MAX_CUT_TOKENS),
     max_query_tokens=st.none() | st.integers(1, codec.MAX_CUT_TOKENS),
     max_document_tokens=st.none() | st.integers(1, codec.MAX_CUT_TOKENS),
+    parts=st.lists(st.sampled_from(PARTS), unique=True).map(tuple),
 )
 BODIES = st.builds(
     Body,
@@ -343,6 +345,7 @@ WRONG_BODIES: list[dict[str, Any]] = [
     {**BODY, "op": PREDICT, "inputs": [b"1234"]},
     *({**BODY, "options": value} for value in NO_OPTIONS),
     *({**BODY, "query": value} for value in (1, b"text", ["a"])),
+    *({**BODY, "parts": value} for value in (None, "dense", ["colbert"], [1], ["dense"] * 4)),
     *({key: value for key, value in BODY.items() if key != missing} for missing in BODY),
 ]
 

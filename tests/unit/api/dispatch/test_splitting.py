@@ -22,7 +22,21 @@ from api.dispatch.splitting import (
 )
 from shared.codec import decode_body, encode_binary
 from shared.errors import InvalidRequestError
-from shared.messages import BYTES, CLASSIFY, EMBED, EMBED_ALL, PREDICT, SCORE, TOKENIZE, Failure, Options
+from shared.messages import (
+    BYTES,
+    CLASSIFY,
+    DENSE,
+    EMBED,
+    EMBED_ALL,
+    EMBED_PARTS,
+    MULTI_VECTOR,
+    PREDICT,
+    SCORE,
+    SPARSE,
+    TOKENIZE,
+    Failure,
+    Options,
+)
 
 texts = st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40), min_size=1, max_size=70)
 
@@ -198,3 +212,12 @@ def test_what_the_model_does_not_read_costs_nothing(op: str, cost: int) -> None:
 def test_the_cost_of_pairs_is_what_is_read_of_them(options: dict[str, Any], max_tokens: int, tokens: int) -> None:
     """The query, the instruction and each text, up to their maximum tokens and those of the model."""
     assert cost_of(SCORE, ["a" * 80] * 2, max_tokens, Options(query="q" * 40, **options)) == 2 * tokens
+
+
+def test_a_text_with_vectors_of_tokens_has_its_own_entry() -> None:
+    """Its answer may be long; other parts of several texts travel together."""
+    for parts, numbers in (((DENSE, SPARSE), [2, 1]), ((DENSE, MULTI_VECTOR), [1, 1, 1])):
+        request = InferenceRequest(("a", "b", "c"), 1_000, op=EMBED_PARTS, options=Options(parts=parts))
+        new_entries, _ = split(request, 2)
+        assert [each.n for each in new_entries] == numbers
+        assert {decode_body(each.body).options.parts for each in new_entries} == {parts}

@@ -75,6 +75,7 @@ class ScriptedBackend:
     max_input_tokens: int = 0
     prompts: Sequence[str] = ()
     empty_prompts: Sequence[str] = ()
+    parts: Sequence[str] = ()
     labels: Sequence[str] = ()
     activation = ""
     max_batch_tokens: int = 1_000
