@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 import structlog
@@ -162,11 +162,13 @@ class Queues:
         model, input_type = self.without_suffix(request.model, request.input_type)
         return request if model == request.model else request._replace(model=model, input_type=input_type)
 
-    def check_op(self, queue: ServedQueue, op: str, *, returns_parts: bool = False) -> None:
+    def check_op(
+        self, queue: ServedQueue, op: str, forms: Mapping[str, str] = ROUTES, *, returns_parts: bool = False
+    ) -> None:
         """Raises UnsupportedOperationError: the workers of a queue, or its last ones, do not offer an operation.
 
-        The error names the queues that do; if there are none, what this one offers: the parts that it returns of a
-        text, if the request names such parts.
+        The error names the queues that do; if there are none, what this one offers, and of that the `forms`: how to
+        send a request for an operation. If the request names parts of a text's embedding, it is those that there are.
         """
         ops = queue.ops
         if not ops or op in ops:
@@ -181,7 +183,7 @@ class Queues:
             message = f"return: the model of queue {queue.name} returns {names}."
             raise UnsupportedOperationError.of(op, message)
         offered = ", ".join(each for each in OPS if each in ops)
-        routes = ", or ".join(route for each, route in ROUTES.items() if each in ops)
+        routes = ", or ".join(form for each, form in forms.items() if each in ops)
         message = f"{refusal}. It offers: {offered}. Send the request to {routes}."
         raise UnsupportedOperationError.of(op, message)
 

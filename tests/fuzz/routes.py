@@ -70,7 +70,11 @@ _COHERE_V1: Any = (
     {"texts": ["one", "two"], "truncate": "NONE", "images": None},
     {"texts": ["one"], "model": "null", "embedding_types": ["float", "ubinary"]},
 )
-_JOB: Any = ({"texts": ["one", "two"], "priority": "bulk", "model": "null"}, {"inputs": [1, [2]], "model": FUNCTION})
+_JOB: Any = (
+    {"texts": ["one", "two"], "priority": "bulk", "model": "null"},
+    {"inputs": [1, [2]], "model": FUNCTION},
+    {"texts": ["one", "two"], "truncate": False, "model": CLASSIFIER},
+)
 _LINES = (b'"one"\n{"text": "two"}\n', b'{"input": 1}\n{"input": {"base64": "eHh4"}}\n')
 _FUNCTION_FIELD = ((b"X-Model", FUNCTION.encode()),)
 _CLASSIFIER_FIELD = ((b"X-Model", CLASSIFIER.encode()),)
