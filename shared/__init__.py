@@ -9,6 +9,7 @@
 - consumer: the worker's operations on the queue.
 - dead_letters: entries that were given up, for people.
 - entry_fields: parses stream entries.
+- error_tree: all errors, by their codes.
 - errors: the tree of errors that cross a process border.
 - eviction: whether Redis evicts keys.
 - feed_window: how much of jobs may be in the lanes.

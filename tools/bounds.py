@@ -106,6 +106,7 @@ FIXED_BOUNDS = (
     FixedBound("api.dialects.input_types.MAX_INPUT_TYPE", "characters of an input type", NONE),
     FixedBound("shared.codec.MAX_INSTRUCTION", "characters of an instruction", NONE),
     FixedBound("api.dialects.request.MAX_MODEL", "characters of a model's name", NONE),
+    FixedBound("api.dialects.revisions.MAX_REVISION", "characters of a model's revision", NONE),
     FixedBound("api.dialects.request.MAX_TIMEOUT_MS", "milliseconds of a request's timeout", NONE),
     FixedBound("api.jobs.routes.MAX_WAIT_S", "seconds for which a request waits for a job", NONE),
     FixedBound(

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable
 from api.dialects.request import InferenceRequest
 from api.dispatch.admission import memory_full_error
 from api.memory_budget import HeldMemory, size_of_reply, unbounded
+from shared.error_tree import error_from_code
 from shared.errors import (
     InputFailedError,
     InternalError,
     InvalidRequestError,
     RedbatchError,
     TooLargeError,
-    error_from_code,
 )
 from shared.messages import EMBED_ALL, PREDICT, VECTOR_OPS, Failure, NewEntry, Ref, Reply, Values, Vectors
 

@@ -12,6 +12,7 @@ from api.dialects.operations import OPERATIONS
 from api.dialects.ranking_operations import RANKING_OPERATIONS
 from api.errors import STATUS, error_body, headers_of, status_of
 from api.routes import DIALECTS
+from shared.error_tree import error_tree
 from shared.errors import (
     HeadTooLargeError,
     InvalidRequestError,
@@ -24,7 +25,6 @@ from shared.errors import (
     QueueFullError,
     RedbatchError,
     UrlTooLongError,
-    error_tree,
 )
 
 EXPECTED = {
