@@ -77,7 +77,7 @@ def main(
     run_start, rounds = start_run(), 1 if quick else ROUNDS
     plan = QUICK if quick else REQUESTS
     if clients:
-        plan = {int(each): REQUESTS.get(int(each), 2 * int(each)) for each in clients.split(",")}
+        plan = {number: plan.get(number, number) for number in map(int, clients.split(","))}
     ways = [way for way in WAYS if way in only.split(",")]
     is_partial = quick or bool(clients) or len(ways) < len(WAYS)
     with tempfile.TemporaryDirectory(prefix="redbatch-rerank-") as folder:

@@ -92,6 +92,6 @@ def check_scores(form: Form, body: bytes, expected: Sequence[float]) -> None:
         scores = [found[index] for index in range(len(expected))]
     except (ValueError, TypeError, LookupError) as error:
         raise WrongScoreError(f"no scores of {len(expected)} documents in the answer: {body[:100]!r}") from error
-    off = max(abs(one - other) for one, other in zip(scores, expected, strict=True))
-    if not off <= form.tolerance:
-        raise WrongScoreError(f"a score is off by {off:.2g}: it is not that of its pair")
+    for score, other in zip(scores, expected, strict=True):
+        if not abs(score - other) <= form.tolerance:  # also if it is NaN
+            raise WrongScoreError(f"a score is off by {abs(score - other):.2g}: it is not that of its pair")
