@@ -1,6 +1,7 @@
 """`make bench-rerank`: pairs per second through Redbatch, offline, through Infinity, and by `CrossEncoder.predict`.
 
-python -m bench.rerank [--quick] [--clients 1,8,32] [--only redbatch,offline,infinity,predict,pinned]
+python -m bench.rerank [--quick] [--documents 100] [--clients 1,8,32]
+    [--only redbatch,offline,infinity,predict,pinned]
 
 The model has MiniLM's transformer and a head with random weights. A request has 100 documents of 100 to 300 tokens. All
 ways run in each round, and each round begins with another. Each answer is checked against the logits of its own pairs.
@@ -36,7 +37,7 @@ NAME = "rerank"
 REQUESTS = {1: 6, 8: 16, 32: 32}
 """Number of requests that a number of clients sends."""
 
-QUICK = {1: 2, 8: 8}
+QUICK, QUICK_DOCUMENTS = {1: 2, 8: 8}, 10
 OFFLINE_REQUESTS = PREDICT_REQUESTS = 4
 PINNED_REQUESTS = 5
 ROUNDS = 3
@@ -44,6 +45,7 @@ TIMEOUT_S = 1_800.0
 WAYS = ("redbatch", "offline", "infinity", "predict", "pinned")
 QUICK_HELP = "A short test run of one round; writes no document."
 PARTIAL_HELP = "If some are missing, no document is written."
+CHANGED_HELP = f"If these are not {DOCUMENTS}, no document is written."
 
 Rates = dict[tuple[str, int], Result]
 """The results of a round, by the way and the number of clients; 0 without a server."""
@@ -67,9 +69,15 @@ class Setup:
     programs: Path
     plan: Mapping[int, int]
 
+    @property
+    def num_documents(self) -> int:
+        """Documents of a request."""
+        return len(self.requests[0].documents)
+
 
 def main(
     quick: Annotated[bool, typer.Option("--quick", help=QUICK_HELP)] = False,
+    documents: Annotated[int | None, typer.Option(min=2, help=f"Documents of a request. {CHANGED_HELP}")] = None,
     clients: Annotated[str, typer.Option(help=f"Numbers of clients. {PARTIAL_HELP}")] = "",
     only: Annotated[str, typer.Option(help=f"Ways to run the pairs. {PARTIAL_HELP}")] = ",".join(WAYS),
 ) -> None:
@@ -79,17 +87,18 @@ def main(
     if clients:
         plan = {number: plan.get(number, number) for number in map(int, clients.split(","))}
     ways = [way for way in WAYS if way in only.split(",")]
-    is_partial = quick or bool(clients) or len(ways) < len(WAYS)
+    num_documents = documents or (QUICK_DOCUMENTS if quick else DOCUMENTS)
+    is_partial = quick or bool(clients) or len(ways) < len(WAYS) or num_documents != DOCUMENTS
     with tempfile.TemporaryDirectory(prefix="redbatch-rerank-") as folder:
         try:
-            setup = prepare(Path(folder), plan, ways)
+            setup = prepare(Path(folder), plan, num_documents, ways)
             rows = [row for number in range(rounds) for row in measure(setup, ways, Round(number, rounds))]
         except (WrongScoreError, PeerError, environment.EnvironmentBuildError, *FAILURES) as error:
             sys.exit(f"bench-rerank: {reason(error)}")
     publish(Publication(NAME, report.table, is_partial), run_start, rounds, rows)
 
 
-def prepare(folder: Path, plan: Mapping[int, int], ways: Sequence[str]) -> Setup:
+def prepare(folder: Path, plan: Mapping[int, int], num_documents: int, ways: Sequence[str]) -> Setup:
     """Saves the model, and computes the scores of all requests.
 
     Raises:
@@ -100,7 +109,8 @@ def prepare(folder: Path, plan: Mapping[int, int], ways: Sequence[str]) -> Setup
     print("building the model, and computing the scores of all pairs", flush=True)
     run_module("scoring_model", [str(folder)], clean_environment({}), TIMEOUT_S)
     number = max(*(plan.values() if {"redbatch", "infinity"} & set(ways) else ()), PINNED_REQUESTS, 1)
-    return Setup(folder, make_requests(number), run_predict(folder, number)["scores"], programs, plan)
+    requests = make_requests(number, num_documents)
+    return Setup(folder, requests, run_predict(folder, number, num_documents)["scores"], programs, plan)
 
 
 def measure(setup: Setup, ways: Sequence[str], round_: Round) -> list[Row]:
@@ -109,9 +119,9 @@ def measure(setup: Setup, ways: Sequence[str], round_: Round) -> list[Row]:
     pinned: dict[int, Result] = {}
     steps: dict[str, Callable[[], None]] = {
         "redbatch": lambda: results.update(_serve(setup, "redbatch")),
-        "offline": lambda: results.update({("offline", 0): run_packed(setup.model)}),
+        "offline": lambda: results.update({("offline", 0): run_packed(setup.model, setup.num_documents)}),
         "infinity": lambda: results.update(_serve(setup, "infinity")),
-        "predict": lambda: results.update({("predict", 0): _time_predict(setup.model)}),
+        "predict": lambda: results.update({("predict", 0): _time_predict(setup.model, setup.num_documents)}),
         "pinned": lambda: pinned.update(compare_pinned(setup)),
     }
     for way in round_.rotate(ways):
@@ -140,28 +150,30 @@ def _send(setup: Setup, url: str, form: Form, number: int, clients: int) -> Resu
     return send(url, form, tasks, clients)
 
 
-def run_predict(model: Path, number: int) -> dict[str, Any]:
+def run_predict(model: Path, number: int, num_documents: int) -> dict[str, Any]:
     """Returns the seconds of each request by `CrossEncoder.predict`, and its logits. Raises ModuleError."""
     # The library's default: only an engine's backend turns it off.
     variables = {"TOKENIZERS_PARALLELISM": "true"} | clean_environment({})
-    output = run_module("rerank.offline", ["predict", str(model), str(number)], variables, TIMEOUT_S)
+    output = run_module(
+        "rerank.offline", ["predict", str(model), str(number), str(num_documents)], variables, TIMEOUT_S
+    )
     found: dict[str, Any] = json.loads(output.splitlines()[-1])
     return found
 
 
-def _time_predict(model: Path) -> Result:
-    seconds = run_predict(model, PREDICT_REQUESTS)["seconds"]
-    return Result(sum(seconds), seconds, PREDICT_REQUESTS * DOCUMENTS)
+def _time_predict(model: Path, num_documents: int) -> Result:
+    seconds = run_predict(model, PREDICT_REQUESTS, num_documents)["seconds"]
+    return Result(sum(seconds), seconds, PREDICT_REQUESTS * num_documents)
 
 
-def run_packed(model: Path) -> Result:
+def run_packed(model: Path, num_documents: int) -> Result:
     """Returns the fastest way to run the pairs of some requests without a server. Raises ModuleError."""
-    arguments = ["packed", str(model), str(OFFLINE_REQUESTS)]
+    arguments = ["packed", str(model), str(OFFLINE_REQUESTS), str(num_documents)]
     output = run_module("rerank.offline", arguments, engine_environment(clean_environment({})), TIMEOUT_S)
     seconds: dict[str, float] = json.loads(output.splitlines()[-1])
     for name, each in seconds.items():
-        print(f"  {name}: {OFFLINE_REQUESTS * DOCUMENTS / each:.1f} pairs/s", flush=True)
-    return Result(min(seconds.values()), [], OFFLINE_REQUESTS * DOCUMENTS)
+        print(f"  {name}: {OFFLINE_REQUESTS * num_documents / each:.1f} pairs/s", flush=True)
+    return Result(min(seconds.values()), [], OFFLINE_REQUESTS * num_documents)
 
 
 def compare_pinned(setup: Setup) -> dict[int, Result]:
@@ -177,7 +189,7 @@ def compare_pinned(setup: Setup) -> dict[int, Result]:
         for task in tasks:
             for number, url in urls.items():
                 latencies_s[number] += send(url, REDBATCH, [task], 1).latencies_s
-    return {number: Result(sum(each), each, len(each) * DOCUMENTS) for number, each in latencies_s.items()}
+    return {number: Result(sum(each), each, len(each) * setup.num_documents) for number, each in latencies_s.items()}
 
 
 def rate_rows(results: Rates) -> list[Row]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import httpx
 
+from bench.failures import reason
 from bench.rerank.requests import TIMEOUT_MS, Form, RerankRequest, WrongScoreError, check_scores
 
 HEADERS = {"content-type": "application/json", "x-timeout-ms": str(TIMEOUT_MS)}
@@ -83,7 +84,7 @@ def _as_one(errors: ExceptionGroup[Exception]) -> Exception:
         first = first.exceptions[0]
     if isinstance(first, WrongScoreError):
         return first
-    return ConnectionError(f"the server does not answer: {first or type(first).__name__}")
+    return ConnectionError(f"the server does not answer: {reason(first)}")
 
 
 async def _run_client(

@@ -1,4 +1,4 @@
-"""Scores pairs without a server, and prints the times: `python -m bench.rerank.offline WAY MODEL REQUESTS`.
+"""Scores pairs without a server, and prints the times: `python -m bench.rerank.offline WAY MODEL REQUESTS DOCUMENTS`.
 
 `predict` calls CrossEncoder.predict for each request, and prints the logits too. `packed` runs the pairs of all
 requests sorted by length, in batches without padding, on the backend that a worker loads: one batch at a time, and one
@@ -33,9 +33,9 @@ WARMUP_DOCUMENTS = 16
 
 def main(arguments: Sequence[str]) -> None:
     """Measures, and prints the results as JSON."""
-    way, model, number = arguments
+    way, model, number, num_documents = arguments
     configure_logging("offline", "error")  # stdout is parsed
-    requests = make_requests(int(number))
+    requests = make_requests(int(number), int(num_documents))
     sys.stdout.write("\n" + json.dumps((predict if way == "predict" else packed)(model, requests)))
 
 

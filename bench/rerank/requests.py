@@ -30,12 +30,12 @@ class RerankRequest:
     documents: Sequence[str]
 
 
-def make_requests(number: int, seed: int = SEED) -> list[RerankRequest]:
+def make_requests(number: int, num_documents: int = DOCUMENTS) -> list[RerankRequest]:
     """Returns different requests. All have documents of the same lengths, so that each is the same work."""
-    random = Random(seed)  # noqa: S311 - texts, no secrets
+    random = Random(SEED)  # noqa: S311 - texts, no secrets
     low, high = DOCUMENT_TOKENS
-    step = (high - low) / (DOCUMENTS - 1)
-    lengths = [round(low + step * i) - SPECIAL_TOKENS for i in range(DOCUMENTS)]
+    step = (high - low) / (num_documents - 1)
+    lengths = [round(low + step * i) - SPECIAL_TOKENS for i in range(num_documents)]
     requests = []
     for _ in range(number):
         random.shuffle(lengths)
