@@ -4,7 +4,7 @@ python -m bench.rerank [--quick] [--documents 100] [--clients 1,8,32]
     [--only redbatch,offline,infinity,predict,pinned]
 
 The model has MiniLM's transformer and a head with random weights. A request has 100 documents of 100 to 300 tokens. All
-ways run in each round, and each round begins with another. Each answer is checked against the logits of its own pairs.
+ways run in each round, and each round begins with another. Each answer is checked against the logits of its pairs.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Setup:
 
     Attributes:
         model: the folder of the model.
-        requests: as many as any measurement sends.
+        requests: those that any measurement sends, in order.
         scores: the logits of each request's pairs.
         programs: the programs of Infinity's environment.
         plan: number of requests by number of clients.

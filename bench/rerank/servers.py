@@ -63,7 +63,7 @@ def pinned_clusters(model: Path, numbers: Sequence[int]) -> Iterator[dict[int, s
 
 
 def pin(up: Cluster) -> None:
-    """Binds each worker of a cluster, with its engine, to a core of its own."""
+    """Binds each worker of a cluster, with its engine, to one core, which no other worker of the cluster has."""
     cores = sorted(os.sched_getaffinity(0))
     for core, worker in zip(cores, up.processes()["worker"], strict=False):
         for process in (worker, *worker.children(recursive=True)):
