@@ -16,7 +16,8 @@ from api import metrics
 from api.dialects.base import BaseDialect
 from api.dialects.headers import media_type_of, prefers_async
 from api.dialects.job_options import JobOptions, parse_job_options
-from api.dialects.request import PREFER_HEADER, TRUNCATED_HEADER, Stamp
+from api.dialects.request import PREFER_HEADER, REVISION_HEADER, TRUNCATED_HEADER, Stamp
+from api.dialects.revisions import are_revisions, pin, split_model
 from api.dialects.strict_body import check_no_query
 from api.dispatch.admission import memory_full_error
 from api.dispatch.cosines import cosines_of
@@ -162,6 +163,7 @@ async def _answer_from(
     cosines = cosines_of(request, queue.ops) if request.op == SCORE else None
     if cosines is None:
         state.queues.check_op(queue, request.op)
+    queue.check_revision(request.revision)
     if request.model is None and exchange.dialect.reports_model:
         # while it waits, another model may join, and then no model is the default
         request = request._replace(model=queue.name)
@@ -195,6 +197,8 @@ def _encode(exchange: Exchange, request: InferenceRequest, result: InferenceResu
     state = exchange.state
     headers = exchange.dialect.headers(state, request, result, time.monotonic() - exchange.start)
     headers["x-request-id"] = exchange.request_id
+    if are_revisions(revision := result.revision):  # it comes from a worker, by Redis
+        headers[REVISION_HEADER] = revision
     if result.truncated:
         headers[TRUNCATED_HEADER] = str(len(result.truncated))
     return WholeResponse(exchange.dialect.encode_result(request, result), 200, headers)
@@ -225,7 +229,7 @@ def _is_for_model_with(op: str, exchange: Exchange, body: bytes) -> bool:
     if not exchange.state.queues.offers(op):  # so the long bodies of functions are parsed once
         return False
     try:
-        model = exchange.dialect.model_of(body, exchange.headers)
+        model, _ = split_model(exchange.dialect.model_of(body, exchange.headers))
         return op in exchange.state.queues.of_model(model).ops
     except RedbatchError:  # raised again when the request is parsed or sent
         return False
@@ -246,4 +250,5 @@ def _parse(exchange: Exchange, pieces: list[bytes]) -> InferenceRequest:
     if exchange.prefers_async and exchange.dialect.becomes_jobs:
         fields = b"" if media_type_of(exchange.headers) in exchange.dialect.binary_types else body
         exchange.job_options = parse_job_options(fields, exchange.headers, exchange.dialect.body_model)
-    return request
+        return request  # a job that is pinned is refused
+    return pin(request, exchange.headers)

@@ -16,12 +16,12 @@ from api.dialects.cohere import CohereEmbed
 from api.dialects.headers import JSON
 from api.dialects.native import Native, NativeBatch
 from api.dialects.openai import OpenAI
+from api.dialects.operation_headers import MODEL_PARAMETER
 from api.dialects.operations import (
     EXCLUDE,
     INFO_ANSWERS,
     MODEL,
     MODEL_ANSWERS,
-    MODEL_PARAMETER,
     MODELS_ANSWERS,
     OPERATIONS,
     TAG_OPENAI,

@@ -13,6 +13,7 @@ from api.dialects.long_text import IN_CHUNKS
 from api.dialects.request import InferenceRequest, InferenceResult, Labels
 from api.dispatch.chunked_inference import ChunkLimits, compute_in_chunks
 from api.dispatch.dispatcher import Dispatcher
+from api.dispatch.fleet import find_gone
 from api.dispatch.monitor import Monitor
 from api.dispatch.producer_spans import ProducerSpans
 from api.dispatch.shard_choice import rendezvous_order
@@ -220,6 +221,8 @@ class ServedQueue:
         start = loop.time()
         workers = await self._ready_workers(request.timeout_ms / 1000)
         waited_ms = int((loop.time() - start) * 1000)
+        if request.revision:
+            workers = [each for each in workers if each.revision == request.revision] or workers
         options = _with_prompt(request.options, request.input_type, workers)
         request = request._replace(options=options, timeout_ms=max(1, request.timeout_ms - waited_ms))
         if request.long_text not in IN_CHUNKS:
@@ -261,6 +264,11 @@ class ServedQueue:
         raise InvalidRequestError(
             f"prompt_name: this model has no such prompt; it has {', '.join(sorted(known)) or 'none'}."
         )
+
+    def check_revision(self, revision: str) -> None:
+        """Raises RevisionGoneError: a request is pinned to a revision that no worker has."""
+        if revision and (gone := find_gone(revision, self.workers())) is not None:
+            raise gone
 
     def serves(self, model: str) -> bool:
         """Whether its workers use this name for their model; while there is no worker, whether earlier workers did."""

@@ -9,6 +9,7 @@ Commands:
 - jobs: `redbatch jobs`, jobs of all clients.
 - keys: `redbatch keys`, API keys.
 - leases: `redbatch leases`, the shared GPUs.
+- models: `redbatch models`, the models and their revisions.
 - queue: `redbatch queue`, the state of a queue.
 - redis_users: `redbatch k8s secrets` and `redbatch swarm secrets`, the Redis users.
 - size: `redbatch size`, the deployment for a rate of requests.

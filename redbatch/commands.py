@@ -23,6 +23,7 @@ from redbatch.flags import Panel, Setting, settings_command, settings_of
 from redbatch.jobs.cli import app as jobs_app
 from redbatch.keys.cli import app as keys_app
 from redbatch.leases.cli import leases
+from redbatch.models.cli import app as models_app
 from redbatch.options import UpPort
 from redbatch.plain_words import PlainWords
 from redbatch.queue.cli import queue
@@ -58,6 +59,7 @@ app.command()(completion)
 app.command()(embed)
 app.add_typer(keys_app, name="keys")
 app.command()(leases)
+app.add_typer(models_app, name="models")
 app.command()(queue)
 app.add_typer(k8s_app, name="k8s")
 app.command()(size)

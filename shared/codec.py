@@ -124,6 +124,7 @@ class _Values(_Result):
     values: Annotated[tuple[bytes, ...], Meta(max_length=MAX_INPUTS)]
     tokenize_ms: _Milliseconds = 0.0
     tokens: _Numbers = ()
+    revision: str = ""
     truncated: _Numbers = ()
 
 
@@ -271,7 +272,7 @@ def encode_reply(reply: Reply) -> bytes:
     queue_ms, inference_ms, tokenize_ms = float(timing.queue_ms), float(timing.inference_ms), float(timing.tokenize_ms)
     head = (VERSION, reply.request_id, reply.position, reply.n, queue_ms, inference_ms, timing.batch_size)
     if isinstance(reply, Values):
-        return _encode(_Values(*head, reply.values, tokenize_ms, reply.tokens, reply.truncated))
+        return _encode(_Values(*head, reply.values, tokenize_ms, reply.tokens, reply.revision, reply.truncated))
     return _encode(
         _Vectors(*head, reply.dim, reply.data, tokenize_ms, reply.tokens, reply.revision, reply.counts, reply.truncated)
     )
@@ -300,7 +301,7 @@ def decode_reply(data: bytes) -> Reply:
     if isinstance(reply, _Values):
         if len(reply.values) != n:
             raise CodecError(f"field 'values' is not a list of {n} values")
-        return Values(request_id, position, n, reply.values, timing, tokens, truncated)
+        return Values(request_id, position, n, reply.values, timing, tokens, reply.revision, truncated)
     data, dim, counts = reply.data, reply.dim, reply.counts
     if counts and len(counts) != n:
         raise CodecError(f"field 'counts' is not a list of {n} numbers")

@@ -173,6 +173,12 @@ class JobGoneError(RequestError):
     code = "job_gone"
 
 
+class RevisionGoneError(RequestError):
+    """No worker has the revision of the model that the request asks for."""
+
+    code = "revision_gone"
+
+
 class KeyReusedError(RequestError):
     """The idempotency key was used for a different job."""
 

@@ -184,7 +184,7 @@ class Vectors(NamedTuple):
 class Values(NamedTuple):
     """The answer to an entry whose operation returns no vectors: for each of its n inputs a value, as JSON.
 
-    `tokens` and `truncated` are as those of Vectors.
+    `tokens`, `revision` and `truncated` are as those of Vectors.
     """
 
     request_id: str
@@ -193,6 +193,7 @@ class Values(NamedTuple):
     values: tuple[bytes, ...]
     timing: Timing = Timing()
     tokens: tuple[int, ...] = ()
+    revision: str = ""
     truncated: tuple[int, ...] = ()
 
 

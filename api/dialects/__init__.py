@@ -11,6 +11,7 @@
 - long_text: the field of that name, and chunks in an answer.
 - native: Redbatch's own API.
 - openai: OpenAI's embeddings API.
+- operation_headers: the OpenAPI descriptions of headers.
 - operations: the OpenAPI descriptions of the embedding routes.
 - parsing: parses bodies into inputs, and checks these.
 - predict: user-defined functions.
@@ -22,6 +23,7 @@
 - request: a request and its result, independent of the dialect.
 - rerank: the rerank APIs of Cohere, Jina and vLLM.
 - response_models: the answers as pydantic models, for OpenAPI.
+- revisions: requests for one revision of their model.
 - strict_body: refuses unknown fields of a body.
 - tei: the API of Text Embeddings Inference.
 - tei_base: what its dialects have in common.

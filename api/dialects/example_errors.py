@@ -18,6 +18,7 @@ from shared.errors import (
     RateLimitedError,
     RedbatchError,
     RedisUnreachableError,
+    RevisionGoneError,
     TooLargeError,
     TooManyFailuresError,
     UnauthorizedError,
@@ -29,6 +30,7 @@ from shared.messages import SCORE
 
 NO_API_KEY = UnauthorizedError("Send an API key: Authorization: Bearer <key>, or x-api-key: <key>.")
 NO_SUCH_MODEL = ModelNotFoundError("There is no such model here. Served: minilm.", param="model")
+REVISION_GONE = RevisionGoneError("No worker has this revision of the model; there is 8aadba9b60fb7294.", param="model")
 KEY_REUSED = KeyReusedError("This Idempotency-Key belongs to another job: send another key.")
 RATE_LIMITED = RateLimitedError("The tenant's rate limit of 5000 tokens per second is exceeded: try again in 0.5 s.")
 NOT_JSON = UnsupportedMediaTypeError("Send JSON, with the header Content-Type: application/json.")
@@ -45,6 +47,7 @@ _COMMON: tuple[RedbatchError, ...] = (
     ForbiddenError("This key lacks the scope embed: its scopes are jobs."),
     NO_SUCH_MODEL,
     BodyTimeoutError("The body did not arrive within 30 s: send it without pauses."),
+    REVISION_GONE,
     NOT_JSON,
     KEY_REUSED,
     QueueFullError("The queue is full: try again in 2 s."),

@@ -25,10 +25,10 @@ from api.dialects.example_errors import (
 from api.dialects.headers import JSON
 from api.dialects.native import BatchBody, EmbedBody, Native
 from api.dialects.openai import EmbeddingsBody, OpenAI
+from api.dialects.operation_headers import ANSWER_HEADERS, HEADERS, MODEL_PARAMETER, Schema
 from api.dialects.predict import BINARY_TYPES, PredictBody
 from api.dialects.ranking_models import LabelScores, RankedTexts
 from api.dialects.report_models import Health
-from api.dialects.request import MAX_TIMEOUT_MS, TRUNCATED_HEADER
 from api.dialects.response_models import (
     EXAMPLE_ID,
     NULL,
@@ -55,9 +55,7 @@ from api.dialects.tei import DecodeBody, Embed, EmbedAllBody, SimilarityBody, Te
 from api.dialects.tei_predict import TeiPredictBody
 from api.dialects.tei_rerank import TeiRerankBody
 from shared.errors import RedbatchError
-from shared.keys import LANES
 
-Schema = dict[str, Any]
 Answers = dict[int | str, dict[str, Any]]
 
 
@@ -113,6 +111,7 @@ ERROR_DESCRIPTIONS = {
     403: "The key lacks the required scope",
     404: "No worker serves this model",
     408: "The body did not arrive in time",
+    409: "No worker has the revision that the request asks for",
     413: "Body, number of inputs or length of an input over the limit",
     415: "The body is not JSON, nor of another type that the route takes",
     422: "Malformed JSON, a wrong type, or the number or length of inputs over the limit",
@@ -168,59 +167,6 @@ def _answers(model: object, description: str, errors: Errors) -> Answers:
         202: {"description": "With Prefer: respond-async: accepted as a job", "model": AcceptedJob},
         **error_answers(errors, {} if TEI in errors else {422: _KEY_REUSED}),
     }
-
-
-ANSWER_HEADERS: Schema = {
-    TRUNCATED_HEADER: {
-        "schema": {"type": "integer", "minimum": 1},
-        "description": "Number of inputs that were truncated to the model's maximum length; absent if there are none.",
-    }
-}
-IDEMPOTENCY = {
-    "name": "Idempotency-Key",
-    "in": "header",
-    "schema": {"type": "string", "pattern": "^[!-~]{1,255}$"},
-    "description": "Requests with the same key make one job: send a request again if its answer was lost.",
-}
-HEADERS = [
-    {
-        "name": "X-Timeout-Ms",
-        "in": "header",
-        "schema": {"type": "integer", "minimum": 1, "maximum": MAX_TIMEOUT_MS},
-        "description": "Maximum time for the answer.",
-    },
-    {
-        "name": "X-Priority",
-        "in": "header",
-        "schema": {"type": "string", "enum": list(LANES)},
-        "description": "bulk for requests that no user waits for.",
-    },
-    {
-        "name": "X-Tenant",
-        "in": "header",
-        "schema": {"type": "string", "pattern": "^[A-Za-z0-9._-]{1,64}$"},
-        "description": "The tenant that the request counts for, where the gateway requires no API key.",
-    },
-    {
-        "name": "X-Request-Id",
-        "in": "header",
-        "schema": {"type": "string"},
-        "description": "Returned with the answer, and written to logs.",
-    },
-    {
-        "name": "Prefer",
-        "in": "header",
-        "schema": {"type": "string"},
-        "description": "respond-async: accept the request as a job, and answer 202 at once.",
-    },
-    IDEMPOTENCY,
-]
-MODEL_PARAMETER = {
-    "name": "X-Model",
-    "in": "header",
-    "schema": {"type": "string"},
-    "description": "A model that /v1/models lists; by default the gateway's own.",
-}
 
 
 def request_of(schema: Schema, headers: Sequence[Schema] = (*HEADERS, MODEL_PARAMETER)) -> dict[str, Any]:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from api.dialects.example_errors import COHERE_RERANK_ERRORS, RERANK_ERRORS, TEI_RERANK_ERRORS
+from api.dialects.operation_headers import ANSWER_HEADERS, HEADERS, IDEMPOTENCY, MODEL_PARAMETER
 from api.dialects.operations import (
-    ANSWER_HEADERS,
     COHERE,
-    HEADERS,
-    IDEMPOTENCY,
-    MODEL_PARAMETER,
     OPENAI,
     TAG_RERANKING,
     Answers,

@@ -15,10 +15,13 @@ from api.dialects.quantization import FLOAT, OutputType
 from api.tenants import ANONYMOUS, Tenant
 from shared.errors import RequestError
 from shared.keys import INTERACTIVE
-from shared.messages import DEFAULT_OPTIONS, EMBED, Input, Options, Reply
+from shared.messages import DEFAULT_OPTIONS, EMBED, Failure, Input, Options, Reply
 
 MAX_TIMEOUT_MS = 300_000
 TIMEOUT_HEADER, PRIORITY_HEADER, MODEL_HEADER, PREFER_HEADER = "x-timeout-ms", "x-priority", "x-model", "prefer"
+REVISION_HEADER = "x-model-revision"
+"""Header of a request that is for one revision of its model, and of an answer: the revision that gave it."""
+
 TRUNCATED_HEADER = "x-truncated-inputs"
 """Header of an answer: the number of inputs that were cut to the model's maximum length, if there are any."""
 
@@ -71,7 +74,7 @@ class InferenceRequest(NamedTuple):
     inputs of the client's request, `indices` are their indices in it; an error names an input by these. `ranking`,
     `labels` and `stamp` are for the answer. If pairs have different first texts, `queries` has these for all inputs
     (None: no pair), in place of the one in `options`. `was_accepted`: a shard that is lost had accepted it, so metrics
-    have counted it.
+    have counted it. `revision` is the only one of the model that may answer, "" for any.
     """
 
     inputs: tuple[Input, ...]
@@ -94,6 +97,7 @@ class InferenceRequest(NamedTuple):
     labels: Labels = Labels()
     stamp: Stamp = Stamp()
     was_accepted: bool = False
+    revision: str = ""
 
     @property
     def needs_model(self) -> bool:
@@ -117,3 +121,15 @@ class InferenceResult(NamedTuple):
     tokenize_ms: float = 0.0
     truncated: Sequence[int] = ()
     spans: Sequence[Sequence[Span]] = ()
+
+    @property
+    def revision(self) -> str:
+        """The revision of the model that gave it; "" if no worker has reported one.
+
+        The outputs of a function may come from several, which are separated by commas.
+        """
+        if len(self.parts) == 1:  # as for most requests
+            [part] = self.parts
+            return "" if isinstance(part, Failure) else part.revision
+        revisions = {each.revision for each in self.parts if not isinstance(each, Failure)}
+        return ",".join(sorted(revisions - {""}))

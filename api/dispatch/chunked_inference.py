@@ -175,7 +175,8 @@ def _mean(
     parts = zip(np.split(rows, numbers), np.split(weights, numbers), strict=True)
     means = np.stack([np.average(own, axis=0, weights=weight) for own, weight in parts])
     vectors = _finish(means, request.options, normalizes=normalizes).astype("<f4")
-    return result._replace(parts=[Vectors("", 0, len(vectors), vectors.shape[1], vectors.tobytes())])
+    part = Vectors("", 0, len(vectors), vectors.shape[1], vectors.tobytes(), revision=result.revision)
+    return result._replace(parts=[part])
 
 
 def _tokens_of(result: InferenceResult) -> Iterator[int]:

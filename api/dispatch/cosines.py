@@ -30,7 +30,7 @@ class Cosines(NamedTuple):
         cosines = np.clip(np.einsum("ij,ij->i", firsts, seconds), -1.0, 1.0).astype("<f4")
         cut = set(result.truncated)
         truncated = [number for number, pair in enumerate(self.pairs) if not cut.isdisjoint(pair)]
-        part = Vectors("", 0, len(self.pairs), 1, cosines.tobytes())
+        part = Vectors("", 0, len(self.pairs), 1, cosines.tobytes(), revision=result.revision)
         return result._replace(parts=(part,), truncated=truncated)
 
 

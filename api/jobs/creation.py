@@ -19,6 +19,7 @@ from starlette.requests import ClientDisconnect
 from api.dialects.headers import lane_of, media_type_of
 from api.dialects.parsing import too_many_inputs_error
 from api.dialects.request import MODEL_HEADER
+from api.dialects.revisions import check_unpinned
 from api.dialects.strict_body import check_no_query
 from api.dialects.text_options import TextOptions, function_option_error
 from api.dispatch.admission import memory_full_error, model_failing_error
@@ -214,7 +215,9 @@ async def find_shard(
         ModelFailingError: the model could not be loaded.
         UnavailableError: Redis is out of reach, or no worker has been seen yet.
         ModelNotFoundError: no queue serves the model.
+        InvalidRequestError: the request is pinned to a revision.
     """
+    check_unpinned(model, request.headers)
     queue = state.queues.of_model(model)
     request.scope["state"][QUEUE] = queue.name
     shard = queue.shard_for_job(tenant, idempotency_key)

@@ -7,7 +7,8 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from api.dialects.example_errors import KEY_REUSED, NO_API_KEY, NO_SUCH_MODEL, RATE_LIMITED
-from api.dialects.operations import IDEMPOTENCY, NATIVE, Operation, Schema, body_schema, error_answers, request_of
+from api.dialects.operation_headers import IDEMPOTENCY, Schema
+from api.dialects.operations import NATIVE, Operation, body_schema, error_answers, request_of
 from api.dialects.response_models import (
     EXAMPLE_JOB_ID,
     EXAMPLE_LINKS,

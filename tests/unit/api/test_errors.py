@@ -36,6 +36,7 @@ EXPECTED = {
     "ModelNotFoundError": 404,
     "JobNotFoundError": 404,
     "JobUnfinishedError": 409,
+    "RevisionGoneError": 409,
     "JobGoneError": 410,
     "KeyReusedError": 422,
     "MethodNotAllowedError": 405,

@@ -109,7 +109,7 @@ def values(draw: st.DrawFn) -> Values:
     data = tuple(json.dumps(each).encode() for each in contents)
     n = len(contents)
     truncated = draw(st.lists(st.integers(0, n - 1), unique=True).map(tuple))
-    return Values(draw(IDS), draw(POSITIONS), n, data, draw(TIMINGS), draw(tokens_of(n)), truncated)
+    return Values(draw(IDS), draw(POSITIONS), n, data, draw(TIMINGS), draw(tokens_of(n)), draw(IDS), truncated)
 
 
 REPLY: dict[str, Any] = {
