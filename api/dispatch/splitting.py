@@ -102,7 +102,7 @@ def inputs_per_entry(op: str, per_entry: int, parts: Sequence[str] = ()) -> int:
 
 
 def split(request: InferenceRequest, per_entry: int, max_tokens: int = 0) -> tuple[list[NewEntry], list[Failure]]:
-    """Splits a request into entries of up to `per_entry` inputs.
+    """Splits a request into entries of up to `per_entry` inputs, all about equally large.
 
     The entries of a `partial` request have one input each, and so have those whose outputs may be long. An entry for a
     function has at most MAX_ENTRY_BYTES. `max_tokens` is as in `cost_of`.
@@ -186,12 +186,18 @@ def _parts_of(request: InferenceRequest, max_inputs: int) -> Iterator[tuple[int,
 def split_inputs(
     inputs: tuple[Input, ...], max_inputs: int, *, by_bytes: bool
 ) -> Iterable[tuple[int, tuple[Input, ...]]]:
-    """Returns the inputs in parts with the index of the first; `by_bytes`: of up to MAX_ENTRY_BYTES, or one input."""
+    """Returns the inputs in parts with the index of the first.
+
+    With `by_bytes` a part has up to MAX_ENTRY_BYTES, or one input. Otherwise all parts are about equally large, since
+    each may go to another worker, and the last answer completes the request.
+    """
     if by_bytes:
         return _split_by_bytes(inputs, max_inputs)
     if len(inputs) <= max_inputs:
         return ((0, inputs),)
-    return [(start, inputs[start : start + max_inputs]) for start in range(0, len(inputs), max_inputs)]
+    num_parts = -(-len(inputs) // max_inputs)
+    size = -(-len(inputs) // num_parts)
+    return [(start, inputs[start : start + size]) for start in range(0, len(inputs), size)]
 
 
 def _split_by_bytes(inputs: tuple[Input, ...], max_inputs: int) -> Iterator[tuple[int, tuple[Input, ...]]]:
