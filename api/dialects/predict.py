@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import binascii
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -62,9 +62,9 @@ class Predict(BaseDialect):
     body_setting = "max_predict_body_bytes"
     binary_types = frozenset(BINARY_TYPES)
 
-    def for_op(self, body: bytes) -> tuple[str, BaseDialect] | None:
+    def for_ops(self, body: bytes) -> Sequence[tuple[str, BaseDialect]]:
         """Returns TEI's dialect of a body with `inputs`, for classifiers; `input` is for functions only."""
-        return (CLASSIFY, TeiPredict(self.route)) if b'"inputs"' in body else None
+        return [(CLASSIFY, TeiPredict(self.route))] if b'"inputs"' in body else []
 
     def model_of(self, body: bytes, headers: Mapping[str, str]) -> str | None:
         """Returns the model that a request names."""

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from api.dialects.input_types import MAX_INPUT_TYPE
+from api.dialects.input_types import INSTRUCTION, MAX_INPUT_TYPE
 from api.dialects.strict_body import StrictBody
 from shared.codec import MAX_DIM, MAX_PROMPT_NAME
 from shared.errors import InvalidRequestError
@@ -43,6 +43,7 @@ class TextOptions(StrictBody):
         max_length=MAX_INPUT_TYPE,
         description="What the texts are for, as query or document: the model's prompt for it goes before them.",
     )
+    instruction: str | None = INSTRUCTION
 
     @property
     def options(self) -> Options:
@@ -50,7 +51,10 @@ class TextOptions(StrictBody):
         if self.model_fields_set.isdisjoint(_NAMES):  # a tenth of the time of parsing a short text
             return DEFAULT_OPTIONS
         side = self.truncation_direction or "right"
-        return Options(self.prompt_name, self.normalize, self.dimensions, "no" if self.truncate is False else side)
+        truncate = "no" if self.truncate is False else side
+        return Options(
+            self.prompt_name, self.normalize, self.dimensions, truncate, instruction=self.instruction or None
+        )
 
 
 TEXT_OPTIONS = tuple(TextOptions.model_fields)

@@ -288,7 +288,7 @@ class JobUpload:
         options = self.options if query is None else self.options._replace(query=query)
         body = encode_body(Body(self.op, tuple(inputs), options))
         self._digest.update(body)
-        cost = cost_of(self.op, inputs, self._max_tokens, query)
+        cost = cost_of(self.op, inputs, self._max_tokens, options)
         self._new_entries.append(NewEntry(self._num_inputs, len(inputs), cost, body))
         self._num_inputs += len(inputs)
         self._cost += cost
