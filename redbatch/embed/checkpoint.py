@@ -10,6 +10,7 @@ import secrets
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from dataclasses import fields as dataclass_fields
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,8 @@ class OtherTaskError(Exception):
 class TaskIdentity:
     """Identifies a task. Slices of a different task cannot be reused.
 
-    `fields` are the options of its jobs, such as `prompt_name`.
+    `fields` are the options of its jobs, such as `prompt_name`. A new field needs a default value, so that a folder of an
+    older version stays valid: see `dump`.
     """
 
     digest: str
@@ -53,6 +55,12 @@ class TaskIdentity:
         query = source.query, source.query_column
         return cls(digest.hexdigest(), url, source.column, model, slice_rows, fields, *query)
 
+    def dump(self) -> str:
+        """Returns the identity as JSON, without the fields that have their default value: older versions lack them."""
+        defaults = {each.name: each.default for each in dataclass_fields(self)}
+        values = {name: value for name, value in asdict(self).items() if value != defaults[name]}
+        return json.dumps(values, sort_keys=True)
+
 
 class BusyError(Exception):
     """Another process writes this output."""
@@ -71,7 +79,7 @@ class Checkpoint:
 
     def __init__(self, out: Path, task: TaskIdentity) -> None:
         self.folder = out.with_name(f"{out.name}.part")
-        self._task = json.dumps(asdict(task), sort_keys=True)
+        self._task = task.dump()
         self._run = ""
         self._lock: int | None = None
 

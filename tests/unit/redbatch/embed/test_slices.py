@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +25,16 @@ def test_a_slice_is_bounded_in_rows_and_characters() -> None:
 def identity(path: Path, **fields: object) -> TaskIdentity:
     """Returns the identity of a task with some options."""
     return TaskIdentity.of(InputFile(path, TXT, "text", "a.txt"), "http://gateway", None, 10, fields)
+
+
+def test_a_task_without_a_query_is_that_of_older_versions(tmp_path: Path) -> None:
+    """These knew no queries, so a run that one of them began can go on; with a query it is another task."""
+    source = tmp_path / "a.txt"
+    source.write_text("a")
+    task = identity(source, prompt_name="query")
+    known = ("digest", "url", "column", "model", "slice_rows", "fields")
+    assert task.dump() == json.dumps({name: getattr(task, name) for name in known}, sort_keys=True)
+    assert json.loads(replace(task, query="b").dump())["query"] == "b"
 
 
 def test_a_folder_belongs_to_one_task(tmp_path: Path) -> None:
