@@ -294,7 +294,8 @@ class JobUpload:
         self._cost += cost
         self._portion_bytes += len(body)
         self._bytes += len(body) + ELEMENT_BYTES
-        num_vectors = cost if self.op == EMBED_ALL else len(inputs) if self.op in VECTOR_OPS else 0  # others: not known
+        has_size = self.op in (*VECTOR_OPS, EMBED_SPARSE)  # at least a guess; of functions nothing is known
+        num_vectors = cost if self.op == EMBED_ALL else len(inputs) if has_size else 0
         self._result_bytes += num_vectors * self._vector_bytes + len(inputs) * RESULT_BYTES + ELEMENT_BYTES
 
     async def _flush(self) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from api.dispatch.size_limits import UNKNOWN_DIM
 from api.dispatch.splitting import MAX_ENTRY_BYTES
 from api.jobs import upload as upload_module
 from api.jobs.inputs import EMPTY_TEXT, Pair
@@ -109,13 +110,13 @@ async def test_an_upload_above_the_share_of_a_lone_tenant_is_too_large(
         (PREDICT, None, 0),
         (SCORE, None, 4),
         (CLASSIFY, None, 4 * 384),
-        (EMBED_SPARSE, None, 0),
+        (EMBED_SPARSE, None, 4 * UNKNOWN_DIM),
     ],
 )
 async def test_what_results_will_take_is_reserved(
     portions: Portions, op: str, dimensions: int | None, per_text: int
 ) -> None:
-    """A vector for each text, or for each of its two tokens; how large outputs will be is not known."""
+    """A vector for each text, or for each of its two tokens; a guess for sparse ones, and nothing for functions."""
     request = JobRequest("a", BULK, op=op, options=Options(dimensions=dimensions))
     inputs: list[Any] = [b"1" if op == PREDICT else "a"] * 64
     await upload_all(JobUpload(cast("Any", FakeStore()), GatewaySettings().jobs, request, 384), inputs)
