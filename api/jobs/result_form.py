@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 SCORE_OPS = (SCORE, CLASSIFY)
 RAW_SCORES = "raw_scores"
 LABELS_RETRY_S = 1.0
+ROW_ERROR = {"code": InputFailedError.code, "message": NOT_A_NUMBER}
+"""The error of a row that is not finite."""
 
 
 class ResultForm(NamedTuple):
@@ -43,24 +45,19 @@ class ResultForm(NamedTuple):
         """The parameters of a query that asks for this form."""
         return {RAW_SCORES: "true"} if self.has_logits and not self.activation else {}
 
-    def rows(self, stored: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Returns stored rows in this form; rows of logits that are not finite become NaN.
+    def rows(self, stored: NDArray[np.float32]) -> tuple[NDArray[np.float32], frozenset[int]]:
+        """Returns stored rows in this form, and the indices of those that failed: rows of logits that are not finite.
 
         Raises InternalError: the rows do not have as many numbers as the model has labels.
         """
         if self.labels and stored.shape[1] != len(self.labels):
             raise InternalError("The labels of this model have changed since the job ran: submit it again.")
         if not self.has_logits:
-            return stored
-        is_finite = np.isfinite(stored).all(axis=1, keepdims=True)
-        logits = np.where(is_finite, stored, np.float32(0))
-        return np.where(is_finite, activate(logits, self.activation) if self.activation else logits, np.float32(np.nan))
-
-    def error_of(self, row: object) -> dict[str, object] | None:
-        """Returns code and message of the error of a row of scores that is not finite; None for any other row."""
-        if not self.has_logits or np.isfinite(np.asarray(row)).all():
-            return None
-        return {"code": InputFailedError.code, "message": NOT_A_NUMBER}
+            return stored, frozenset()
+        is_finite = np.isfinite(stored).all(axis=1)
+        logits = np.where(is_finite[:, None], stored, np.float32(0))
+        rows = activate(logits, self.activation) if self.activation else logits
+        return rows, frozenset(np.flatnonzero(~is_finite).tolist())
 
 
 def form_of(op: str, labels: Labels, *, raw: bool | None) -> ResultForm:

@@ -12,6 +12,7 @@ import orjson
 
 from api.dialects.vectors import dump_json, npy_header
 from api.jobs.representation import errors_of, result_url
+from api.jobs.result_form import ROW_ERROR
 from api.memory_budget import size_of_reply
 from shared import job_results
 from shared.errors import JobNotFoundError
@@ -39,8 +40,8 @@ MAX_PAGE_BYTES = 32 * 2**20
 PORTION_BYTES = 2**20
 """Bytes of vectors that a .npy file is read in: until the next portion is there, one stays in memory."""
 
-MAX_DIM_INPUTS = 2_048
-"""Inputs whose replies are read at a time to find the dimension."""
+PORTION_INPUTS = 2_048
+"""Inputs whose replies are read at a time: of short rows, as scores are, PORTION_BYTES would hold far too many."""
 
 NPY = "application/x-npy"
 
@@ -73,15 +74,14 @@ class JobRows:
             if isinstance(reply, Failure):
                 self.errors += [each for each in errors_of(reply) if start <= int(str(each["index"])) < stop]
                 continue
-            rows = _rows_of(reply, form)
+            rows, failed = _rows_of(reply, form)
             indices = [reply.position + each for each in reply.truncated]
             self.truncated += [each for each in indices if start <= each < stop]
             for at in range(max(start, reply.position), min(stop, reply.position + reply.n)):
-                row = rows[at - reply.position]
-                if (error := form.error_of(row)) is not None:
-                    self.errors.append({"index": at, **error})
-                    continue
-                self.rows[at - start] = row
+                if (row := at - reply.position) in failed:
+                    self.errors.append({"index": at, **ROW_ERROR})
+                else:
+                    self.rows[at - start] = rows[row]
         failed_indexes = {each["index"] for each in self.errors}
         for index in range(start, stop):
             if self.rows[index - start] is None and index not in failed_indexes:
@@ -98,11 +98,12 @@ class JobRows:
         return np.stack([nan_row if each is None else np.asarray(each) for each in self.rows])
 
 
-def _rows_of(result: Result, form: ResultForm) -> Sequence[Row]:
+def _rows_of(result: Result, form: ResultForm) -> tuple[Sequence[Row], frozenset[int]]:
+    """Returns the result of each input, and the indices of those that failed."""
     if isinstance(result, Values):
-        return [orjson.Fragment(each) for each in result.values]
-    vectors = form.rows(np.frombuffer(result.data, dtype="<f4").reshape(-1, result.dim))
-    return np.split(vectors, np.cumsum(result.counts)[:-1]) if result.counts else list(vectors)
+        return [orjson.Fragment(each) for each in result.values], frozenset()
+    vectors, failed = form.rows(np.frombuffer(result.data, dtype="<f4").reshape(-1, result.dim))
+    return np.split(vectors, np.cumsum(result.counts)[:-1]) if result.counts else list(vectors), failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,9 +140,9 @@ class JobResults:
 
     async def dim(self) -> int:
         """Returns the dimension of the vectors; 0 if there are none."""
-        for start in range(0, self.job.n, MAX_DIM_INPUTS):
+        for start in range(0, self.job.n, PORTION_INPUTS):
             async with self._portion():
-                replies = await self._replies(start, min(self.job.n, start + MAX_DIM_INPUTS))
+                replies = await self._replies(start, min(self.job.n, start + PORTION_INPUTS))
             for reply in replies:
                 if isinstance(reply, Vectors):
                     return reply.dim
@@ -157,7 +158,8 @@ class JobResults:
         header = npy_header(len(bounds), dim)
         if not bounds:
             yield header
-        step = max(1, PORTION_BYTES // (4 * max(1, dim)) // self.job.per_entry) * self.job.per_entry
+        portion = min(PORTION_BYTES // (4 * max(1, dim)), PORTION_INPUTS)
+        step = max(1, portion // self.job.per_entry) * self.job.per_entry
         for at in range(bounds.start, bounds.stop, step):
             await self.client.wait_until_sent()
             yield header + await self._read_array(dim, at, min(bounds.stop, at + step))

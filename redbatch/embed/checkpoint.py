@@ -30,8 +30,8 @@ class OtherTaskError(Exception):
 class TaskIdentity:
     """Identifies a task. Slices of a different task cannot be reused.
 
-    `fields` are the options of its jobs, such as `prompt_name`. A new field needs a default value, so that a folder of an
-    older version stays valid: see `dump`.
+    `fields` are the options of its jobs, such as `prompt_name`. A new field needs a default value, so that a folder of
+    an older version stays valid: see `dump`.
     """
 
     digest: str
