@@ -17,6 +17,7 @@ from api.dialects.base import BaseDialect
 from api.dialects.headers import media_type_of, prefers_async
 from api.dialects.job_options import JobOptions, parse_job_options
 from api.dialects.quantization import WHOLE_NUMBERS
+from api.dialects.ranking import score_activation
 from api.dialects.request import PREFER_HEADER, REVISION_HEADER, TRUNCATED_HEADER, Stamp
 from api.dialects.revisions import are_revisions, pin, split_model
 from api.dialects.strict_body import check_no_query
@@ -36,7 +37,7 @@ from api.jobs.acceptance import respond_async
 from api.memory_budget import SMALL_BYTES, HeldMemory
 from api.tenants import ANONYMOUS
 from shared.errors import InvalidRequestError, RedbatchError, UnavailableError
-from shared.messages import CLASSIFY, EMBED, EMBED_ALL, SCORE
+from shared.messages import CLASSIFY, EMBED, SCORE
 from shared.process.tasks import yield_as_long
 
 if TYPE_CHECKING:
@@ -180,15 +181,25 @@ async def _answer_from(
             result = await answer(computed, exchange.redis_id, memory)
         finally:
             client.unwatch()
-        if request.op == CLASSIFY:  # while it waited, a worker may have loaded the model
-            request = request._replace(labels=await queue.find_labels())
-        if not WHOLE_NUMBERS.isdisjoint(request.output_types):
-            request = request._replace(int8_ranges=await queue.find_int8_ranges(result))
-        if cosines is not None:
-            result = cosines.score(result)
-        if cosines is not None or (request.op == SCORE and EMBED_ALL in queue.ops):  # or of late interaction: no logits
-            request = request._replace(ranking=request.ranking._replace(raw=True))
-        return _encode(exchange, request, result)
+        request = await _with_facts(queue, request, result, is_cosine=cosines is not None)
+        return _encode(exchange, request, cosines.score(result) if cosines else result)
+
+
+async def _with_facts(
+    queue: ServedQueue, request: InferenceRequest, result: InferenceResult, *, is_cosine: bool
+) -> InferenceRequest:
+    """Returns a request with what its answer needs to know of the model that has computed the result.
+
+    Raises UnavailableError: the workers that could say it are gone.
+    """
+    revision = result.revision.partition(",")[0]
+    if request.op == CLASSIFY:  # while it waited, a worker may have loaded the model
+        request = request._replace(labels=await queue.find_labels(revision))
+    if not WHOLE_NUMBERS.isdisjoint(request.output_types):
+        request = request._replace(int8_ranges=await queue.find_int8_ranges(result))
+    if request.op == SCORE and (is_cosine or not score_activation(await queue.find_ops(revision))):
+        request = request._replace(ranking=request.ranking._replace(raw=True))
+    return request
 
 
 def _hold(state: State, holder: ShareHolder, request: InferenceRequest) -> HeldMemory:

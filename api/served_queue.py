@@ -37,7 +37,7 @@ log = structlog.get_logger()
 
 FULL_RETRY_S = 10.0
 READY_POLL_S = 0.25
-RANGE_POLLS = 2
+LOADED_POLLS = 2
 
 ProducerSpansFactory = Callable[[str], ProducerSpans | None]
 """Returns the spans of a queue by its name; None if requests are not traced."""
@@ -103,7 +103,7 @@ class ServedQueue:
         self.answer: Callable[[InferenceRequest, str, HeldMemory], Awaitable[InferenceResult]] = (
             self._cached or self._sharded or dispatchers[0]
         ).answer
-        self._labels = Labels()
+        self._labels = "", Labels()
         self._tasks: list[asyncio.Task[None]] = []
 
     def _with_cache(self, settings: CacheSettings, dispatchers: Sequence[Dispatcher]) -> CachingDispatcher:
@@ -152,22 +152,22 @@ class ServedQueue:
         """The operations that the last seen workers offer; empty if they are unknown."""
         return frozenset().union(*(each.ops for each in self._monitors))
 
-    async def find_labels(self) -> Labels:
-        """Returns the labels of its model, as a worker reports them or last did; none if none has loaded it.
+    async def find_ops(self, revision: str = "") -> frozenset[str]:
+        """Returns the operations of the model with a revision; if it is gone or "", those that `ops` has."""
+        workers = await self._find_loaded(revision) if revision or not self.ops else []
+        return frozenset(op for each in workers for op in each.ops) or self.ops
 
-        The first answers of a worker come before the gateway has seen that it is ready.
+    async def find_labels(self, revision: str = "") -> Labels:
+        """Returns the labels of the model with a revision, as a worker reports them or last did.
+
+        If that is gone or "", they are those of any worker; none if none has loaded the model.
         """
-        if not self._has_labels():
-            await self._poll_all()
-            if not self._has_labels():  # a poll that was under way may have been too early
-                await self._poll_all()
-        return self._labels
-
-    def _has_labels(self) -> bool:
-        worker = next((each for each in self.workers() if each.activation), None)
-        if worker is not None:
-            self._labels = Labels(label_names(worker), worker.activation)
-        return bool(self._labels.names)
+        of_revision, labels = self._labels
+        if not labels.names or revision not in ("", of_revision) or self._loaded(revision):
+            workers = await self._find_loaded(revision) or self._loaded()
+            if found := next((each for each in workers if each.activation), None):
+                self._labels = found.revision, Labels(label_names(found), found.activation)
+        return self._labels[1]
 
     async def find_int8_ranges(self, result: InferenceResult) -> bytes:
         """Returns the ranges of the workers whose model has made these vectors; none if they have no file of ranges.
@@ -178,13 +178,24 @@ class ServedQueue:
             UnavailableError: the workers that made the vectors are gone, and never told their ranges.
         """
         revision = next((each.revision for each in result.parts if isinstance(each, Vectors)), "")
-        for attempt in range(1 + RANGE_POLLS):  # a poll that was under way may have been too early
-            if attempt:
-                await self._poll_all()
-            for each in self.workers():
-                if each.revision and revision in ("", each.revision):
-                    return int8_ranges_of(each)
+        if workers := await self._find_loaded(revision):
+            return int8_ranges_of(workers[0])
         raise UnavailableError("The worker of these vectors is gone, with its ranges of int8: send the request again.")
+
+    async def _find_loaded(self, revision: str) -> list[Heartbeat]:
+        """Returns what `_loaded` does; if there are none, it asks Redis again.
+
+        The first answers of a worker come before the gateway has seen that it is ready.
+        """
+        for _ in range(LOADED_POLLS):  # a poll that was under way may have been too early
+            if workers := self._loaded(revision):
+                return workers
+            await self._poll_all()
+        return self._loaded(revision)
+
+    def _loaded(self, revision: str = "") -> list[Heartbeat]:
+        """Returns the workers that have loaded a model of vectors or scores: that of a revision, or any if it is ""."""
+        return [each for each in self.workers() if each.dim and revision in ("", each.revision)]
 
     async def _poll_all(self) -> None:
         await asyncio.gather(*(each.poll() for each in self._monitors))

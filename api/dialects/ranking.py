@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import numpy as np
@@ -12,7 +12,7 @@ from api.dialects.parsing import check_inputs
 from api.dialects.vectors import rows_of
 from shared.codec import MAX_CUT_TOKENS, MAX_INSTRUCTION
 from shared.errors import InputFailedError, TooLargeError
-from shared.messages import Options
+from shared.messages import EMBED_ALL, SIGMOID, Options
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -72,6 +72,14 @@ class PairFields(CutFields):
             max_query_tokens=self.max_tokens_per_query or None,
             max_document_tokens=self.max_tokens_per_doc or None,
         )
+
+
+def score_activation(ops: Collection[str]) -> str:
+    """Returns what makes scores of the results of SCORE of a model that offers these operations.
+
+    Empty for a multi-vector encoder: the similarity of late interaction is no logit, but the score itself.
+    """
+    return "" if EMBED_ALL in ops else SIGMOID
 
 
 def rank(result: InferenceResult, ranking: Ranking) -> list[tuple[int, np.float32]]:

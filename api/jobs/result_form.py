@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from api.dialects.classes import activate
-from api.dialects.ranking import NOT_A_NUMBER
+from api.dialects.ranking import NOT_A_NUMBER, score_activation
 from shared.errors import InputFailedError, InternalError, InvalidRequestError, NoWorkerError
-from shared.messages import CLASSIFY, EMBED, EMBED_ALL, SCORE, SIGMOID
+from shared.messages import CLASSIFY, EMBED, EMBED_ALL, SCORE
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from numpy.typing import NDArray
 
     from api.dialects.request import Labels
@@ -54,33 +56,36 @@ class ResultForm(NamedTuple):
             raise InternalError("The labels of this model have changed since the job ran: submit it again.")
         if not self.has_logits:
             return stored, frozenset()
-        is_finite = np.isfinite(stored).all(axis=1)
-        logits = np.where(is_finite[:, None], stored, np.float32(0))
+        is_finite = np.isfinite(stored).all(axis=1, keepdims=True)
+        logits = np.where(is_finite, stored, np.float32(0))
         rows = activate(logits, self.activation) if self.activation else logits
         return rows, frozenset(np.flatnonzero(~is_finite).tolist())
 
 
-def form_of(op: str, labels: Labels, *, raw: bool | None) -> ResultForm:
+def form_of(op: str, labels: Labels, ops: Collection[str], *, raw: bool | None) -> ResultForm:
     """Returns the form of the results of an operation.
 
     Args:
         op: the operation.
         labels: those of the model, as far as they are known; for CLASSIFY only.
+        ops: the operations of the model, as far as they are known; for SCORE only.
         raw: whether the client wants logits instead of scores; None: it does not say.
 
     Raises:
         InvalidRequestError: the operation has no scores, but the client says which it wants.
-        NoWorkerError: only a worker knows what makes scores of the logits.
+        NoWorkerError: what makes scores of the logits is not known before a worker reports it.
     """
     if op not in SCORE_OPS:
         if raw is not None:
             raise InvalidRequestError(f"{RAW_SCORES}: the results of {op} are no scores.", param=RAW_SCORES)
         return ResultForm("embeddings" if op in (EMBED, EMBED_ALL) else "outputs")
-    if op == SCORE:
-        return ResultForm("scores", is_score=True, has_logits=True, activation="" if raw else SIGMOID)
-    if not labels.names and not raw:
+    is_known = ops if op == SCORE else labels.names
+    if not is_known and not raw:
+        unknown = "operations" if op == SCORE else "labels"
         message = (
-            f"No worker of this model has reported its labels: start one, or get the logits with {RAW_SCORES}=true."
+            f"No worker of this model has reported its {unknown}: start one, or get the logits with {RAW_SCORES}=true."
         )
         raise NoWorkerError(message, retry_after_s=LABELS_RETRY_S)
+    if op == SCORE:
+        return ResultForm("scores", is_score=True, has_logits=True, activation="" if raw else score_activation(ops))
     return ResultForm("scores", has_logits=True, activation="" if raw else labels.activation, labels=labels.names)

@@ -40,7 +40,7 @@ from shared.errors import (
     RedbatchError,
 )
 from shared.job_ids import split_public_id
-from shared.messages import CLASSIFY, VECTOR_OPS
+from shared.messages import CLASSIFY, SCORE, VECTOR_OPS
 
 if TYPE_CHECKING:
     from api.jobs.result_form import ResultForm
@@ -162,8 +162,14 @@ async def result(request: Request) -> Response:
 
 async def _result_form(state: State, job: Job, public_id: str, *, raw: bool | None) -> ResultForm:
     """Returns the form of a job's results; raises as `form_of` does."""
-    queue = state.queues.of_name(split_public_id(public_id)[0]) if job.op == CLASSIFY else None
-    return form_of(job.op, Labels() if queue is None else await queue.find_labels(), raw=raw)
+    queue = state.queues.of_name(split_public_id(public_id)[0])
+    revision = job.revisions[0] if job.revisions else ""
+    labels, ops = Labels(), frozenset[str]()
+    if queue is not None and job.op == CLASSIFY:
+        labels = await queue.find_labels(revision)
+    elif queue is not None and job.op == SCORE and not raw:
+        ops = await queue.find_ops(revision)
+    return form_of(job.op, labels, ops, raw=raw)
 
 
 async def _find_job(request: Request) -> tuple[JobStore, Job, str]:

@@ -16,6 +16,7 @@ from shared.messages import DENSE, MULTI_VECTOR, PARTS, SPARSE
 from tests import plain_http
 from tests.hybrid_models import assert_parts, build_hybrid_model, reference
 from tests.integration.gateway.gateway_cluster import GatewayCluster
+from tests.integration.gateway.job_client import JobClient
 from tests.multi_vector_models import build_multi_vector_encoder
 
 pytestmark = [pytest.mark.redis, pytest.mark.model, pytest.mark.timeout(180)]
@@ -111,7 +112,7 @@ async def check_refusals(client: httpx.AsyncClient) -> None:
 
 
 async def test_late_interaction_over_http(cluster: GatewayCluster, tmp_path: Path) -> None:
-    """Vectors and scores of a multi-vector encoder are those of the library."""
+    """Vectors and scores of a multi-vector encoder are those of the library, also those of a job."""
     folder = await asyncio.to_thread(build_multi_vector_encoder, tmp_path)
     gateway, _ = await asyncio.gather(cluster.start_gateway(), cluster.start_worker(str(folder)))
     model, texts = MultiVectorEncoder(str(folder), device="cpu"), some_texts()
@@ -126,6 +127,11 @@ async def test_late_interaction_over_http(cluster: GatewayCluster, tmp_path: Pat
             client.post("/score", json={"text_1": "to be", "text_2": texts}),
             client.post("/embed", json={"text": "a", "return": ["dense", "multi_vector"]}),
         )
+    jobs = JobClient(gateway)
+    job = jobs.job_of(await asyncio.to_thread(jobs.post, {"query": "to be", "documents": texts}))
+    await asyncio.to_thread(jobs.wait_until_ended, job)
+    page = await asyncio.to_thread(jobs.get, job["result_url"])
+    assert page.json()["scores"] == pytest.approx(scores, abs=1e-4)
     for each, part, expected in zip(every.json(), named.json()["embeddings"], documents, strict=True):
         for vectors in (each, part[MULTI_VECTOR]):
             assert np.abs(np.asarray(vectors) - expected.numpy()).max() <= 1e-5

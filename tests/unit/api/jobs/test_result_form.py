@@ -9,7 +9,17 @@ from api.dialects.request import Labels
 from api.jobs.result_form import form_of
 from api.jobs.results import JobRows
 from shared.errors import InternalError, InvalidRequestError, NoWorkerError
-from shared.messages import CLASSIFY, EMBED, EMBED_SPARSE, SCORE, SOFTMAX, Vectors
+from shared.messages import (
+    CLASSIFY,
+    EMBED,
+    EMBED_SPARSE,
+    MULTI_VECTOR_OPS,
+    RERANKER_OPS,
+    SCORE,
+    SIGMOID,
+    SOFTMAX,
+    Vectors,
+)
 
 LABELS, NO_LABELS = Labels(("no", "yes"), SOFTMAX), Labels()
 
@@ -18,7 +28,7 @@ def rows_of(logits: list[list[float]], op: str, labels: Labels = NO_LABELS, *, r
     """Returns the rows of a job with these logits."""
     data = np.array(logits, dtype="<f4")
     reply = Vectors("job", 0, len(data), data.shape[1], data.tobytes())
-    return JobRows([reply], 0, len(data), form_of(op, labels, raw=raw), expired=False)
+    return JobRows([reply], 0, len(data), form_of(op, labels, RERANKER_OPS, raw=raw), expired=False)
 
 
 def test_a_score_that_is_no_number_is_an_error() -> None:
@@ -38,16 +48,25 @@ def test_a_score_that_is_no_number_is_an_error() -> None:
 def test_the_labels_of_a_job_are_those_of_a_worker() -> None:
     """While none has reported them, there are only logits; other labels than those of the job are an error."""
     with pytest.raises(NoWorkerError, match="raw_scores=true"):
-        form_of(CLASSIFY, NO_LABELS, raw=None)
+        form_of(CLASSIFY, NO_LABELS, RERANKER_OPS, raw=None)
     assert rows_of([[1.0, 2.0, 3.0]], CLASSIFY, raw=True).array(3).tolist() == [[1.0, 2.0, 3.0]]
     assert rows_of([[0.0, 0.0]], CLASSIFY, LABELS).array(2).tolist() == [[0.5, 0.5]]
     with pytest.raises(InternalError, match="labels"):
         rows_of([[1.0, 2.0, 3.0]], CLASSIFY, LABELS)
 
 
+def test_the_scores_of_late_interaction_are_as_they_are_stored() -> None:
+    """They are no logits; while no worker has reported what the model is, there are only the stored numbers."""
+    assert form_of(SCORE, NO_LABELS, MULTI_VECTOR_OPS, raw=None).activation == ""
+    assert form_of(SCORE, NO_LABELS, RERANKER_OPS, raw=None).activation == SIGMOID
+    assert form_of(SCORE, NO_LABELS, (), raw=True).activation == ""
+    with pytest.raises(NoWorkerError, match="raw_scores=true"):
+        form_of(SCORE, NO_LABELS, (), raw=None)
+
+
 @pytest.mark.parametrize(("op", "field"), [(EMBED, "embeddings"), (EMBED_SPARSE, "outputs")])
 def test_other_results_are_as_they_are_stored(op: str, field: str) -> None:
     """They have no raw scores."""
-    assert form_of(op, NO_LABELS, raw=None).field == field
+    assert form_of(op, NO_LABELS, (), raw=None).field == field
     with pytest.raises(InvalidRequestError, match=f"raw_scores: the results of {op} are no scores"):
-        form_of(op, NO_LABELS, raw=True)
+        form_of(op, NO_LABELS, (), raw=True)

@@ -44,7 +44,7 @@ async def test_a_file_is_read_in_portions_of_bounded_inputs_and_bytes(
 
     monkeypatch.setattr("shared.job_results.replies", replies)
     job = Job("a", "done", "", BULK, NUM_INPUTS, NUM_INPUTS, 0, PER_ENTRY, 0, 0, 0, op=CLASSIFY)
-    form = form_of(CLASSIFY, Labels(), raw=True)
+    form = form_of(CLASSIFY, Labels(), (), raw=True)
     read = JobResults(cast("Any", FakeStore()), job, form, ClientConnection(), FairLock(), ShareHolder(""))
     file = b"".join([part async for part in read.iter_npy(dim, range(NUM_INPUTS))])
     assert max(portions) <= min(PORTION_INPUTS, PORTION_BYTES // (4 * dim))
