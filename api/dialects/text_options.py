@@ -64,7 +64,7 @@ _TRUNCATION = ("truncate", "truncation_direction")
 _OPTIONS_OF = {
     EMBED: TEXT_OPTIONS,
     EMBED_SPARSE: ("prompt_name", "input_type", *_TRUNCATION),
-    SCORE: _TRUNCATION,
+    SCORE: ("instruction", *_TRUNCATION),  # if its template has a place for one: the worker knows
     CLASSIFY: _TRUNCATION,
     PREDICT: (),
 }

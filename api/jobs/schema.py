@@ -34,7 +34,7 @@ NO_TIMEOUT = (
 class JobBody(TextOptions):
     """Body of POST /jobs, unless its content type is one of lines.
 
-    The inputs of a function have no options; pairs have those of truncation.
+    The inputs of a function have no options; pairs have those of truncation and an instruction.
     """
 
     model_config = ConfigDict(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from redbatch.commands import app
+from tests import plain_http
 from tests.integration.clients.test_rerank import logit, queue_of, score
 from tests.integration.gateway.gateway_cluster import GatewayProcess, error_of
 from tests.integration.gateway.job_client import JobClient
@@ -89,6 +91,23 @@ def test_each_line_may_have_another_query(gateway: GatewayProcess) -> None:
     file = client.get(new_job["result_url"], accept="application/x-npy")
     assert file.headers["x-failed-inputs"] == "2"
     assert np.load(io.BytesIO(file.content))[:, 0] == pytest.approx(numbers, abs=1e-5, nan_ok=True)
+
+
+def test_the_pairs_of_a_job_have_an_instruction(gateway: GatewayProcess) -> None:
+    """As on /rerank, in one document as in lines; a simulated model has a place for one."""
+    client = JobClient(gateway, x_model=queue_of(gateway))
+    body, instruction = {"query": "a", "documents": TEXTS[:2]}, {"instruction": "Be brief."}
+    lines = [{"query": "a", "text": each} for each in TEXTS[:2]]
+    headers = {"x-model": queue_of(gateway)}
+    found = plain_http.post(f"{gateway.url}/rerank", json=body | instruction, headers=headers, timeout=30).json()[
+        "results"
+    ]
+    scores = [each["relevance_score"] for each in sorted(found, key=itemgetter("index"))]
+    assert scores != pytest.approx([score("a", each) for each in TEXTS[:2]], abs=1e-5)
+    for answer in (client.post(body | instruction), client.post_lines(lines, query=instruction)):
+        new_job = client.job_of(answer)
+        run(client, new_job)
+        assert results(client, new_job) == pytest.approx(scores, abs=1e-5)
 
 
 def test_the_texts_of_a_job_are_classified(gateway: GatewayProcess) -> None:
