@@ -235,8 +235,9 @@ def _is_for_model_with(op: str, exchange: Exchange, body: bytes) -> bool:
     if not exchange.state.queues.offers(op):  # so the long bodies of functions are parsed once
         return False
     try:
-        model, _ = split_model(exchange.dialect.model_of(body, exchange.headers))
-        ops = exchange.state.queues.of_model(model).ops
+        queues = exchange.state.queues
+        model, _ = split_model(exchange.dialect.model_of(body, exchange.headers), queues.serves)
+        ops = queues.of_model(model).ops
         return op in ops and EMBED not in ops
     except RedbatchError:  # raised again when the request is parsed or sent
         return False
@@ -259,4 +260,4 @@ def _parse(exchange: Exchange, pieces: list[bytes]) -> InferenceRequest:
         fields = b"" if media_type_of(exchange.headers) in exchange.dialect.binary_types else body
         exchange.job_options = parse_job_options(fields, exchange.headers, exchange.dialect.body_model)
         return request  # a job that is pinned is refused
-    return pin(request, exchange.headers)
+    return pin(request, exchange.headers, exchange.state.queues.serves)

@@ -187,6 +187,10 @@ class Queues:
         message = f"{refusal}. It offers: {offered}. Send the request to {routes}."
         raise UnsupportedOperationError.of(op, message)
 
+    def serves(self, model: str) -> bool:
+        """Whether the workers of any queue have this name for their model."""
+        return any(each.serves(model) for each in self._served.values())
+
     def offers(self, op: str) -> bool:
         """Whether the model of any queue offers an operation."""
         return any(op in each.ops for each in self._served.values())

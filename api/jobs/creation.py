@@ -233,7 +233,7 @@ async def find_shard(
         ModelNotFoundError: no queue serves the model.
         InvalidRequestError: the request is pinned to a revision.
     """
-    check_unpinned(model, request.headers)
+    check_unpinned(model, request.headers, state.queues.serves)
     queue = state.queues.of_model(model)
     request.scope["state"][QUEUE] = queue.name
     shard = queue.shard_for_job(tenant, idempotency_key)
