@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.engine.commands import run
 from tests.integration.documents.blocks import ROOT, blocks
 
-SCRIPT_S = 300.0
+SCRIPT_S = 900.0
 
 
 def documented(page: str, part: str, until: str = "") -> str:
@@ -21,7 +21,7 @@ def documented(page: str, part: str, until: str = "") -> str:
     assert len(found) == 1, f"{len(found)} blocks of {page} contain: {part}"
     if not until:
         return found[0]
-    lines = re.search(rf"^.*{re.escape(part)}.*?{re.escape(until)}.*?$", found[0], re.MULTILINE | re.DOTALL)
+    lines = re.search(rf"^[^\n]*{re.escape(part)}.*?{re.escape(until)}.*?$", found[0], re.MULTILINE | re.DOTALL)
     assert lines is not None, f"{page} has no such lines: {part} ... {until}"
     return lines[0]
 

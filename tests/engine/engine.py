@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -10,7 +11,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
 from shared.process.parent_death import wrap_command
 from tests.engine.commands import TIMEOUT_S, CommandError, run
@@ -37,6 +38,7 @@ class Engine:
         self._namespace = namespace
         self._options = options
         self._process: subprocess.Popen[bytes] | None = None
+        self._lock: BinaryIO | None = None  # of its folder: a second run of the tests waits for the first
 
     @property
     def environment(self) -> dict[str, str]:
@@ -65,6 +67,9 @@ class Engine:
     def start(self) -> None:
         """Starts dockerd and waits until it answers. Raises AssertionError: it ended; the message has its log."""
         self.folder.mkdir(mode=0o711, parents=True, exist_ok=True)
+        if self._lock is None:
+            self._lock = (self.folder / "lock").open("wb")
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
         (self.folder / "pid").unlink(missing_ok=True)
         with (self.folder / "log").open("wb") as log:
             command = wrap_command(self._command(), signal.SIGTERM)
@@ -89,6 +94,12 @@ class Engine:
 
     def stop(self) -> None:
         """Ends dockerd with all containers; does nothing if it does not run."""
+        self._end()
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def _end(self) -> None:
         process, self._process = self._process, None
         if process is None:
             return

@@ -72,7 +72,7 @@ class Deployment:
 
     def label(self, name: str, node: str) -> None:
         """Sets the label of the page on a node."""
-        script = documented("deploy.md", f"docker node update --label-add {name}=true NODE", "NODE")
+        script = documented("deploy.md", f"docker node update --label-add {name}=true", "NODE")
         self.run(script, NODE=node)
 
     def create_secrets(self) -> None:

@@ -16,7 +16,7 @@ from tests.engine.registry import registry
 
 NAMES = ("node1", "node2", "node3")
 REGISTRY = f"{HOST}:5000"
-SETTLE_S = 240.0
+SETTLE_S = 600.0
 POLL_S = 0.25
 
 

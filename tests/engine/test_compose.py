@@ -57,7 +57,7 @@ class Compose:
 
     def embed_as_documented(self) -> list[float]:
         """Returns the vector that the command of docs/deploy.md prints."""
-        script = documented("deploy.md", '-d \'{"text": "Hello, world"}\' http://127.0.0.1:8080/embed', "/embed")
+        script = documented("deploy.md", "curl -H 'Content-Type: application/json' -d")
         vector: list[float] = json.loads(self.shell(script.replace("8080", str(PORT))))["embedding"]
         return vector
 
