@@ -13,6 +13,7 @@ from api.dialects.long_text import IN_CHUNKS
 from api.dialects.request import InferenceRequest, InferenceResult, Labels
 from api.dispatch.chunked_inference import ChunkLimits, compute_in_chunks
 from api.dispatch.dispatcher import Dispatcher
+from api.dispatch.fleet import find_gone
 from api.dispatch.monitor import Monitor
 from api.dispatch.producer_spans import ProducerSpans
 from api.dispatch.shard_choice import rendezvous_order
@@ -25,9 +26,9 @@ from api.settings import GatewaySettings
 from api.settings_groups import CacheSettings
 from api.tenants import Tenant
 from shared.cache import CacheBound
-from shared.errors import InvalidRequestError, JobsFullError, NoWorkerError, RedisUnreachableError
-from shared.heartbeats import label_names
-from shared.messages import READY, Heartbeat, Options
+from shared.errors import InvalidRequestError, JobsFullError, NoWorkerError, RedisUnreachableError, UnavailableError
+from shared.heartbeats import int8_ranges_of, label_names
+from shared.messages import READY, Heartbeat, Options, Vectors
 from shared.model_names import canonical_model, public_model
 from shared.process.tasks import cancel_and_wait
 from shared.redis_errors import KeyMovedError, UnexpectedReplyError
@@ -36,6 +37,7 @@ log = structlog.get_logger()
 
 FULL_RETRY_S = 10.0
 READY_POLL_S = 0.25
+RANGE_POLLS = 2
 
 ProducerSpansFactory = Callable[[str], ProducerSpans | None]
 """Returns the spans of a queue by its name; None if requests are not traced."""
@@ -167,6 +169,23 @@ class ServedQueue:
             self._labels = Labels(label_names(worker), worker.activation)
         return bool(self._labels.names)
 
+    async def find_int8_ranges(self, result: InferenceResult) -> bytes:
+        """Returns the ranges of the workers whose model has made these vectors; none if they have no file of ranges.
+
+        Vectors of the cache name no revision: they are of the one that all ready workers have.
+
+        Raises:
+            UnavailableError: the workers that made the vectors are gone, and never told their ranges.
+        """
+        revision = next((each.revision for each in result.parts if isinstance(each, Vectors)), "")
+        for attempt in range(1 + RANGE_POLLS):  # a poll that was under way may have been too early
+            if attempt:
+                await self._poll_all()
+            for each in self.workers():
+                if each.revision and revision in ("", each.revision):
+                    return int8_ranges_of(each)
+        raise UnavailableError("The worker of these vectors is gone, with its ranges of int8: send the request again.")
+
     async def _poll_all(self) -> None:
         await asyncio.gather(*(each.poll() for each in self._monitors))
 
@@ -220,6 +239,8 @@ class ServedQueue:
         start = loop.time()
         workers = await self._ready_workers(request.timeout_ms / 1000)
         waited_ms = int((loop.time() - start) * 1000)
+        if request.revision:
+            workers = [each for each in workers if each.revision == request.revision] or workers
         options = _with_prompt(request.options, request.input_type, workers)
         request = request._replace(options=options, timeout_ms=max(1, request.timeout_ms - waited_ms))
         if request.long_text not in IN_CHUNKS:
@@ -261,6 +282,11 @@ class ServedQueue:
         raise InvalidRequestError(
             f"prompt_name: this model has no such prompt; it has {', '.join(sorted(known)) or 'none'}."
         )
+
+    def check_revision(self, revision: str) -> None:
+        """Raises RevisionGoneError: a request is pinned to a revision that no worker has."""
+        if revision and (gone := find_gone(revision, self.workers())) is not None:
+            raise gone
 
     def serves(self, model: str) -> bool:
         """Whether its workers use this name for their model; while there is no worker, whether earlier workers did."""

@@ -18,6 +18,7 @@ from shared.errors import (
     RateLimitedError,
     RedbatchError,
     RedisUnreachableError,
+    RevisionGoneError,
     TooLargeError,
     TooManyFailuresError,
     UnauthorizedError,
@@ -25,10 +26,11 @@ from shared.errors import (
     UnsupportedMediaTypeError,
     UnsupportedOperationError,
 )
-from shared.messages import SCORE
+from shared.messages import SCORE, TooLong
 
 NO_API_KEY = UnauthorizedError("Send an API key: Authorization: Bearer <key>, or x-api-key: <key>.")
 NO_SUCH_MODEL = ModelNotFoundError("There is no such model here. Served: minilm.", param="model")
+REVISION_GONE = RevisionGoneError("No worker has this revision of the model; there is 8aadba9b60fb7294.", param="model")
 KEY_REUSED = KeyReusedError("This Idempotency-Key belongs to another job: send another key.")
 RATE_LIMITED = RateLimitedError("The tenant's rate limit of 5000 tokens per second is exceeded: try again in 0.5 s.")
 NOT_JSON = UnsupportedMediaTypeError("Send JSON, with the header Content-Type: application/json.")
@@ -45,6 +47,7 @@ _COMMON: tuple[RedbatchError, ...] = (
     ForbiddenError("This key lacks the scope embed: its scopes are jobs."),
     NO_SUCH_MODEL,
     BodyTimeoutError("The body did not arrive within 30 s: send it without pauses."),
+    REVISION_GONE,
     NOT_JSON,
     KEY_REUSED,
     QueueFullError("The queue is full: try again in 2 s."),
@@ -93,6 +96,14 @@ _NO_RERANKER = UnsupportedOperationError.of(
     "The model of queue my-classifier does not offer score. It offers: tokenize, decode, classify. Send the request to "
     "POST /classify.",
 )
+
+
+def _too_long_error() -> InvalidRequestError:
+    error = InvalidRequestError("733 tokens, and this model takes 512: shorten it, or allow truncate.")
+    error.too_long = TooLong(733, 512)
+    return error
+
+
 _RANKING = (*(each for each in _COMMON if each is not KEY_REUSED), _NO_RERANKER)
 RERANK_ERRORS = (
     InvalidRequestError("query: it is empty.", param="query"),
@@ -110,7 +121,7 @@ TEI_RERANK_ERRORS = (
     EmptyInputsError("`texts` cannot be empty", param="texts"),
     BodyTooLargeError(_BODY_TOO_LARGE.format(33_554_432, "max_v1_body_bytes")),
     TooLargeError("batch size 3000 > maximum allowed batch size 2048"),
-    InvalidRequestError("733 tokens, and this model takes 512: shorten it, or allow truncate."),
+    _too_long_error(),
     *_RANKING,
 )
 _TOO_MANY_FAILURES = TooManyFailuresError("Too many wrong keys came from your address: wait, then try again.")

@@ -74,6 +74,7 @@ def may_share(request: InferenceRequest) -> bool:
         and max(map(len, inputs)) <= MAX_CHARS
         and not request.partial
         and not request.indices
+        and not request.revision
         and not quota.tokens_per_s
         and not quota.daily_tokens
     )

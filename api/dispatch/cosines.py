@@ -9,6 +9,7 @@ import numpy as np
 
 from api.dialects.request import InferenceRequest, InferenceResult
 from api.dialects.vectors import rows_of
+from shared.errors import InvalidRequestError
 from shared.messages import EMBED, SCORE, Vectors
 
 
@@ -30,15 +31,24 @@ class Cosines(NamedTuple):
         cosines = np.clip(np.einsum("ij,ij->i", firsts, seconds), -1.0, 1.0).astype("<f4")
         cut = set(result.truncated)
         truncated = [number for number, pair in enumerate(self.pairs) if not cut.isdisjoint(pair)]
-        part = Vectors("", 0, len(self.pairs), 1, cosines.tobytes())
+        part = Vectors("", 0, len(self.pairs), 1, cosines.tobytes(), revision=result.revision)
         return result._replace(parts=(part,), truncated=truncated)
 
 
 def cosines_of(request: InferenceRequest, ops: Collection[str]) -> Cosines | None:
-    """Returns how to score the pairs of a request by embeddings; None if the model scores them, or cannot do either."""
+    """Returns how to score the pairs of a request by embeddings; None if the model scores them, or cannot do either.
+
+    Raises:
+        InvalidRequestError: an option is for one of the two texts of a pair.
+    """
     if request.op != SCORE or SCORE in ops or EMBED not in ops:
         return None
     options = request.options
+    if (options.instruction, options.max_query_tokens, options.max_document_tokens) != (None, None, None):
+        raise InvalidRequestError(
+            "This model makes embeddings of all texts alike: leave out instruction, max_tokens_per_query and "
+            "max_tokens_per_doc."
+        )
     queries = cast("tuple[str, ...]", request.queries or (options.query,) * len(request.inputs))
     places: dict[str, int] = {}
     numbers: list[int] = []

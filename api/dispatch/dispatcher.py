@@ -18,6 +18,7 @@ from api.dispatch.charges import Charges
 from api.dispatch.coalescer import CoalescedRequest, Coalescer
 from api.dispatch.coalescing import CoalescingLoad
 from api.dispatch.deadlines import Deadlines
+from api.dispatch.fleet import find_gone
 from api.dispatch.inflight import MAX_VALUES_BYTES, InFlight
 from api.dispatch.monitor import Monitor, MonitorCallbacks
 from api.dispatch.producer_spans import ProducerSpans
@@ -330,7 +331,10 @@ class Dispatcher:
             return
         live = self.monitor.revisions()
         for request in list(self._requests.values()):
-            if request.revision and live and request.revision not in live and not request.done:
+            if request.is_pinned:
+                if (gone := find_gone(request.revision, self.monitor.workers())) is not None:
+                    request.fail(gone)
+            elif request.revision and live and request.revision not in live and not request.done:
                 self._unify_revision(request)
 
     def _rerun_others(self, request: InFlight, revision: str) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from math import inf
 from typing import NamedTuple
 
+from shared.errors import RevisionGoneError
 from shared.long_entries import is_long, min_long_tokens
 from shared.messages import DOES_NOT_LOAD, DRAINING, FAILING, LOADING, STANDBY, Heartbeat
 from shared.tenants import ActiveTenants
@@ -20,6 +21,21 @@ def fleet_rate(rates: Sequence[float]) -> float:
     """
     known = [rate for rate in rates if rate > 0]
     return sum(known) / len(known) * len(rates) if known else 0.0
+
+
+def find_gone(revision: str, workers: Iterable[Heartbeat]) -> RevisionGoneError | None:
+    """Returns the error for a request that is pinned to a revision which no worker has, nor may have once it is ready.
+
+    None while no worker is alive: then none says that the revision is gone for good.
+    """
+    known = {each.revision for each in workers}  # "" while a model loads
+    if not known or not known.isdisjoint(("", revision)):
+        return None
+    return RevisionGoneError(
+        f"No worker has this revision of the model; there is {', '.join(sorted(known))}. Vectors of two revisions "
+        "cannot be compared: build the index again with one that is there, or start a worker that has this one.",
+        param="model",
+    )
 
 
 class LongBacklog(NamedTuple):

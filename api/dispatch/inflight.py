@@ -10,8 +10,15 @@ from collections.abc import Callable, Iterable
 from api.dialects.request import InferenceRequest
 from api.dispatch.admission import memory_full_error
 from api.memory_budget import HeldMemory, size_of_reply, unbounded
-from shared.errors import InputFailedError, InternalError, RedbatchError, TooLargeError, error_from_code
-from shared.messages import EMBED_ALL, VECTOR_OPS, Failure, NewEntry, Ref, Reply, Values, Vectors
+from shared.error_tree import error_from_code
+from shared.errors import (
+    InputFailedError,
+    InternalError,
+    InvalidRequestError,
+    RedbatchError,
+    TooLargeError,
+)
+from shared.messages import EMBED_ALL, PREDICT, VECTOR_OPS, Failure, NewEntry, Ref, Reply, Values, Vectors
 
 MAX_VALUES_BYTES = 64 * 2**20
 """Maximum size of an answer that is not vectors: its size is unknown before the replies arrive."""
@@ -37,6 +44,7 @@ class InFlight:
         reconcile_on_submit: whether it is to be reconciled once its entries are in the stream: a connection broke
             while some of them were on their way there.
         revision: the model revision that all its vectors must have; "" while any is accepted.
+        is_pinned: whether the client has chosen the revision, so that no other may answer.
         answer: the replies to all entries in the order of their positions, or the error. In a `partial` request,
             failures are replies like others.
 
@@ -62,7 +70,7 @@ class InFlight:
         self._op, self._partial, self._indices = request.op, request.partial, request.indices
         self._memory = memory or unbounded()
         self._on_mixed_revisions = on_mixed_revisions
-        self.revision = ""
+        self.revision, self.is_pinned = request.revision, bool(request.revision)
         self.traceparent = ""
         self.uses_bell = True
         self.submitted, self.was_accepted = False, request.was_accepted
@@ -141,17 +149,13 @@ class InFlight:
         A reply that does not match the request is dropped too: it belongs to another request.
         """
         entry = self.new_entries.get(reply.position)
-        fits = (
-            entry is not None and entry.n == reply.n and reply.request_id == self.request_id and self._matches_op(reply)
-        )
+        fits = entry is not None and entry.n == reply.n and reply.request_id == self.request_id and self._matches(reply)
         if entry is not None and fits and isinstance(reply, Failure) and reply.origin.unrun:
             self._unrun.add(reply.position)  # also of a request that the first of its entries has failed
         if self.done or not fits or reply.position in self._replies:
             return False
         if isinstance(reply, Failure) and not self._partial:
-            error = error_from_code(reply.code, self._message_of(reply))
-            error.log_fields = _log_fields(reply)
-            self.fail(error)
+            self.fail(self._error_of(reply))
             return True
         # vectors were reserved before
         if self._op not in VECTOR_OPS and not self._memory.grow(size_of_reply(reply)):
@@ -176,15 +180,19 @@ class InFlight:
         return True
 
     def revisions(self) -> Counter[str]:
-        """Returns the number of inputs that have vectors, by model revision."""
+        """Returns the number of inputs that have results, by model revision.
+
+        Outputs of a function do not count: it may not be called twice for one input. Nor do values of a worker that
+        reports no revision with them.
+        """
         counts: Counter[str] = Counter()
         for reply in self._replies.values():
-            if isinstance(reply, Vectors):
+            if isinstance(reply, Vectors) or (isinstance(reply, Values) and reply.revision and self._op != PREDICT):
                 counts[reply.revision] += reply.n
         return counts
 
     def restrict_to_revision(self, revision: str) -> tuple[list[NewEntry], list[Ref]]:
-        """Keeps only the vectors of one revision, which all other vectors must have as well.
+        """Keeps only the results of one revision, which all others must have as well.
 
         Returns:
             The entries to run again, and their refs in the stream, as far as these are known.
@@ -194,7 +202,7 @@ class InFlight:
             entry
             for position, entry in self.new_entries.items()
             if (position in self._refs and position not in self._replies)
-            or (isinstance(reply := self._replies.get(position), Vectors) and reply.revision != revision)
+            or (isinstance(reply := self._replies.get(position), Vectors | Values) and reply.revision != revision)
         ]
         for entry in rerun:
             self._replies.pop(entry.position, None)
@@ -235,6 +243,13 @@ class InFlight:
         if not self.answer.cancel() and not self.answer.cancelled():
             self.answer.exception()
 
+    def _error_of(self, failure: Failure) -> RedbatchError:
+        error = error_from_code(failure.code, self._message_of(failure))
+        error.log_fields = _log_fields(failure)
+        if isinstance(error, InvalidRequestError):
+            error.too_long = failure.too_long
+        return error
+
     def _message_of(self, failure: Failure) -> str:
         """Returns the message for a client, which names the input at fault if that is known and there are several."""
         is_single = not self._indices and sum(entry.n for entry in self.new_entries.values()) == 1
@@ -243,8 +258,10 @@ class InFlight:
         index = failure.position + failure.input_index
         return f"Input {self._indices[index] if self._indices else index}: {failure.message}"
 
-    def _matches_op(self, reply: Reply) -> bool:
-        """Whether a reply is of the kind that the operation of the request returns."""
+    def _matches(self, reply: Reply) -> bool:
+        """Whether a reply is a failure, or of the kind that the operation returns and of the revision it is for."""
+        if self.is_pinned and not isinstance(reply, Failure) and reply.revision != self.revision:
+            return False
         if isinstance(reply, Vectors):
             return (self._op in VECTOR_OPS and not reply.counts) or (self._op == EMBED_ALL and bool(reply.counts))
         return isinstance(reply, Failure) or self._op not in (*VECTOR_OPS, EMBED_ALL)

@@ -202,12 +202,12 @@ class CachingDispatcher:
             OverloadedError: there is too little memory for the vectors.
             RedbatchError: see the dispatcher, if any vector has to be computed.
         """
-        revision = self._revision()
+        revision = request.revision or self._revision()
         if request.op not in VECTOR_OPS or revision is None or request.input_errors or request.queries:
             return await self._dispatcher.answer(request, request_id, memory)
         owner = (request.tenant.name,) if self._per_tenant else ()
         try:
-            options = self._with_default(request.options)
+            options = self._with_default(request.options, revision)
             cache_keys = [cache_key(revision, options, each, owner) for each in request.inputs]
         except UnicodeEncodeError:  # the dispatcher raises the error for it
             return await self._dispatcher.answer(request, request_id, memory)
@@ -219,7 +219,7 @@ class CachingDispatcher:
         metrics.CACHE_HITS.inc(len(cache_results) - len(misses))
         if not misses:
             await self._charge(request, cache_results, may_refuse=True)
-            return _merge_results(cache_results, InferenceResult(()), misses)
+            return _merge_results(cache_results, InferenceResult(()), misses, revision)
         remaining = request if len(misses) == len(cache_results) else _select_inputs(request, misses)
         started_at = time.monotonic()
         result = await self._dispatcher.answer(remaining, request_id, memory)
@@ -228,7 +228,7 @@ class CachingDispatcher:
             return result
         if all(part.revision == revision for part in result.parts if isinstance(part, Vectors)):
             await self._charge(request, cache_results, may_refuse=False)
-            return _merge_results(cache_results, result, misses)
+            return _merge_results(cache_results, result, misses, revision)
         left_ms = request.timeout_ms - int((time.monotonic() - started_at) * 1000)  # the revision has changed meanwhile
         return await self._dispatcher.answer(request._replace(timeout_ms=max(1, left_ms)), "", memory)  # with a new id
 
@@ -244,14 +244,14 @@ class CachingDispatcher:
         [revision] = revisions if len(revisions) == 1 else [""]
         return revision or None
 
-    def _with_default(self, options: Options) -> Options:
-        """Returns options with `normalize` as the model does it by default, if all ready workers report that.
+    def _with_default(self, options: Options, revision: str) -> Options:
+        """Returns options with `normalize` as the model does it by default, if all its ready workers report that.
 
         Routes differ in whether they set it, and so would their keys for equal vectors.
         """
         if options.normalize is not None:
             return options
-        reported = {each.normalizes for each in self._workers() if each.state == READY}
+        reported = {each.normalizes for each in self._workers() if each.state == READY and each.revision == revision}
         return options._replace(normalize=reported.pop()) if len(reported) == 1 else options
 
     def _store_vectors(self, result: InferenceResult, revision: str, cache_keys: Sequence[bytes]) -> None:
@@ -270,10 +270,12 @@ def _select_inputs(request: InferenceRequest, misses: Sequence[int]) -> Inferenc
     return request._replace(inputs=tuple(request.inputs[i] for i in misses), indices=tuple(indices[i] for i in misses))
 
 
-def _merge_results(cache_results: CacheResults, result: InferenceResult, misses: Sequence[int]) -> InferenceResult:
+def _merge_results(
+    cache_results: CacheResults, result: InferenceResult, misses: Sequence[int], revision: str
+) -> InferenceResult:
     """Returns the result of a request from its cached vectors and from the result for the inputs at `misses`."""
     parts: list[Reply] = [
-        Vectors("", i, 1, len(each.data) // 4, each.data, tokens=(each.tokens,))
+        Vectors("", i, 1, len(each.data) // 4, each.data, tokens=(each.tokens,), revision=revision)
         for i, each in enumerate(cache_results)
         if each is not None
     ]
@@ -291,6 +293,7 @@ def _merge_results(cache_results: CacheResults, result: InferenceResult, misses:
                     part.dim,
                     part.data[i * size : (i + 1) * size],
                     tokens=part.tokens[i : i + 1],
+                    revision=revision,
                 )
                 for i in range(part.n)
             ]

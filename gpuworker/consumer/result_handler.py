@@ -44,6 +44,7 @@ class ResultHandler:
                     dead_after=failure.dead_after,
                     input_index=failure.input_index,
                     origin=FailureOrigin(exception=failure.exception, unrun=failure.unrun),
+                    too_long=failure.too_long,
                 )
         if not completed.more:
             self._count_errors(completed)
@@ -71,10 +72,9 @@ class ResultHandler:
 
     def _build_reply(self, entry: Entry, done: EntryResult, data: bytes, timing: Timing) -> Result:
         request_id, position, n = entry.request_id, entry.position, entry.ref.n
-        tokens, truncated = done.tokens, done.truncated
+        tokens, truncated, revision = done.tokens, done.truncated, self._worker_state.revision
         if not done.dim:
-            return Values(request_id, position, n, framing.unpack_values(data), timing, tokens, truncated)
-        revision = self._worker_state.revision
+            return Values(request_id, position, n, framing.unpack_values(data), timing, tokens, revision, truncated)
         return Vectors(request_id, position, n, done.dim, data, timing, tokens, done.counts, revision, truncated)
 
     def _count_errors(self, completed: BatchCompleted) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+
+from rich.console import RenderableType
 
 from redbatch.queue import view
 from redbatch.queue.state import QueueView, ShardView, merge_shards
@@ -14,9 +16,19 @@ from shared.keys import Keys
 from shared.producer import last_heartbeats, list_queues, queue_stats
 from shared.redis_url import one_per_keyspace
 
+AsText = Callable[[Sequence[QueueView]], RenderableType]
+AsJson = Callable[[Sequence[QueueView]], str]
 
-def show_queues(target: QueueTarget, *, in_json: bool, watch: bool) -> int:
-    """Prints all queues, or the one that is named, once or every second until Ctrl-C.
+
+def show_queues(
+    target: QueueTarget,
+    as_text: AsText = view.as_text,
+    as_json: AsJson = view.as_json,
+    *,
+    in_json: bool,
+    watch: bool,
+) -> int:
+    """Prints all queues, or the one that is named, once or every second until Ctrl-C; or what others print of them.
 
     Returns the exit code: 1 if they cannot be read, or if there is no such queue.
     """
@@ -25,7 +37,7 @@ def show_queues(target: QueueTarget, *, in_json: bool, watch: bool) -> int:
         # An `up` has a queue from the start; otherwise `keys` are only those of the default.
         known = [keys.queue] if target.queue is not None or not target.names_redis else []
         read = partial(read_queues, shards, known, only_known=target.queue is not None)
-        with state_printer(make_console(), view.as_text, view.as_json, in_json=in_json) as show_views:
+        with state_printer(make_console(), as_text, as_json, in_json=in_json) as show_views:
             await print_states(read, show_views, watch=watch)
         return 0
 

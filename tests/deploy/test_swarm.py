@@ -39,7 +39,9 @@ def seconds(duration: str) -> int:
     return int(number) * {"s": 1, "m": 60}[unit]
 
 
-@pytest.mark.parametrize("files", [[STACK], [STACK, RESERVE], [STACK, CPU]], ids=["stack", "with GPUs reserved", "without GPUs"])
+@pytest.mark.parametrize(
+    "files", [[STACK], [STACK, RESERVE], [STACK, CPU]], ids=["stack", "with GPUs reserved", "without GPUs"]
+)
 def test_docker_accepts_the_stack(files: list[Path]) -> None:
     """Docker accepts the stack by its schema, without a daemon, and applies the variables of images and secrets."""
     named = [word for path in files for word in ("-c", path)]

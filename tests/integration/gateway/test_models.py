@@ -13,6 +13,7 @@ import pytest
 import redis.asyncio
 
 from gpuworker.model_spec import parse_model
+from shared.process.tasks import cancel_and_wait
 from tests import plain_http
 from tests.integration.gateway.gateway_cluster import (
     REPEATS,
@@ -240,6 +241,36 @@ async def test_a_gateway_may_serve_only_its_own_queue(isolated_cluster: GatewayC
     assert gateway.embed({"text": "a", "model": "other"}).status_code == 404
 
 
+async def send_requests(
+    gateway: GatewayProcess, client: httpx.AsyncClient, revisions: list[set[str]], name: str, texts: int
+) -> None:
+    """Sends requests until cancelled; notes in `revisions` whose vectors each answer has."""
+    while True:
+        sent = [f"{name} {len(revisions)} {i}" for i in range(texts)]
+        answer = await client.post(f"{gateway.url}/embed", json={"texts": sent}, headers={"x-timeout-ms": "30000"})
+        revisions.append(revision_of(answer, sent))
+        assert {answer.headers["x-model-revision"]} == {f"sha256-{each}" for each in revisions[-1]}
+
+
+async def send_pinned(
+    gateway: GatewayProcess, client: httpx.AsyncClient, answers: list[int], fields: dict[str, Any], revision: str
+) -> None:
+    """Sends requests that are pinned to the old revision until cancelled; notes the statuses in `answers`.
+
+    `revision`: of the header, "" for none.
+    """
+    headers = {"x-timeout-ms": "30000"} | ({"x-model-revision": revision} if revision else {})
+    while True:
+        sent = [f"pinned {len(answers)} {i}" for i in range(len(fields["texts"]))]
+        answer = await client.post(f"{gateway.url}/embed", json=fields | {"texts": sent}, headers=headers)
+        answers.append(answer.status_code)
+        if answer.status_code == 200:
+            assert revision_of(answer, sent) == {"old"}
+        else:
+            assert (answer.status_code, error_of(answer)["code"]) == (409, "revision_gone")
+            assert "there is sha256-new" in error_of(answer)["message"]
+
+
 @pytest.mark.parametrize("texts", [1, 200])
 async def test_a_new_revision_fails_no_request(
     isolated_cluster: GatewayCluster, client: httpx.AsyncClient, texts: int
@@ -251,17 +282,12 @@ async def test_a_new_revision_fails_no_request(
     gateway, old = await asyncio.gather(isolated_cluster.start_gateway(), isolated_cluster.start_worker(OLD))
     await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
     revisions: list[set[str]] = []
-    done = asyncio.Event()
-
-    async def send_requests(name: int) -> None:
-        number = 0
-        while not done.is_set():
-            number += 1
-            sent = [f"{name} {number} {i}" for i in range(texts)]
-            answer = await client.post(f"{gateway.url}/embed", json={"texts": sent}, headers={"x-timeout-ms": "30000"})
-            revisions.append(revision_of(answer, sent))
-
-    clients = [asyncio.create_task(send_requests(name)) for name in range(4)]
+    pinned: list[int] = []
+    senders = [asyncio.create_task(send_requests(gateway, client, revisions, str(name), texts)) for name in range(4)]
+    many, revision = {"texts": [""] * texts}, "sha256-old"
+    by_name = many | {"model": f"{isolated_cluster.queue}@{revision}"}
+    ways = ((many, revision), (by_name, ""))
+    senders += [asyncio.create_task(send_pinned(gateway, client, pinned, *each)) for each in ways]
     await wait_until(lambda: len(revisions) > 4, "requests are answered")
     await isolated_cluster.start_worker(NEW)
     before = len(revisions)
@@ -269,10 +295,12 @@ async def test_a_new_revision_fails_no_request(
     assert await old.stop() == 0
     before = len(revisions)
     await wait_until(lambda: len(revisions) > before + 8, "the new worker serves", timeout_s=30)
-    done.set()
-    await asyncio.gather(*clients)
+    await wait_until(lambda: pinned[-1:] == [409], "requests that are pinned to the old revision are refused")
+    assert not any(each.done() for each in senders), "no answer was a wrong one"
+    await cancel_and_wait(senders)
     assert all(len(each) == 1 for each in revisions)
     assert (revisions[0], revisions[-1]) == ({"old"}, {"new"})
+    assert set(pinned) == {200, 409}
     mixed = gateway.metric("redbatch_mixed_entries_total")
     assert mixed == 0 if texts == 1 else mixed > 0
 

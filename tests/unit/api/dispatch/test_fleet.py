@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from api.dispatch.admission import max_tokens
-from api.dispatch.fleet import LongBacklog, fleet_rate, long_backlog, sum_tenants
+from api.dispatch.fleet import LongBacklog, find_gone, fleet_rate, long_backlog, sum_tenants
 from shared.messages import MAX_TOKENS, Heartbeat
 from shared.tenants import ActiveTenants
 
@@ -52,3 +52,17 @@ def test_the_anonymous_tenant_counts_once() -> None:
     shards = [ActiveTenants(4.0, 3.0), ActiveTenants(1.0, 0.0), ActiveTenants(2.0, 2.0)]
     assert sum_tenants(shards) == ActiveTenants(6.0, 5.0)
     assert sum_tenants([]) == ActiveTenants()
+
+
+@pytest.mark.parametrize(
+    ("revisions", "is_gone"),
+    [((), False), (("new",), True), (("new", "old"), False), (("new", ""), False), (("new", "newer"), True)],
+)
+def test_a_revision_is_gone_if_no_worker_has_it(revisions: tuple[str, ...], is_gone: bool) -> None:
+    """One that still loads its model (it reports none) may have it, and so may one that starts soon, if none lives."""
+    workers = [replace(heartbeat(0), revision=each) for each in revisions]
+    error = find_gone("old", workers)
+    assert (error is not None) == is_gone
+    if error is not None:
+        assert (error.code, "old" in error.message.split()) == ("revision_gone", False)
+        assert all(each in error.message for each in revisions)

@@ -10,7 +10,20 @@ import pytest
 from api.dialects.request import InferenceRequest
 from api.dispatch.inflight import RESUBMIT_INTERVAL_S, InFlight
 from shared.errors import DeadlineExceededError, InputFailedError, InternalError, InvalidRequestError
-from shared.messages import DECODE, EMBED, EMBED_ALL, TOKENIZE, Failure, NewEntry, Ref, Reply, Values, Vectors
+from shared.messages import (
+    DECODE,
+    EMBED,
+    EMBED_ALL,
+    PREDICT,
+    TOKENIZE,
+    Failure,
+    NewEntry,
+    Ref,
+    Reply,
+    TooLong,
+    Values,
+    Vectors,
+)
 
 ID = "a" * 32
 WHOLE = InferenceRequest((), 0)
@@ -80,9 +93,10 @@ async def test_an_error_names_the_input_at_fault(indices: tuple[int, ...], named
     """By its index in the client's request, of which the inputs in flight may be a part."""
     entries = [NewEntry(0, 2, 10, b""), NewEntry(2, 2, 10, b"")]
     request = InFlight(ID, entries, 0.0, WHOLE._replace(indices=indices))
-    assert request.accept(Failure(ID, 2, 2, "invalid_request", "too long", 1))
-    with pytest.raises(InvalidRequestError, match=f"^Input {named}: too long$"):
+    assert request.accept(Failure(ID, 2, 2, "invalid_request", "too long", 1, too_long=TooLong(9, 8)))
+    with pytest.raises(InvalidRequestError, match=f"^Input {named}: too long$") as caught:
         await request.answer
+    assert caught.value.too_long == (9, 8)
 
 
 @pytest.mark.parametrize(("indices", "message"), [((), "too long"), ((4,), "Input 4: too long")])
@@ -257,6 +271,29 @@ async def test_a_reply_of_another_kind_is_dropped(op: str, fitting: str) -> None
         request = InFlight(ID, [NewEntry(0, 2, 10, b"")], 0.0, WHOLE._replace(op=op))
         assert request.accept(reply) is (kind == fitting)
         assert request.done is (kind == fitting)
+
+
+@pytest.mark.parametrize("op", [EMBED, TOKENIZE])
+async def test_a_pinned_request_takes_no_reply_of_another_revision(op: str) -> None:
+    """Not even if it has one entry, whose revision is not compared with others."""
+    reply = Values(ID, 0, 2, (b"1", b"2"), revision="new") if op == TOKENIZE else vectors_of("new", 0)
+    request = InFlight(ID, [NewEntry(0, 2, 10, b"")], 0.0, WHOLE._replace(op=op, revision="old"))
+    assert not request.accept(reply)
+    assert not request.done
+    assert request.accept(reply._replace(revision="old"))
+    assert request.done
+
+
+@pytest.mark.parametrize(("op", "is_mixed"), [(TOKENIZE, True), (PREDICT, False)])
+async def test_values_are_of_one_revision_but_for_functions(op: str, is_mixed: bool) -> None:
+    """A function may have effects, so that it is not called again."""
+    seen: list[InFlight] = []
+    entries = [NewEntry(at, 1, 10, b"") for at in range(2)]
+    request = InFlight(ID, entries, 0.0, WHOLE._replace(op=op), None, seen.append)
+    for at, revision in enumerate(("old", "new")):
+        assert request.accept(Values(ID, at, 1, (b"1",), revision=revision))
+    assert (seen == [request]) == is_mixed
+    assert request.done != is_mixed
 
 
 async def test_a_partial_request_that_expires_with_only_failures_fails() -> None:
