@@ -62,7 +62,7 @@ test-long: $(READY) ## Run the tests that are too slow for each change, except c
 test-images: $(READY) ## Install the packages of the images in fresh environments and serve requests (five minutes, 3 GB)
 	@$(BIN)/pytest -m slow tests/deploy/test_images.py $(ARGS)
 
-test-engine: $(READY) ## Build the images and run them with compose and on a Swarm of three nodes; needs root (twelve minutes)
+test-engine: $(READY) ## Build the images and run them on engines, also on a Swarm of three nodes; needs root, and 8 GB of disk
 	@$(BIN)/pytest -m engine tests/engine $(ARGS)
 
 stress: $(READY) ## Run the long stress tests: 100,000 requests under faults (two minutes)

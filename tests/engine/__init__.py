@@ -1,6 +1,6 @@
 """Tests on Docker engines that the suite starts: `make test-engine`, as root.
 
-The images are built by the repository's own Dockerfile, and run with compose and on a Swarm of three nodes, under load.
+The images are built by the repository's own Dockerfile, and run alone and on a Swarm of three nodes, under load.
 Engines have separate data, sockets and network namespaces, so an engine that already runs on the machine is not used.
 
 machine        what the tests need of the machine, and why they are skipped
