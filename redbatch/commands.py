@@ -31,6 +31,7 @@ from redbatch.redis_users.cli import k8s_app, swarm_app
 from redbatch.size.cli import size
 from redbatch.terminal import print_line
 from redbatch.tune.settings import TuneSettings
+from redbatch.usage.cli import usage
 from shared.process.version import __version__
 
 app = typer.Typer(
@@ -64,6 +65,7 @@ app.command()(queue)
 app.add_typer(k8s_app, name="k8s")
 app.command()(size)
 app.add_typer(swarm_app, name="swarm")
+app.command()(usage)
 
 GATEWAY = settings_of(GatewaySettings)
 WORKER = settings_of(WorkerSettings)

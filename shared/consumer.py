@@ -109,7 +109,7 @@ class RenewResult:
 class EntryAnswer(NamedTuple):
     """An encoded reply to an entry: an error if it `failed`. With `died_of`, the entry is also a dead letter.
 
-    `num_truncated` of its inputs were cut to the model's maximum length.
+    `num_truncated` of its inputs were cut to the model's maximum length. The model has read `num_tokens` of them.
     """
 
     entry: Entry
@@ -117,6 +117,7 @@ class EntryAnswer(NamedTuple):
     died_of: str = ""
     failed: bool = False
     num_truncated: int = 0
+    num_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
