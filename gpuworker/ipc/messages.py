@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 from msgspec import MsgspecError, Struct
 from msgspec.msgpack import Decoder, Encoder
 
-from shared.messages import Options
+from shared.messages import Options, TooLong
 
 
 class FrameError(ValueError):
@@ -72,7 +72,7 @@ class EntryFailure(NamedTuple):
 
     If it becomes a dead letter, `dead_after` is the number of its runs. If one of its inputs is at fault, `input_index`
     is the index of that input in the entry. `exception` is the type of what the model raised, if it did. Of an `unrun`
-    entry no input has run. `device_s` is as that of EntryResult.
+    entry no input has run. `too_long` is as in shared.messages.Failure; `device_s` is as that of EntryResult.
     """
 
     key: str
@@ -82,6 +82,7 @@ class EntryFailure(NamedTuple):
     input_index: int | None = None
     exception: str = ""
     unrun: bool = False
+    too_long: TooLong | None = None
     device_s: float = 0.0
 
 
@@ -126,7 +127,11 @@ class Drain(_Message, frozen=True):
 
 
 class Ready(_Message, frozen=True):
-    """The engine has loaded the model and takes entries. The fields are those of the backend."""
+    """The engine has loaded the model and takes entries.
+
+    The fields are those of the backend; `int8_ranges` is what backends.int8_ranges has read, with which the revision is
+    another one.
+    """
 
     model: str = ""
     dim: int = 0
@@ -144,6 +149,7 @@ class Ready(_Message, frozen=True):
     ops: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
     activation: str = ""
+    int8_ranges: bytes = b""
 
 
 class LoadFailed(_Message, frozen=True):
