@@ -56,7 +56,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
 )
 
-COMMANDS: tuple[Callable[..., None], ...] = (completion, embed, leases, queue, rerank, size)
+COMMANDS: tuple[Callable[..., None], ...] = (completion, embed, leases, queue, rerank, size, usage)
 for command in COMMANDS:
     app.command()(command)
 app.add_typer(dead_app, name="dead")
@@ -65,7 +65,6 @@ app.add_typer(keys_app, name="keys")
 app.add_typer(models_app, name="models")
 app.add_typer(k8s_app, name="k8s")
 app.add_typer(swarm_app, name="swarm")
-app.command()(usage)
 
 GATEWAY = settings_of(GatewaySettings)
 WORKER = settings_of(WorkerSettings)
