@@ -28,13 +28,14 @@ from api.http.body import BodyLimits, BodyUnreadError, read_body
 from api.http.client_connection import CLIENT, ClientConnection, client_address
 from api.http.error_responses import answer_error
 from api.http.lingering_close import close_connection
-from api.http.protocol import QUEUE
+from api.http.protocol import OP, QUEUE
 from api.http.request_id import new_request_id, request_id_of
 from api.http.request_log import TENANT
 from api.http.share_holder import share_holder
 from api.jobs.acceptance import respond_async
 from api.memory_budget import SMALL_BYTES, HeldMemory
 from api.tenants import ANONYMOUS
+from api.usage_recording import count_answer
 from shared.errors import InvalidRequestError, RedbatchError, UnavailableError
 from shared.messages import CLASSIFY, EMBED, EMBED_ALL, SCORE
 from shared.process.tasks import yield_as_long
@@ -93,6 +94,7 @@ async def serve(scope: Scope, receive: Receive, send: Send, state: State, dialec
         await response(scope, receive, send)
     finally:
         metrics.answers_counter(dialect.route, response.status_code).inc()
+        count_answer(state.usage, scope["state"], response.status_code)
         if response.status_code != ACCEPTED:  # a job only begins with this answer
             metrics.DURATION.observe(took_s)
 
@@ -144,6 +146,7 @@ async def _answer(exchange: Exchange) -> Response:
             request = request._replace(tenant=tenant)
         if exchange.job_options is not None:
             options, request_id = exchange.job_options, exchange.request_id
+            scope["state"][OP] = request.op
             with _hold(state, holder, request):
                 return await respond_async(exchange.request, state, exchange.headers, request, options, request_id)
         if exchange.prefers_async:  # but the body is one that runs at once, for which `jobs` is not enough
@@ -163,6 +166,7 @@ async def _answer_from(
     state = exchange.state
     client: ClientConnection = exchange.request.scope["state"][CLIENT]
     cosines = cosines_of(request, queue.ops) if request.op == SCORE else None
+    exchange.request.scope["state"][OP] = (cosines.request if cosines else request).op
     if cosines is None:
         state.queues.check_op(queue, request.op, returns_parts=bool(request.parts))
     queue.check_revision(request.revision)
