@@ -5,6 +5,8 @@ Helm is its own library in Go, without a cluster. So nothing here says that an i
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
@@ -15,12 +17,15 @@ import yaml
 
 from redbatch.redis_users.k8s import manifests
 from redbatch.redis_users.passwords import Credentials, RedisAddress
+from tests.deploy.dockerfile import ROOT
 from tests.deploy.manifests import RENDERED, Manifest, objects
 from tests.servers import require_tool, skip
 from tools.helm_chart import chart, value_table
 from tools.helm_chart.kustomize import render_all
 from tools.helm_chart.mark import identity
+from tools.helm_chart.nodes import Node
 from tools.helm_chart.scenarios import CONFLICTS, FLAGS, SCENARIOS, Scenario
+from tools.helm_chart.values import Value
 
 NAMESPACE = "redbatch"
 TOGETHER = (
@@ -56,12 +61,9 @@ def deep_update(old: dict[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def helm() -> ModuleType:
     """Returns Helm's library."""
-    try:
-        import helm_python  # noqa: PLC0415 - there is none for some platforms
-    except ImportError:
-        skip("helm-python-sdk is missing: it renders the chart")
-    module: ModuleType = helm_python
-    return module
+    if importlib.util.find_spec("helm_python") is None:
+        skip("helm-python-sdk is missing, which renders the chart: make setup installs it on Linux, for x86-64")
+    return importlib.import_module("helm_python")
 
 
 @pytest.fixture(scope="module")
@@ -123,9 +125,7 @@ def test_helm_renders_what_kustomize_renders(helm: ModuleType, kustomized: list[
     values: list[dict[str, Any]] = [{}, *(nested(each.values) for each in SCENARIOS[1:]), preset()]
     values += [nested(each.values) for each in TOGETHER]
     values.append(deep_update(nested(DEV_CPU.values), preset()))
-    found = {
-        str(each): differences(helm, each, expected) for each, expected in zip(values, kustomized, strict=True)
-    }
+    found = {str(each): differences(helm, each, expected) for each, expected in zip(values, kustomized, strict=True)}
     assert {name: each for name, each in found.items() if each} == {}
     assert len(values) == len(SCENARIOS) + len(TOGETHER) + 2
 
@@ -150,7 +150,7 @@ OTHERS: Mapping[str, Any] = {"string": "7other", "integer": 17, "array": [{"name
 """By type of a schema: a value that is no default."""
 
 
-def contains(node: Any, value: Any) -> bool:
+def contains(node: Node, value: Node) -> bool:
     """Whether a value of a user is somewhere in an object: as it is, as part of a text, or among other fields."""
     if isinstance(node, str):
         return str(value) in node
@@ -161,7 +161,7 @@ def contains(node: Any, value: Any) -> bool:
 
 
 @pytest.mark.parametrize("value", value_table.VALUES, ids=lambda value: value.name)
-def test_each_value_is_in_the_objects(helm: ModuleType, value: value_table.Value) -> None:
+def test_each_value_is_in_the_objects(helm: ModuleType, value: Value) -> None:
     """No value is without effect: what a user gives is in objects that it changes."""
     flags: dict[str, Any] = {"monitoring.enabled": True, "ingress.enabled": True, "httpRoute.enabled": True}
     if value.name == "redis.cluster.shards":
@@ -201,11 +201,11 @@ def test_the_namespace_comes_with_the_secrets() -> None:
     """The one object that is not in the chart is in the output of `redbatch k8s secrets`, with the same labels."""
     passwords = dict.fromkeys(("gateway", "worker", "keda", "ops", "admin"), "password")
     made, *_ = objects(manifests(NAMESPACE, Credentials("", passwords), RedisAddress("redis", 6379, tls=False)))
-    assert made == yaml.safe_load((chart.documents.ROOT / "k8s/base/namespace.yaml").read_text(encoding="utf-8"))
-    assert chart.LEFT_OUT == (identity(made),)
+    assert made == yaml.safe_load((ROOT / "k8s/base/namespace.yaml").read_text(encoding="utf-8"))
+    assert (identity(made),) == chart.LEFT_OUT
 
 
-REFUSED = {
+REFUSED: Mapping[str, tuple[dict[str, Any], str]] = {
     "a misspelt value": ({"gateway": {"imag": {}}}, "at '/gateway': additional properties 'imag' not allowed"),
     "a misspelt setting": (
         {"worker": {"settings": {"REDBATCH_MAX_BATHC_SIZE": "8"}}},
@@ -276,6 +276,6 @@ def test_each_flag_chooses_something_of_kustomize() -> None:
     for field, flag in FLAGS.items():
         assert {getattr(each, field) for each in SCENARIOS} == set(flag.choices or (False, True))
     used = {name for each in SCENARIOS for name in each.components}
-    folders = {path.parent for path in (chart.documents.ROOT / "k8s/components").rglob("kustomization.yaml")}
-    names = {str(Path(each).relative_to(chart.documents.ROOT / "k8s/components")) for each in folders}
+    folders = {path.parent for path in (ROOT / "k8s/components").rglob("kustomization.yaml")}
+    names = {str(Path(each).relative_to(ROOT / "k8s/components")) for each in folders}
     assert names - {"gpu"} == used

@@ -10,7 +10,7 @@ from tools.helm_chart import documents
 from tools.helm_chart.kustomize import Manifest, render_all
 from tools.helm_chart.mark import DefaultError, Marker, identity
 from tools.helm_chart.merge import merge
-from tools.helm_chart.nodes import ABSENT
+from tools.helm_chart.nodes import ABSENT, Node
 from tools.helm_chart.scenarios import SCENARIOS, Scenario
 from tools.helm_chart.template import template_of
 from tools.helm_chart.value_table import COMPUTED, VALUES
@@ -87,7 +87,7 @@ def _file_of(name: str) -> str:
     return f"{kind.lower()}-{of}.yaml"
 
 
-def _difference(new: Any, old: Any) -> Any:
+def _difference(new: Node, old: Node) -> Node:
     """Returns what has to be given of an object, as Helm merges objects. Raises DefaultError: something is gone."""
     if not (isinstance(new, dict) and isinstance(old, dict)):
         return new

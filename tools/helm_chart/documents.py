@@ -83,12 +83,15 @@ def readme(found: list[Entry]) -> str:
     """Returns README.md of the chart: its values."""
     rows = [f"| `{each.name}` | {_shown(each)} | {each.text} |" for each in found]
     refused = [f"- {each.message}" for each in CONFLICTS]
+    purpose = (
+        "[docs/deploy.md](../../docs/deploy.md#helm) says how to install it. With the defaults it renders the objects "
+        "of `k8s/overlays/gpu`, and with `values-dev-cpu.yaml` those of `k8s/overlays/dev-cpu`. Only the Namespace is "
+        "missing: `redbatch k8s secrets` creates it."
+    )
     parts = [
         f"<!-- {NOTE} -->",
         "# Helm chart of Redbatch",
-        "[docs/deploy.md](../../docs/deploy.md#helm) says how to install it. With the defaults it renders the objects "
-        "of `k8s/overlays/gpu`, and with `values-dev-cpu.yaml` those of `k8s/overlays/dev-cpu`. Only the Namespace is "
-        "missing: `redbatch k8s secrets` creates it.",
+        purpose,
         "## Values",
         "\n".join(["| value | default | description |", "|---|---|---|", *rows]),
         "## Refused combinations",
@@ -99,8 +102,12 @@ def readme(found: list[Entry]) -> str:
 
 def conflicts_template() -> str:
     """Returns a template that renders nothing, and fails for combinations that k8s/ does not have."""
-    blocks = [f"{{{{- if {each.condition} }}}}\n{{{{- fail {json.dumps(each.message)} }}}}\n{{{{- end }}}}" for each in CONFLICTS]
-    return "\n".join(blocks) + "\n"
+    lines = [
+        line
+        for each in CONFLICTS
+        for line in (f"{{{{- if {each.condition} }}}}", f"{{{{- fail {json.dumps(each.message)} }}}}", "{{- end }}")
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def _flags() -> Iterator[tuple[Flag, str | bool]]:

@@ -35,7 +35,8 @@ def render_all(combinations: Sequence[tuple[str, Iterable[str]]]) -> list[list[M
             resources = [os.path.relpath(K8S / overlay, folder / namespace)]
             _write(folder / namespace, {"namespace": namespace, "resources": resources, "components": listed})
         _write(folder, {"resources": names})
-        ran = subprocess.run(["kubectl", "kustomize", name], check=False, capture_output=True, text=True)
+        words = ["kubectl", "kustomize", name]
+        ran = subprocess.run(words, check=False, capture_output=True, text=True)
     if ran.returncode != 0:
         raise KustomizeError(f"kubectl kustomize cannot render k8s/, correct it: {ran.stderr}")
     found: dict[str, list[Manifest]] = {namespace: [] for namespace in names}

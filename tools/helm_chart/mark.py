@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from tools.helm_chart.kustomize import Manifest
-from tools.helm_chart.nodes import ABSENT, Expression, Slot, Text
+from tools.helm_chart.nodes import ABSENT, Expression, Node, Slot, Text
 from tools.helm_chart.values import Value, spans
 
 HASH = re.compile(r"-[2456789bcdfghkmt]{10}$")
@@ -33,34 +32,37 @@ class Marker:
     def __init__(self, values: tuple[Value, ...]) -> None:
         """Takes the values of the chart."""
         self._values = values
-        self.found: dict[str, list[Any]] = {}
+        self.found: dict[str, list[Node]] = {}
 
-    def mark(self, manifest: Manifest) -> Any:
+    def mark(self, manifest: Manifest) -> Node:
         """Returns an object with values in it."""
-        return self._walk(manifest, identity(manifest))
+        name = identity(manifest)
+        return self._walk(manifest, name, tuple(each for each in self._values if each.may_be_in(name)))
 
-    def default(self, value: Value) -> Any:
+    def default(self, value: Value) -> Node:
         """Returns what kustomize renders where a value stands. Raises DefaultError: nothing, or not the same."""
         found = self.found.get(value.name, [])
         if not found or any(each != found[0] for each in found):
             raise DefaultError(f"{value.name} must have one default in k8s/, and has {found}: correct its places")
         return found[0]
 
-    def _walk(self, node: Any, path: str) -> Any:
-        for value in self._values:
+    def _walk(self, node: Node, path: str, values: tuple[Value, ...]) -> Node:
+        for value in values:
             if value.place_of(path, with_pattern=False) is not None:
                 self._remember(value, node)
                 return Slot(value.expression, value.optional, node if value.optional else None)
         if isinstance(node, dict):
-            return {key: self._walk(each, f"{path} {key}") for key, each in node.items()} | self._additions(node, path)
+            fields = {key: self._walk(each, f"{path} {key}", values) for key, each in node.items()}
+            return fields | self._additions(node, path, values)
         if isinstance(node, list):
-            return [self._walk(each, f"{path} {label}") for label, each in zip(_labels(node), node, strict=True)]
-        return self._text(node, path) if isinstance(node, str) else node
+            pairs = zip(_labels(node), node, strict=True)
+            return [self._walk(each, f"{path} {label}", values) for label, each in pairs]
+        return self._text(node, path, values) if isinstance(node, str) else node
 
-    def _additions(self, node: dict[str, Any], path: str) -> dict[str, Slot]:
+    def _additions(self, node: dict[str, Node], path: str, values: tuple[Value, ...]) -> dict[str, Slot]:
         """Optional fields that kustomize does not render."""
         added = {}
-        for value in self._values:
+        for value in values:
             for place in value.places if value.optional else ():
                 field = place.adds_to(path)
                 if field and field not in node:
@@ -68,20 +70,20 @@ class Marker:
                     added[field] = Slot(value.expression, optional=True, literal=ABSENT)
         return added
 
-    def _text(self, text: str, path: str) -> str | Text:
+    def _text(self, text: str, path: str, values: tuple[Value, ...]) -> str | Text:
         parts: list[str | Expression] = []
         end = 0
-        for begin, until, value in spans(self._values, path, text):
+        for begin, until, value in spans(values, path, text):
             self._remember(value, text[begin:until])
             parts += [text[end:begin], Expression(value.expression)]
             end = until
         return Text(tuple(each for each in (*parts, text[end:]) if each)) if parts else text
 
-    def _remember(self, value: Value, node: Any) -> None:
+    def _remember(self, value: Value, node: Node) -> None:
         self.found.setdefault(value.name, []).append(value.read(node) if value.read else node)
 
 
-def _labels(items: list[Any]) -> list[str]:
+def _labels(items: list[Node]) -> list[str]:
     names = [each.get("name") if isinstance(each, dict) else None for each in items]
     if None in names or len({*names}) < len(names):
         return [str(number) for number in range(len(items))]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
-from tools.helm_chart.nodes import ABSENT, Branch, Choice, Slot
+from tools.helm_chart.nodes import ABSENT, Branch, Choice, Node, Slot
 from tools.helm_chart.scenarios import FLAGS, Scenario
 
-Variants = Mapping[Scenario, Any]
+Variants = Mapping[Scenario, Node]
 
 
-def merge(variants: Variants) -> Any:
+def merge(variants: Variants) -> Node:
     """Returns the tree that is each scenario's variant under the conditions of its flags."""
     values = [*variants.values()]
     if all(each == values[0] for each in values):
@@ -31,7 +31,7 @@ def merge(variants: Variants) -> Any:
     return _split(variants, repr)
 
 
-def _split(variants: Variants, kind: Callable[[Any], Hashable]) -> Choice:
+def _split(variants: Variants, kind: Callable[[Node], Hashable]) -> Choice:
     """Returns a choice by the flag that tells the kinds of variants apart best."""
     groups = {flag: _groups(variants, flag, kind) for flag in FLAGS}
     flag = min(
@@ -44,16 +44,14 @@ def _split(variants: Variants, kind: Callable[[Any], Hashable]) -> Choice:
         branches.setdefault(next(iter(kinds)) if len(kinds) == 1 else (value,), []).append(value)
     if len(branches) == 1:
         branches = {(value,): [value] for value in groups[flag]}
-    return Choice(
-        flag,
-        tuple(
-            Branch(tuple(values), merge({each: node for each, node in variants.items() if getattr(each, flag) in values}))
-            for values in branches.values()
-        ),
-    )
+    parts = [
+        (values, {each: node for each, node in variants.items() if getattr(each, flag) in values})
+        for values in branches.values()
+    ]
+    return Choice(flag, tuple(Branch(tuple(values), merge(part)) for values, part in parts))
 
 
-def _groups(variants: Variants, flag: str, kind: Callable[[Any], Hashable]) -> dict[str | bool, set[Hashable]]:
+def _groups(variants: Variants, flag: str, kind: Callable[[Node], Hashable]) -> dict[str | bool, set[Hashable]]:
     """Returns the kinds of variants by the values of a flag."""
     groups: dict[str | bool, set[Hashable]] = {}
     for scenario, node in variants.items():
@@ -64,7 +62,7 @@ def _groups(variants: Variants, flag: str, kind: Callable[[Any], Hashable]) -> d
 def _merge_lists(variants: Variants) -> list[Any] | None:
     """Returns a list of all items, of which some may be conditional. None if they have no common order.
 
-    An item is the same in two lists if it has the same name; in lists without names, if it has the same number, or if the
+    An item is the same in two lists if it has the same name. In lists without names it has the same number or, if the
     lengths differ, the same content.
     """
     items = [item for each in variants.values() for item in each]

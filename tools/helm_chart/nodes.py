@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
+
+Node: TypeAlias = Any
+"""An object or a field of one, in which those of this module may stand."""
 
 
 class Absent(enum.Enum):
@@ -28,7 +31,7 @@ class Slot:
 
     expression: str
     optional: bool = False
-    literal: Any = None
+    literal: Node = None
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,7 @@ class Branch:
     """What a field is for these values of a flag."""
 
     values: tuple[str | bool, ...]
-    node: Any
+    node: Node
 
 
 @dataclass(frozen=True)

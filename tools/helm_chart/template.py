@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 
 import yaml
 
-from tools.helm_chart.nodes import ABSENT, Choice, Expression, Slot, Text
+from tools.helm_chart.nodes import ABSENT, Choice, Expression, Node, Slot, Text
 from tools.helm_chart.scenarios import FLAGS
 
 STEP = 2
 END = "{{- end }}"
 
 
-def template_of(tree: Any) -> str:
+def template_of(tree: Node) -> str:
     """Returns the template of one object."""
     return "\n".join(_joined(_top(tree))) + "\n"
 
@@ -55,7 +55,7 @@ def _joined(lines: Iterable[str]) -> list[str]:
     return joined
 
 
-def _top(tree: Any) -> Iterator[str]:
+def _top(tree: Node) -> Iterator[str]:
     if isinstance(tree, Choice):
         yield from _choice(tree, _top)
     else:
@@ -63,7 +63,7 @@ def _top(tree: Any) -> Iterator[str]:
             yield from _field(f"{key}:", node, 0)
 
 
-def _choice(choice: Choice, write: Any) -> Iterator[str]:
+def _choice(choice: Choice, write: Callable[[Node], Iterator[str]]) -> Iterator[str]:
     branches = sorted(choice.branches, key=lambda branch: branch.node is ABSENT)
     word = "if"
     for number, branch in enumerate(branches):
@@ -75,7 +75,7 @@ def _choice(choice: Choice, write: Any) -> Iterator[str]:
     yield END
 
 
-def _field(prefix: str, node: Any, indent: int) -> Iterator[str]:
+def _field(prefix: str, node: Node, indent: int) -> Iterator[str]:
     """The lines of a field or item; `prefix` is `name:` or `-`."""
     start = f"{' ' * indent}{prefix}"
     if isinstance(node, Choice):
@@ -85,9 +85,10 @@ def _field(prefix: str, node: Any, indent: int) -> Iterator[str]:
     elif isinstance(node, Text):
         yield f"{start} {{{{ toJson {_code(node)} }}}}"
     elif isinstance(node, dict) and node:
-        yield from _nested(start, [line for key, each in node.items() for line in _field(f"{key}:", each, indent + STEP)])
+        fields = [_field(f"{key}:", each, indent + STEP) for key, each in node.items()]
+        yield from _nested(start, [*chain(*fields)])
     elif isinstance(node, list) and node:
-        yield from _nested(start, [line for each in node for line in _field("-", each, indent + STEP)])
+        yield from _nested(start, [*chain(*(_field("-", each, indent + STEP) for each in node))])
     else:
         first, *rest = _scalar(node)
         yield f"{start} {first}"
@@ -97,7 +98,7 @@ def _field(prefix: str, node: Any, indent: int) -> Iterator[str]:
 def _nested(start: str, lines: list[str]) -> Iterator[str]:
     indent = " " * (len(start) + 1)
     if start.endswith("-") and lines[0].startswith(indent) and not lines[0].lstrip().startswith("- "):
-        yield f"{start} {lines[0][len(indent):]}"
+        yield f"{start} {lines[0][len(indent) :]}"
         yield from lines[1:]
     else:
         yield start
@@ -133,8 +134,8 @@ def _argument(code: str) -> str:
     return f"({code})" if " " in code and not code.startswith("(") else code
 
 
-def _scalar(node: Any) -> list[str]:
-    """The lines of a text, number or empty container. A text of several lines is a block, where YAML can write it so."""
+def _scalar(node: Node) -> list[str]:
+    """The lines of a text, number or empty container. A text of several lines is a block, if YAML can write it so."""
     if isinstance(node, str) and "\n" in node and _fits_block(node):
         lines = node.removesuffix("\n").split("\n")
         return ["|" if node.endswith("\n") else "|-", *map(_escape, lines)]

@@ -32,7 +32,7 @@ REDIS_POD = f"{REDIS} template spec containers redis"
 
 
 def settings(model: type[GatewaySettings | WorkerSettings], *left_out: str) -> Schema:
-    """Returns the schema of a ConfigMap with settings. It refuses misspelt ones, and passwords: these are in Secrets."""
+    """Returns the schema of a ConfigMap with settings. It refuses misspelt ones and passwords, which are in Secrets."""
     names = [name for name in model.model_fields if name != "redis_url" and not name.endswith("_password")]
     variables = [f"REDBATCH_{name.upper()}" for name in names]
     return {
@@ -45,7 +45,8 @@ def settings(model: type[GatewaySettings | WorkerSettings], *left_out: str) -> S
 
 def image(name: str, *containers: str) -> tuple[Value, Value]:
     """Returns repository and tag of an image."""
-    repository, tag = (tuple(Place(f"{each} image", pattern) for each in containers) for pattern in (r"^(.+):", r":([^:/]+)$"))
+    patterns = (r"^(.+):", r":([^:/]+)$")
+    repository, tag = (tuple(Place(f"{each} image", pattern) for each in containers) for pattern in patterns)
     return (
         Value(f"{name}.image.repository", "Name of the image, with its registry.", STRING, repository),
         Value(f"{name}.image.tag", "Tag of the image.", STRING, tag),
@@ -127,9 +128,7 @@ WORKER_VALUES = (
         )
     ),
     *(
-        Value(
-            f"worker.autoscaling.{name}", text, COUNT, (Place(f"ScaledObject/worker spec {field}"),)
-        )
+        Value(f"worker.autoscaling.{name}", text, COUNT, (Place(f"ScaledObject/worker spec {field}"),))
         for name, field, text in (
             ("minReplicas", "minReplicaCount", "Minimum number of workers with KEDA."),
             ("maxReplicas", "maxReplicaCount", "Maximum number of workers with KEDA: that of your GPUs."),
@@ -145,9 +144,7 @@ WORKER_VALUES = (
 
 REDIS_VALUES = (
     *image("redis", REDIS_POD, f"{REDIS} template spec containers sentinel"),
-    Value(
-        "redis.maxmemory", "Redis' maxmemory: 70 % of its memory limit.", STRING, (Place(f"{REDIS_POD} args 1"),)
-    ),
+    Value("redis.maxmemory", "Redis' maxmemory: 70 % of its memory limit.", STRING, (Place(f"{REDIS_POD} args 1"),)),
     Value("redis.resources", "CPU and memory of a Redis.", RESOURCES, (Place(f"{REDIS_POD} resources"),)),
     Value(
         "redis.storage.size",
@@ -205,7 +202,9 @@ OTHER_VALUES = (
         STRINGS,
         (Place("Ingress/gateway metadata annotations"),),
     ),
-    Value("ingress.secretName", "Secret with the certificate.", STRING, (Place("Ingress/gateway spec tls 0 secretName"),)),
+    Value(
+        "ingress.secretName", "Secret with the certificate.", STRING, (Place("Ingress/gateway spec tls 0 secretName"),)
+    ),
     Value("httpRoute.host", "Host name.", STRING, (Place("HTTPRoute/gateway spec hostnames 0"),)),
     Value("httpRoute.parentRefs", "Your Gateway.", LIST, (Place("HTTPRoute/gateway spec parentRefs"),)),
 )

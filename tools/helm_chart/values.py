@@ -61,6 +61,10 @@ class Value:
         """It in Helm's language."""
         return self.code or f".Values.{self.name}"
 
+    def may_be_in(self, identity: str) -> bool:
+        """Whether it stands in an object of this kind and name."""
+        return any(fnmatchcase(identity, each.path.partition(" ")[0]) for each in self.places)
+
     def place_of(self, path: str, *, with_pattern: bool) -> Place | None:
         """Returns its place at a path, as a whole field or as part of a text. None if it has none."""
         matching = (each for each in self.places if bool(each.pattern) is with_pattern and each.matches(path))
