@@ -24,8 +24,8 @@ class KustomizeError(RuntimeError):
 def render_all(combinations: Sequence[tuple[str, Iterable[str]]]) -> list[list[Manifest]]:
     """Returns the objects of each combination: a folder of k8s/, and the components added to it.
 
-    A run of kubectl costs more than a combination. So each one is rendered into a separate namespace, by which its
-    objects are told apart afterwards. Raises KustomizeError.
+    A run of kubectl costs more than a combination. So each one is rendered into a separate namespace, which then shows
+    to which combination an object belongs. Raises KustomizeError.
     """
     names = [f"combination-{number}" for number in range(len(combinations))]
     with tempfile.TemporaryDirectory() as name:
