@@ -30,7 +30,7 @@ $(foreach name,$(IGNORED),$(error $(name) has no effect; give options in ARGS: m
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run docs manifests chart test test-long test-images stress chaos soak bench bench-peers bench-overload bench-cache bench-jobs bench-embed bench-gpu bench-simulation bench-autoscaling bench-sweep bench-guard bench-scale bench-replay recording test-redis7 test-valkey test-redis8 test-frameworks fuzz check fmt lock audit sbom clean FORCE
+.PHONY: help setup run docs manifests chart test test-long test-images stress chaos soak bench bench-peers bench-overload bench-cache bench-jobs bench-embed bench-rerank bench-gpu bench-simulation bench-autoscaling bench-sweep bench-guard bench-scale bench-replay recording test-redis7 test-valkey test-redis8 test-frameworks fuzz check fmt lock audit sbom clean FORCE
 
 help: ## List the targets (this page)
 	@printf 'Redbatch: a dynamic-batching cluster for embedding models, on Redis.\n\n'
@@ -91,6 +91,9 @@ bench-jobs: $(READY) ## Measure latency of requests beside a job of 100,000 text
 
 bench-embed: $(READY) ## Compare redbatch embed on a file with the model offline (ten minutes)
 	@exec $(BIN)/python -m bench.embed_file $(ARGS)
+
+bench-rerank: $(READY) ## Compare reranking with the model offline, Infinity and CrossEncoder.predict (20 minutes)
+	@exec $(BIN)/python -m bench.rerank $(ARGS)
 
 bench-gpu: $(READY) ## Compare a served GPU with the same GPU offline (eight minutes); needs a GPU, no network
 	@exec $(BIN)/python -m bench.gpu $(ARGS)

@@ -16,6 +16,7 @@ from api import metrics
 from api.dialects.base import BaseDialect
 from api.dialects.headers import media_type_of, prefers_async
 from api.dialects.job_options import JobOptions, parse_job_options
+from api.dialects.quantization import WHOLE_NUMBERS
 from api.dialects.request import PREFER_HEADER, REVISION_HEADER, TRUNCATED_HEADER, Stamp
 from api.dialects.revisions import are_revisions, pin, split_model
 from api.dialects.strict_body import check_no_query
@@ -35,7 +36,7 @@ from api.jobs.acceptance import respond_async
 from api.memory_budget import SMALL_BYTES, HeldMemory
 from api.tenants import ANONYMOUS
 from shared.errors import InvalidRequestError, RedbatchError, UnavailableError
-from shared.messages import CLASSIFY, SCORE
+from shared.messages import CLASSIFY, EMBED, EMBED_ALL, SCORE
 from shared.process.tasks import yield_as_long
 
 if TYPE_CHECKING:
@@ -150,6 +151,7 @@ async def _answer(exchange: Exchange) -> Response:
     finally:  # the inputs of a job are in memory until they are uploaded
         if exchange.body_memory is not None:
             exchange.body_memory.release()
+    request = state.queues.with_input_type(request)
     queue = state.queues.of_model(request.model)
     scope["state"][QUEUE] = queue.name
     return await _answer_from(queue, exchange, request, holder)
@@ -162,7 +164,7 @@ async def _answer_from(
     client: ClientConnection = exchange.request.scope["state"][CLIENT]
     cosines = cosines_of(request, queue.ops) if request.op == SCORE else None
     if cosines is None:
-        state.queues.check_op(queue, request.op)
+        state.queues.check_op(queue, request.op, returns_parts=bool(request.parts))
     queue.check_revision(request.revision)
     if request.model is None and exchange.dialect.reports_model:
         # while it waits, another model may join, and then no model is the default
@@ -180,8 +182,12 @@ async def _answer_from(
             client.unwatch()
         if request.op == CLASSIFY:  # while it waited, a worker may have loaded the model
             request = request._replace(labels=await queue.find_labels())
+        if not WHOLE_NUMBERS.isdisjoint(request.output_types):
+            request = request._replace(int8_ranges=await queue.find_int8_ranges(result))
         if cosines is not None:
-            request, result = request._replace(ranking=request.ranking._replace(raw=True)), cosines.score(result)
+            result = cosines.score(result)
+        if cosines is not None or (request.op == SCORE and EMBED_ALL in queue.ops):  # or of late interaction: no logits
+            request = request._replace(ranking=request.ranking._replace(raw=True))
         return _encode(exchange, request, result)
 
 
@@ -225,12 +231,13 @@ async def _read_request(exchange: Exchange, client: ClientConnection, holder: Sh
 
 
 def _is_for_model_with(op: str, exchange: Exchange, body: bytes) -> bool:
-    """Whether the model of a request offers an operation; False if that is unknown."""
+    """Whether the model of a request offers an operation, and no embeddings; False if that is unknown."""
     if not exchange.state.queues.offers(op):  # so the long bodies of functions are parsed once
         return False
     try:
         model, _ = split_model(exchange.dialect.model_of(body, exchange.headers))
-        return op in exchange.state.queues.of_model(model).ops
+        ops = exchange.state.queues.of_model(model).ops
+        return op in ops and EMBED not in ops
     except RedbatchError:  # raised again when the request is parsed or sent
         return False
 
@@ -241,9 +248,10 @@ def _parse(exchange: Exchange, pieces: list[bytes]) -> InferenceRequest:
         raise InvalidRequestError("The body is empty: send a JSON object.")
     pieces.clear()  # otherwise a large body would be in memory twice
     exchange.dialect = exchange.dialect.for_body(body)
-    special = exchange.dialect.for_op(body)
-    if special is not None and _is_for_model_with(special[0], exchange, body):
-        exchange.dialect = special[1]
+    for op, dialect in exchange.dialect.for_ops(body):
+        if _is_for_model_with(op, exchange, body):
+            exchange.dialect = dialect
+            break
     if exchange.dialect.strict_query and exchange.request.scope.get("query_string"):
         check_no_query(exchange.request.query_params)
     request = exchange.dialect.parse(body, exchange.headers, exchange.state.limits)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 import structlog
 
 from api import metrics
 from api.any_shard import first_answer
+from api.dialects.input_types import split_suffix
+from api.dialects.parts import parts_of_ops
+from api.dialects.request import InferenceRequest
 from api.served_queue import ProducerSpansFactory, ServedQueue, no_spans
 from api.settings import GatewaySettings
 from shared import producer
@@ -22,7 +25,7 @@ from shared.errors import (
     RedisUnreachableError,
     UnsupportedOperationError,
 )
-from shared.messages import OPS, ROUTES
+from shared.messages import EMBED, EMBED_ALL, EMBED_PARTS, EMBED_SPARSE, OPS, ROUTES
 from shared.model_names import public_model, queue_slug
 from shared.process.tasks import cancel_and_wait
 from shared.producer import MAX_QUEUES
@@ -128,10 +131,44 @@ class Queues:
         names = ", ".join(map(_names_of, self.live())) or "none at the moment"
         raise ModelNotFoundError(f"There is no such model here. Served: {names}.", param="model")
 
-    def check_op(self, queue: ServedQueue, op: str) -> None:
+    def without_suffix(self, model: str | None, input_type: str | None) -> tuple[str | None, str | None]:
+        """Returns the name of a model without the suffix of an input type, and that; only if none has the whole name.
+
+        Raises:
+            InvalidRequestError: the client sends an input type too.
+            NoWorkerError: as `of_model` does.
+        """
+        split = None if model is None else split_suffix(model)
+        if split is None:
+            return model, input_type
+        try:
+            self.of_model(model)
+        except ModelNotFoundError:
+            self.of_model(split[0])
+        else:
+            return model, input_type
+        if input_type is not None:
+            message = "input_type: the end of the model's name says it: leave one of them out."
+            raise InvalidRequestError(message, param="input_type")
+        return split
+
+    def with_input_type(self, request: InferenceRequest) -> InferenceRequest:
+        """Returns a request for vectors with the input type that its model's name ends with.
+
+        Raises RedbatchError: as `without_suffix` does.
+        """
+        if request.op not in (EMBED, EMBED_ALL, EMBED_SPARSE, EMBED_PARTS):
+            return request
+        model, input_type = self.without_suffix(request.model, request.input_type)
+        return request if model == request.model else request._replace(model=model, input_type=input_type)
+
+    def check_op(
+        self, queue: ServedQueue, op: str, forms: Mapping[str, str] = ROUTES, *, returns_parts: bool = False
+    ) -> None:
         """Raises UnsupportedOperationError: the workers of a queue, or its last ones, do not offer an operation.
 
-        The error names the queues that do; if there are none, what this one offers.
+        The error names the queues that do; if there are none, what this one offers, and of that the `forms`: how to
+        send a request for an operation. If the request names parts of a text's embedding, it is those that there are.
         """
         ops = queue.ops
         if not ops or op in ops:
@@ -141,8 +178,12 @@ class Queues:
         if others:
             message = f"{refusal}; these do: {others}. Name one in the field `model`, or in the header X-Model."
             raise UnsupportedOperationError.of(op, message)
+        if returns_parts:
+            names = ", ".join(parts_of_ops(ops)) or "none of these"
+            message = f"return: the model of queue {queue.name} returns {names}."
+            raise UnsupportedOperationError.of(op, message)
         offered = ", ".join(each for each in OPS if each in ops)
-        routes = ", or ".join(route for each, route in ROUTES.items() if each in ops)
+        routes = ", or ".join(form for each, form in forms.items() if each in ops)
         message = f"{refusal}. It offers: {offered}. Send the request to {routes}."
         raise UnsupportedOperationError.of(op, message)
 

@@ -84,8 +84,8 @@ class RequestSettings(ConnectionSettings):
         default=32 * 2**20,
         ge=1,
         title="Maximum body size for /v1/embeddings",
-        description="Maximum body size of a request to /v1/embeddings, /v2/embed, /rerank, /score, /classify, / or "
-        "/invocations, and of a job as one JSON document.",
+        description="Maximum body size of a request to /v1/embeddings, /v2/embed, /v1/embed, /rerank, /score, "
+        "/classify, / or /invocations, and of a job as one JSON document.",
     )
     max_predict_body_bytes: int = Field(
         default=32 * 2**20,

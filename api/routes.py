@@ -12,7 +12,8 @@ from starlette.routing import Route
 
 from api.dialects import tei
 from api.dialects.base import BaseDialect
-from api.dialects.cohere import CohereEmbed
+from api.dialects.cohere import CohereEmbed, CohereEmbedV1
+from api.dialects.cohere_operations import COHERE_OPERATIONS
 from api.dialects.headers import JSON
 from api.dialects.native import Native, NativeBatch
 from api.dialects.openai import OpenAI
@@ -59,6 +60,7 @@ DIALECTS: dict[str, BaseDialect] = {
         OPENAI,
         OpenAI("/embeddings"),
         CohereEmbed(),
+        CohereEmbedV1(),
         tei.Default("/"),
         tei.Default("/invocations"),
         Rerank("/rerank"),
@@ -85,7 +87,6 @@ UNLISTED_PATHS = ("/openapi.json", f"{STATIC_PATH}/{{path:path}}")
 
 _GENERATION = "text is not generated; POST /v1/embeddings returns the vectors of texts."
 _BATCHES = "OpenAI's Batch API is not served; POST /jobs takes a file of texts in lines, to be run later."
-_COHERE = "embeddings of the first version of Cohere's API are not served: those of POST /v2/embed are."
 _MEDIA = "only texts are embedded; POST /v1/embeddings takes them."
 UNSERVED_BY_TEI = {
     "/vertex": "the envelope of Vertex AI is not served; POST /embed takes what is in `instances`, one at a time.",
@@ -99,13 +100,12 @@ UNSERVED = UNSERVED_BY_TEI | {
     "/files": _BATCHES,
     "/pooling": "POST /embed returns a vector for each text, and POST /embed_all one for each token.",
     "/detokenize": "POST /decode returns the texts of token ids.",
-    "/v1/embed": _COHERE,
     "/embeddings_image": _MEDIA,
     "/embeddings_audio": _MEDIA,
 }
 """The routes of other servers that have no part here, and what comes nearest; also for /v1/files and /files/{id}.
 
-Those that are not TEI's are of OpenAI, vLLM and Infinity, whose errors are OpenAI's, and of Cohere.
+Those that are not TEI's are of OpenAI, vLLM and Infinity, whose errors are OpenAI's.
 """
 
 _VERSION = re.compile(r"^/v\d(?=/)")
@@ -184,7 +184,7 @@ def _add_route(dialect: BaseDialect) -> None:
     async def embed(request: Request) -> Response:
         return await respond(request, request.app.state.redbatch, dialect)
 
-    operation = (OPERATIONS | RANKING_OPERATIONS)[dialect.route]
+    operation = (OPERATIONS | COHERE_OPERATIONS | RANKING_OPERATIONS)[dialect.route]
     router.post(dialect.route, tags=[operation.tag], **operation.options)(embed)
 
 

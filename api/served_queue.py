@@ -26,9 +26,9 @@ from api.settings import GatewaySettings
 from api.settings_groups import CacheSettings
 from api.tenants import Tenant
 from shared.cache import CacheBound
-from shared.errors import InvalidRequestError, JobsFullError, NoWorkerError, RedisUnreachableError
-from shared.heartbeats import label_names
-from shared.messages import READY, Heartbeat, Options
+from shared.errors import InvalidRequestError, JobsFullError, NoWorkerError, RedisUnreachableError, UnavailableError
+from shared.heartbeats import int8_ranges_of, label_names
+from shared.messages import READY, Heartbeat, Options, Vectors
 from shared.model_names import canonical_model, public_model
 from shared.process.tasks import cancel_and_wait
 from shared.redis_errors import KeyMovedError, UnexpectedReplyError
@@ -37,6 +37,7 @@ log = structlog.get_logger()
 
 FULL_RETRY_S = 10.0
 READY_POLL_S = 0.25
+RANGE_POLLS = 2
 
 ProducerSpansFactory = Callable[[str], ProducerSpans | None]
 """Returns the spans of a queue by its name; None if requests are not traced."""
@@ -167,6 +168,23 @@ class ServedQueue:
         if worker is not None:
             self._labels = Labels(label_names(worker), worker.activation)
         return bool(self._labels.names)
+
+    async def find_int8_ranges(self, result: InferenceResult) -> bytes:
+        """Returns the ranges of the workers whose model has made these vectors; none if they have no file of ranges.
+
+        Vectors of the cache name no revision: they are of the one that all ready workers have.
+
+        Raises:
+            UnavailableError: the workers that made the vectors are gone, and never told their ranges.
+        """
+        revision = next((each.revision for each in result.parts if isinstance(each, Vectors)), "")
+        for attempt in range(1 + RANGE_POLLS):  # a poll that was under way may have been too early
+            if attempt:
+                await self._poll_all()
+            for each in self.workers():
+                if each.revision and revision in ("", each.revision):
+                    return int8_ranges_of(each)
+        raise UnavailableError("The worker of these vectors is gone, with its ranges of int8: send the request again.")
 
     async def _poll_all(self) -> None:
         await asyncio.gather(*(each.poll() for each in self._monitors))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from shared.messages import NO_RESULTS, PREDICT
+from shared.messages import CLASSIFY, NO_RESULTS, PREDICT, SCORE
 from shared.tenants import JobBounds
 
 Durability = Literal["none", "aof", "replicas"]
@@ -132,7 +132,11 @@ class JobSettings:
     max_inline_bytes: int
 
     def inline_bytes(self, op: str) -> int:
-        """Returns the maximum bytes of a job's results in the results stream: see JobSpec.max_inline_bytes."""
+        """Returns the maximum bytes of a job's results in the results stream: see JobSpec.max_inline_bytes.
+
+        Of scores it has a link: what is stored are logits.
+        """
         if self.results_payload == "none":
             return NO_RESULTS
-        return self.max_inline_bytes if self.results_payload == "inline" or op == PREDICT else 0
+        is_inline = op == PREDICT or (self.results_payload == "inline" and op not in (SCORE, CLASSIFY))
+        return self.max_inline_bytes if is_inline else 0

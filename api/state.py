@@ -19,7 +19,7 @@ from api.tenants import Tenant, tenant_from_header, tenant_from_key
 from shared.api_keys import Scope
 from shared.errors import ModelNotFoundError, NoWorkerError
 from shared.heartbeats import label_names
-from shared.messages import CLASSIFY, EMBED_SPARSE, LOADING, SCORE, STANDBY, Heartbeat
+from shared.messages import CLASSIFY, EMBED, EMBED_SPARSE, LOADING, SCORE, STANDBY, Heartbeat
 from shared.model_names import public_model
 from shared.process.version import __version__
 
@@ -132,7 +132,7 @@ class State:
 
 def _model_type(worker: Heartbeat) -> dict[str, ModelType]:
     """Returns what a model is, as TEI describes it."""
-    if EMBED_SPARSE in worker.ops:
+    if EMBED_SPARSE in worker.ops and EMBED not in worker.ops:
         return {"embedding": {"pooling": "splade"}}
     if CLASSIFY not in worker.ops:
         return {"embedding": {"pooling": worker.pooling}}

@@ -41,8 +41,11 @@ class ConstantDispatcher:
         """Returns this dispatcher for any model."""
         return self
 
-    def check_op(self, *_arguments: object) -> None:
+    def check_op(self, *_arguments: object, **_named: object) -> None:
         """Allows every operation."""
+
+    def check_revision(self, _revision: str) -> None:
+        """Allows every revision."""
 
     def missing(self) -> list[str]:
         """Returns nothing."""

@@ -7,13 +7,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from gpuworker.model_type import ModelFiles
+from gpuworker.model_type import HEADS, ModelFiles
 
 Find = Callable[[str], Path | None]
 """Returns the file of a model at a path within it; None if it has no such file."""
 
 MAX_FILE_BYTES = 64 * 2**20
 """A larger one describes no model."""
+
+HEAD_SUFFIXES = (".safetensors", ".pt")
+"""Of the file with the weights of one layer: what safetensors, or torch.save, wrote. The first that exists counts."""
 
 
 def find_in(folder: Path) -> Find:
@@ -38,7 +41,14 @@ def read_files(find: Find) -> ModelFiles:
         steps,
         _read_object(find("config_sentence_transformers.json")),
         _read_templates(find, prefix),
+        [name for name in HEADS if find_head(find, name) is not None],
     )
+
+
+def find_head(find: Find, name: str) -> Path | None:
+    """Returns the file with the weights of a layer beside the transformer; None if the model has none."""
+    paths = (find(f"{name}{suffix}") for suffix in HEAD_SUFFIXES)
+    return next((path for path in paths if path is not None), None)
 
 
 def _read_templates(find: Find, prefix: str) -> list[str]:

@@ -101,6 +101,13 @@ class ModelSettings(QueueSettings):
         "text 15 %; takes additional memory of twice the size of the weights.",
     )
 
+    int8_ranges: Annotated[str, ValueForm("the path of a .npy file")] | None = Field(
+        default=None,
+        title="File with the ranges of int8 and uint8 vectors",
+        description="A .npy file of shape (2, dimensions): the smallest and the largest number of each dimension, for "
+        "vectors as int8 or uint8. By default one range fits all: see docs/models.md.",
+    )
+
     @field_validator("model")
     @classmethod
     def _simulated_times(cls, value: str) -> str:

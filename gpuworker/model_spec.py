@@ -8,7 +8,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from gpuworker.model_files import find_in, read_files
-from gpuworker.model_type import numbered_labels, scoring_type, type_of
+from gpuworker.model_type import scoring_type, type_of
+from shared.heartbeats import numbered_labels
 from shared.messages import PREDICT, TEXT_OPS
 from shared.model_names import DEFAULT_MODEL, canonical_model
 

@@ -8,9 +8,29 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from shared.messages import CLASSIFIER_OPS, RERANKER_OPS, SIGMOID, SOFTMAX, SPARSE_OPS, TEXT_OPS
+from shared.heartbeats import numbered_labels
+from shared.messages import (
+    CLASSIFIER_OPS,
+    DENSE,
+    EMBED,
+    EMBED_PARTS,
+    EMBED_SPARSE,
+    MULTI_VECTOR,
+    MULTI_VECTOR_OPS,
+    RERANKER_OPS,
+    SIGMOID,
+    SOFTMAX,
+    SPARSE,
+    SPARSE_OPS,
+    TEXT_OPS,
+)
 
-TypeName = Literal["embedding", "reranker", "classifier", "sparse", "multi-vector", "causal", "token-classifier"]
+TypeName = Literal[
+    "embedding", "hybrid", "reranker", "classifier", "sparse", "multi-vector", "causal", "token-classifier"
+]
+
+HEADS: Mapping[str, str] = {"sparse_linear": SPARSE, "colbert_linear": MULTI_VECTOR}
+"""Files beside a transformer with a layer that makes another part of each token's vector, and that part: see BGE-M3."""
 
 DEFAULT_NUM_LABELS = 2
 """Of a model whose config.json names no labels: Transformers leaves its default out of the file."""
@@ -22,11 +42,10 @@ _OPS: Mapping[TypeName, tuple[str, ...]] = {
     "reranker": RERANKER_OPS,
     "classifier": CLASSIFIER_OPS,
     "sparse": SPARSE_OPS,
+    "multi-vector": MULTI_VECTOR_OPS,
 }
 _REFUSALS: Mapping[TypeName, str] = {
     "sparse": "it is a sparse encoder with a separate way for queries (inference-free SPLADE), which is not served yet",
-    "multi-vector": "it is a multi-vector encoder (ColBERT), and these are not served yet: as one vector for each text "
-    "they mean nothing",
     "token-classifier": "it labels single tokens, or answers questions, and such models are not served: a class that "
     "runs it is (docs/functions.md)",
     "causal": "it is a language model that generates text, and its files say neither how texts become vectors nor how "
@@ -47,12 +66,14 @@ class ModelFiles(NamedTuple):
         modules: modules.json: the steps of a sentence-transformers model.
         settings: config_sentence_transformers.json.
         templates: its chat templates.
+        heads: the names of HEADS that it has.
     """
 
     config: Mapping[str, Any]
     modules: Sequence[Mapping[str, Any]] = ()
     settings: Mapping[str, Any] = {}
     templates: Sequence[str] = ()
+    heads: Sequence[str] = ()
 
 
 class ModelType(NamedTuple):
@@ -63,16 +84,20 @@ class ModelType(NamedTuple):
         labels: of a reranker or classifier, in the order of its outputs.
         activation: how its outputs become scores: SIGMOID, SOFTMAX; empty if it returns vectors.
         refusal: why it is not served, and what to do; empty if it is.
+        parts: what a hybrid model returns of a text, of messages.PARTS.
     """
 
     name: TypeName
     labels: tuple[str, ...] = ()
     activation: str = ""
     refusal: str = ""
+    parts: tuple[str, ...] = ()
 
     @property
     def ops(self) -> tuple[str, ...]:
         """The operations that it offers."""
+        if self.name == "hybrid":
+            return (*TEXT_OPS, *((EMBED_SPARSE,) if SPARSE in self.parts else ()), EMBED_PARTS)
         return () if self.refusal else _OPS[self.name]
 
 
@@ -87,11 +112,15 @@ def type_of(files: ModelFiles) -> ModelType:
     saved_as = files.settings.get("model_type")
     if saved_as == "SparseEncoder" or "SpladePooling" in steps:
         return _refused("sparse") if "Router" in steps else ModelType("sparse")
-    if saved_as == "MultiVectorEncoder":
-        return _refused("multi-vector")
+    if saved_as in ("MultiVectorEncoder", "ColBERT") or "HF_ColBERT" in _list_of_texts(
+        files.config.get("architectures")
+    ):
+        return ModelType("multi-vector")
     if saved_as == "CrossEncoder":
         return _language_model_reranker(files) if "LogitScore" in steps else _scoring_type(files.config)
-    return _type_of_transformer(files) if steps in ([], ["Transformer"]) else ModelType("embedding")
+    found = _type_of_transformer(files) if steps in ([], ["Transformer"]) else ModelType("embedding")
+    parts = (DENSE, *(part for head, part in HEADS.items() if head in files.heads))
+    return ModelType("hybrid", parts=parts) if found.name == "embedding" and len(parts) > 1 else found
 
 
 def _type_of_transformer(files: ModelFiles) -> ModelType:
@@ -108,6 +137,8 @@ def _type_of_transformer(files: ModelFiles) -> ModelType:
 
 def name_of_ops(ops: Sequence[str]) -> TypeName:
     """Returns the name of the type that offers these operations."""
+    if EMBED in ops and EMBED_PARTS in ops:
+        return "hybrid"
     return next((name for name, offered in _OPS.items() if set(offered) == set(ops)), "embedding")
 
 
@@ -129,11 +160,6 @@ def labels_of(config: Mapping[str, Any]) -> list[str]:
         return [str(label) for _, label in sorted((int(index), label) for index, label in named.items())]
     number = config.get("num_labels")
     return numbered_labels(number if isinstance(number, int) else DEFAULT_NUM_LABELS)
-
-
-def numbered_labels(number: int) -> list[str]:
-    """Returns the names of labels that have none, as Transformers writes them."""
-    return [f"LABEL_{index}" for index in range(number)]
 
 
 def _language_model_reranker(files: ModelFiles) -> ModelType:

@@ -11,6 +11,7 @@ Commands:
 - leases: `redbatch leases`, the shared GPUs.
 - models: `redbatch models`, the models and their revisions.
 - queue: `redbatch queue`, the state of a queue.
+- rerank: `redbatch rerank`, the scores of a file.
 - redis_users: `redbatch k8s secrets` and `redbatch swarm secrets`, the Redis users.
 - size: `redbatch size`, the deployment for a rate of requests.
 - tune: `redbatch tune`, the search for good settings.

@@ -5,6 +5,7 @@ So a gateway never imports torch, a worker never imports FastAPI, and `redbatch 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -28,6 +29,7 @@ from redbatch.options import UpPort
 from redbatch.plain_words import PlainWords
 from redbatch.queue.cli import queue
 from redbatch.redis_users.cli import k8s_app, swarm_app
+from redbatch.rerank.cli import rerank
 from redbatch.size.cli import size
 from redbatch.terminal import print_line
 from redbatch.tune.settings import TuneSettings
@@ -53,16 +55,14 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
 )
 
+COMMANDS: tuple[Callable[..., None], ...] = (completion, embed, leases, queue, rerank, size)
+for command in COMMANDS:
+    app.command()(command)
 app.add_typer(dead_app, name="dead")
 app.add_typer(jobs_app, name="jobs")
-app.command()(completion)
-app.command()(embed)
 app.add_typer(keys_app, name="keys")
-app.command()(leases)
 app.add_typer(models_app, name="models")
-app.command()(queue)
 app.add_typer(k8s_app, name="k8s")
-app.command()(size)
 app.add_typer(swarm_app, name="swarm")
 
 GATEWAY = settings_of(GatewaySettings)
@@ -245,6 +245,9 @@ def bench(
     check: Annotated[
         bool, typer.Option("--check", help="Count an answer without one vector per text as an error (costs CPU).")
     ] = False,
+    rerank: Annotated[
+        bool, typer.Option("--rerank", help="Send --inputs-per-request documents for one query, to /rerank.")
+    ] = False,
 ) -> int:
     """Runs `redbatch bench`; returns the exit code."""
     from redbatch.bench.command import bench as run_bench
@@ -256,7 +259,7 @@ def bench(
         url = url or find_up(up, "the URL of a server").url
     except NoUpError as error:
         return report_failure(str(error))
-    return run_bench(overrides, url, header or [], check=check)
+    return run_bench(overrides, url, header or [], check=check, rerank=rerank)
 
 
 @settings_command(app, *TUNE_PANELS)

@@ -9,6 +9,7 @@
 - consumer: the worker's operations on the queue.
 - dead_letters: entries that were given up, for people.
 - entry_fields: parses stream entries.
+- error_tree: all errors, by their codes.
 - errors: the tree of errors that cross a process border.
 - eviction: whether Redis evicts keys.
 - feed_window: how much of jobs may be in the lanes.
@@ -28,6 +29,7 @@
 - messages: entries, bodies, replies and heartbeats, as values.
 - model_names: names of models, and of their queues.
 - option_words: what an option takes, in words, for errors.
+- parts: the parts of an embedding, dense, sparse and multi-vector, as bytes.
 - process: what every process needs to run: settings, logs, an admin port, tracing.
 - producer: the gateway's operations on the queue.
 - script_arguments: the arguments of the scripts, as named rows.

@@ -29,6 +29,7 @@ from shared.messages import (
     Options,
     Reply,
     Timing,
+    TooLong,
     Values,
     Vectors,
 )
@@ -42,6 +43,9 @@ MAX_INPUTS = 1_024
 MAX_DIM = 65_536
 
 MAX_PROMPT_NAME = 256
+MAX_INSTRUCTION = 4_096
+MAX_CUT_TOKENS = 2**31
+"""Of the options that cut inputs to fewer tokens than the model reads."""
 
 PREDICT_BINARY = "predict_binary"
 """The op, in the body of an entry, of PREDICT with a binary input: a worker that cannot read it hands it back."""
@@ -62,6 +66,7 @@ _Index = Annotated[int, Meta(ge=0, le=2**31)]
 _Milliseconds = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
 """Any finite number."""
 
+_CutTokens = Annotated[int, Meta(ge=1, le=MAX_CUT_TOKENS)]
 _Numbers = Annotated[tuple[Annotated[int, Meta(ge=0)], ...], Meta(max_length=MAX_INPUTS)]
 
 
@@ -71,6 +76,10 @@ class _Options(Struct, forbid_unknown_fields=True):
     dimensions: Annotated[int, Meta(ge=1, le=MAX_DIM)] | None = None
     truncate: Literal["right", "left", "no"] = "right"
     special_tokens: bool = True
+    instruction: Annotated[str, Meta(max_length=MAX_INSTRUCTION)] | None = None
+    max_tokens: _CutTokens | None = None
+    max_query_tokens: _CutTokens | None = None
+    max_document_tokens: _CutTokens | None = None
 
 
 _DEFAULT_OPTIONS = _Options()
@@ -83,6 +92,7 @@ class _Body(Struct, kw_only=True):
     op: str
     options: _Options
     query: str | None = None
+    parts: Annotated[tuple[Literal["dense", "sparse", "multi_vector"], ...], Meta(max_length=3)] = ()
 
 
 class _TextBody(_Body, kw_only=True):
@@ -142,6 +152,7 @@ class _Failure(_Reply):
     exception: Raw = _NO_NAME
     is_dead: bool = False
     unrun: bool = False
+    too_long: tuple[_Index, _Index] | UnsetType = UNSET
 
 
 _BODIES: tuple[Decoder[_TextBody | _MixedBody], ...] = (Decoder(_TextBody), Decoder(_MixedBody))
@@ -172,8 +183,13 @@ def encode_body(body: Body) -> bytes:
     is_binary = body.op == PREDICT and any(isinstance(each, bytes) for each in body.inputs)
     op = PREDICT_BINARY if is_binary else body.op
     fields = {"op": op, "inputs": body.inputs, "options": options}
-    # Not among the options: a worker that knows neither it nor the op hands the entry back for the op.
-    return _encode(fields if body.options.query is None else {**fields, "query": body.options.query})
+    # Not among the options: a worker that knows neither these nor the op hands the entry back for the op.
+    query, parts = body.options.query, body.options.parts
+    if query is not None:
+        fields["query"] = query
+    if parts:
+        fields["parts"] = parts
+    return _encode(fields)
 
 
 def encode_ids(ids: Sequence[int]) -> bytes:
@@ -212,7 +228,7 @@ def _non_default_options(options: Options) -> dict[str, object]:
     """Returns the options that are not left to the model, which differ from the default."""
     return {
         name: value
-        for name, value in options._replace(query=None)._asdict().items()
+        for name, value in options._replace(query=None, parts=())._asdict().items()
         if value != Options._field_defaults[name]
     }
 
@@ -228,8 +244,8 @@ def decode_body(data: bytes) -> Body:
     inputs: tuple[Input, ...] = (
         body.inputs if isinstance(body, _TextBody) else tuple([_decode_input(each, op) for each in body.inputs])
     )
-    is_default = body.options == _DEFAULT_OPTIONS and body.query is None
-    options = DEFAULT_OPTIONS if is_default else Options(**asdict(body.options), query=body.query)
+    is_default = body.options == _DEFAULT_OPTIONS and body.query is None and not body.parts
+    options = DEFAULT_OPTIONS if is_default else Options(**asdict(body.options), query=body.query, parts=body.parts)
     return Body(PREDICT if op == PREDICT_BINARY else op, inputs, options)
 
 
@@ -266,6 +282,7 @@ def encode_reply(reply: Reply) -> bytes:
                 _encode_name(reply.origin.worker),
                 _encode_name(reply.origin.exception),
                 *reply.origin[2:],  # is_dead and unrun
+                UNSET if reply.too_long is None else reply.too_long,
             )
         )
     timing = reply.timing
@@ -291,7 +308,8 @@ def decode_reply(data: bytes) -> Reply:
         if index is not None and index >= n:
             raise CodecError(f"field 'input' is no index below {n}")
         origin = FailureOrigin(_decode_name(reply.worker), _decode_name(reply.exception), reply.is_dead, reply.unrun)
-        return Failure(request_id, position, n, reply.code, reply.message, index, origin)
+        too_long = None if reply.too_long is UNSET else TooLong(*reply.too_long)
+        return Failure(request_id, position, n, reply.code, reply.message, index, origin, too_long)
     timing = Timing(reply.queue_ms, reply.inference_ms, reply.batch, reply.tokenize_ms)
     tokens, truncated = reply.tokens, reply.truncated
     if tokens and len(tokens) != n:

@@ -13,6 +13,7 @@ RedbatchError
 │   │   └── JobNotFoundError      there is no such job, or it belongs to another client
 │   ├── JobUnfinishedError        the job has no result yet
 │   ├── JobGoneError              the job was cancelled or deleted
+│   ├── RevisionGoneError         no worker has the revision of the model
 │   ├── KeyReusedError            the idempotency key was used for a different job
 │   ├── MethodNotAllowedError     the route has other methods
 │   ├── UnsupportedMediaTypeError the body is not JSON
@@ -96,7 +97,9 @@ class RequestError(RedbatchError):
 
 
 class InvalidRequestError(RequestError):
-    """The body does not match the API."""
+    """The body does not match the API; `too_long` has the tokens of an input that is too long, and the maximum."""
+
+    too_long: tuple[int, int] | None = None
 
 
 class EmptyInputsError(InvalidRequestError):
@@ -341,15 +344,3 @@ class InternalError(ModelError):
     """An error that should not happen."""
 
     code = "internal"
-
-
-def error_tree(root: type[RedbatchError] = RedbatchError) -> list[type[RedbatchError]]:
-    """Returns every class of the tree, the root first. Subclasses in other modules never cross a process border."""
-    children = [each for each in root.__subclasses__() if each.__module__ == __name__]
-    return [root, *(cls for child in children for cls in error_tree(child))]
-
-
-def error_from_code(code: str, message: str) -> RedbatchError:
-    """Returns the error that a reply names; an unknown code becomes InternalError. Its message may quote an input."""
-    by_code = {cls.code: cls for cls in error_tree()}  # if a base and its child share a code: the child
-    return by_code.get(code, InternalError)(message, quoted=message)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from base64 import b64decode
 from collections.abc import Iterable
 
 from pydantic import TypeAdapter, ValidationError
@@ -10,6 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from shared.messages import Heartbeat
 from shared.model_names import canonical_model
 
+FLOAT_BYTES = 4
 _HEARTBEAT = TypeAdapter(Heartbeat)
 
 MIXED_MODELS = (
@@ -42,7 +44,21 @@ def mixed_models(workers: Iterable[Heartbeat]) -> list[str]:
 
 def label_names(worker: Heartbeat) -> tuple[str, ...]:
     """Returns the names of the labels of a reranker or classifier; numbered ones if it has too many to report."""
-    return worker.labels or tuple(f"LABEL_{index}" for index in range(worker.dim))
+    return worker.labels or tuple(numbered_labels(worker.dim))
+
+
+def int8_ranges_of(worker: Heartbeat) -> bytes:
+    """Returns the ranges of int8 vectors, as little-endian float32; none if they do not fit the model's vectors."""
+    try:
+        ranges = b64decode(worker.int8_ranges)
+    except ValueError:
+        return b""
+    return ranges if len(ranges) == 2 * FLOAT_BYTES * worker.dim else b""
+
+
+def numbered_labels(number: int) -> list[str]:
+    """Returns the names of labels that have none, as Transformers writes them."""
+    return [f"LABEL_{index}" for index in range(number)]
 
 
 def _describe(beat: Heartbeat) -> str:

@@ -23,7 +23,7 @@ MAX_OUTPUTS_BYTES = 32 * 2**20
 MAX_TOKENS = 2**52
 """No bound in tokens."""
 
-EMBED, EMBED_ALL, TOKENIZE, DECODE, PREDICT, SCORE, CLASSIFY, EMBED_SPARSE = OPS = (
+EMBED, EMBED_ALL, TOKENIZE, DECODE, PREDICT, SCORE, CLASSIFY, EMBED_SPARSE, EMBED_PARTS = OPS = (
     "embed",
     "embed_all",
     "tokenize",
@@ -32,9 +32,19 @@ EMBED, EMBED_ALL, TOKENIZE, DECODE, PREDICT, SCORE, CLASSIFY, EMBED_SPARSE = OPS
     "score",
     "classify",
     "embed_sparse",
+    "embed_parts",
 )
 """The operation on each input: one vector; a vector for each token; its tokens; the text of token ids; the result of a
-function; the one logit of a reranker; the logit of each label; or a weight for some tokens of the vocabulary."""
+function; the one logit of a reranker; the logit of each label; a weight for some tokens of the vocabulary; or those of
+PARTS that its options name, from one pass of the model."""
+
+DENSE, SPARSE, MULTI_VECTOR = PARTS = ("dense", "sparse", "multi_vector")
+"""What a model of embeddings may return of a text: one vector; a weight for some tokens of the vocabulary; or a vector
+for each token, which late interaction compares."""
+
+PART_OPS = {EMBED: DENSE, EMBED_SPARSE: SPARSE, EMBED_ALL: MULTI_VECTOR}
+"""The operations whose output is one part. Any model of embeddings has EMBED_ALL: its outputs are the part MULTI_VECTOR
+of a model that has this part, and otherwise the vectors of tokens before pooling."""
 
 ROUTES = {
     EMBED: "POST /embed",
@@ -58,8 +68,11 @@ RERANKER_OPS = (SCORE, *CLASSIFIER_OPS)
 SPARSE_OPS = (EMBED_SPARSE, TOKENIZE, DECODE)
 """The operations of a sparse encoder."""
 
-JSON_OPS = (PREDICT, EMBED_SPARSE)
-"""Operations whose batches return JSON for each input."""
+MULTI_VECTOR_OPS = (EMBED_ALL, EMBED_PARTS, SCORE, TOKENIZE, DECODE)
+"""The operations of a multi-vector encoder: it scores pairs by late interaction."""
+
+JSON_OPS = (PREDICT, EMBED_SPARSE, EMBED_PARTS)
+"""Operations whose batches return bytes for each input: JSON, and for EMBED_PARTS what shared.parts encodes."""
 
 VECTOR_OPS = (EMBED, SCORE, CLASSIFY)
 """Operations that return one vector for each input, of the length that the worker reports."""
@@ -86,7 +99,13 @@ class Options(NamedTuple):
     does. `dimensions` truncates vectors to this many dimensions, before normalization. An input that is too long for
     the model is truncated at the side that `truncate` names; with "no" it is rejected. `special_tokens` has the
     tokenizer add the special tokens of the model, and keeps them in the text decoded from token ids. For SCORE and
-    CLASSIFY, `query` is the first text of a pair whose second text is the input; None: there is no pair.
+    CLASSIFY, `query` is the first text of a pair whose second text is the input; None: there is no pair. For
+    EMBED_PARTS, `parts` are those to return.
+
+    `instruction` says in words what the model is to do: in place of the task in one of its prompts, or, of a reranker
+    with a template for chats, as the message of the system. `max_tokens` is the maximum of an input or a pair, with
+    special tokens; at most the model's. Of a pair, the query is first cut to `max_query_tokens`, and the input to
+    `max_document_tokens`, both without special tokens, at the side of `truncate`. None: there is none of these.
     """
 
     prompt_name: str | None = None
@@ -95,6 +114,11 @@ class Options(NamedTuple):
     truncate: Literal["right", "left", "no"] = "right"
     special_tokens: bool = True
     query: str | None = None
+    instruction: str | None = None
+    max_tokens: int | None = None
+    max_query_tokens: int | None = None
+    max_document_tokens: int | None = None
+    parts: tuple[str, ...] = ()
 
 
 DEFAULT_OPTIONS = Options()
@@ -182,7 +206,7 @@ class Vectors(NamedTuple):
 
 
 class Values(NamedTuple):
-    """The answer to an entry whose operation returns no vectors: for each of its n inputs a value, as JSON.
+    """The answer to an entry whose operation returns no vectors: for each of its n inputs a value, as in JSON_OPS.
 
     `tokens`, `revision` and `truncated` are as those of Vectors.
     """
@@ -213,10 +237,18 @@ class FailureOrigin(NamedTuple):
 UNKNOWN_ORIGIN = FailureOrigin()
 
 
+class TooLong(NamedTuple):
+    """Of an input that is too long and must not be cut: its tokens, and the maximum of the model."""
+
+    tokens: int
+    max_tokens: int
+
+
 class Failure(NamedTuple):
     """The answer to an entry that failed: an error code of shared.errors and a message for the client.
 
-    If one of its inputs is known to be at fault, `input_index` is the index of that input in the entry.
+    If one of its inputs is known to be at fault, `input_index` is the index of that input in the entry; `too_long` says
+    so of an input, for clients whose APIs name its length in words of their own.
     """
 
     request_id: str
@@ -226,6 +258,7 @@ class Failure(NamedTuple):
     message: str
     input_index: int | None = None
     origin: FailureOrigin = UNKNOWN_ORIGIN
+    too_long: TooLong | None = None
 
 
 Result = Vectors | Values
@@ -261,7 +294,9 @@ class Heartbeat:
     its vectors have length 1 by default; None while it loads. A worker that has ended because its model does not load
     leaves the reason in `load_error`, in a heartbeat that is its host's; it is for the operator, since it may name
     paths. A reranker or classifier has the names of its `labels`, one for each number of its vectors (none if they are
-    too long to report), and the `activation` that makes scores of these: sigmoid or softmax.
+    too long to report), and the `activation` that makes scores of these: sigmoid or softmax. `int8_ranges` has the
+    smallest and the largest number of each dimension, for vectors as int8 and uint8: 2 * `dim` little-endian float32 in
+    base64; empty if the worker has no such file.
     """
 
     worker: str
@@ -301,3 +336,4 @@ class Heartbeat:
     load_error: str = ""
     labels: tuple[str, ...] = ()
     activation: str = ""
+    int8_ranges: str = ""

@@ -7,9 +7,12 @@ from typing import Any
 
 import torch
 from sentence_transformers import CrossEncoder
-from transformers import AutoTokenizer, BertForSequenceClassification, Qwen3Config, Qwen3ForCausalLM
+from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
 
+from bench.scoring_model import build_scoring_model
 from gpuworker.model_spec import parse_model
+
+__all__ = ["LABELS", "build_language_model_reranker", "build_scoring_model", "save_as_cross_encoder"]
 
 LABELS = ("negative", "neutral", "positive")
 LANGUAGE_MODEL: dict[str, Any] = {
@@ -28,32 +31,14 @@ TEMPLATE = (
     "{% elif m.role == 'document' %}document: {{ m.content }} {% endif %}{% endfor %}yes or no:"
 )
 
-HEAD_SCALE = 20.0
-"""With its initial weights, a head returns nearly the same logits for all texts."""
 
-
-def build_scoring_model(folder: Path, labels: tuple[str, ...] = ("LABEL_0",), **config: Any) -> Path:  # noqa: ANN401
-    """Saves a model whose head has these labels, with Transformers; returns its folder."""
-    torch.manual_seed(5)
-    names = dict(enumerate(labels))
-    path = parse_model("minilm").path
-    model = BertForSequenceClassification.from_pretrained(
-        path, num_labels=len(labels), id2label=names, label2id={name: i for i, name in names.items()}, **config
-    )
-    with torch.no_grad():
-        model.classifier.weight *= HEAD_SCALE
-    model.save_pretrained(folder)
-    AutoTokenizer.from_pretrained(path).save_pretrained(folder)
-    return folder
-
-
-def build_language_model_reranker(folder: Path) -> Path:
+def build_language_model_reranker(folder: Path, template: str = TEMPLATE) -> Path:
     """Saves a small language model with a template for a query and a document; returns its folder."""
     torch.manual_seed(3)
     config = Qwen3Config(**LANGUAGE_MODEL)
     Qwen3ForCausalLM(config).save_pretrained(folder)
     tokenizer = AutoTokenizer.from_pretrained(parse_model("minilm").path)
-    tokenizer.chat_template = TEMPLATE
+    tokenizer.chat_template = template
     tokenizer.save_pretrained(folder)
     return folder
 

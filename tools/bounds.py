@@ -104,7 +104,9 @@ FIXED_BOUNDS = (
     FixedBound("api.dialects.parsing.MAX_PARTS", "lists, objects, fields, texts and numbers in a body", PARSED),
     FixedBound("api.dialects.predict.MAX_NESTING", "levels to which an input of a function is nested", PARSED),
     FixedBound("api.dialects.input_types.MAX_INPUT_TYPE", "characters of an input type", NONE),
+    FixedBound("shared.codec.MAX_INSTRUCTION", "characters of an instruction", NONE),
     FixedBound("api.dialects.request.MAX_MODEL", "characters of a model's name", NONE),
+    FixedBound("api.dialects.revisions.MAX_REVISION", "characters of a model's revision", NONE),
     FixedBound("api.dialects.request.MAX_TIMEOUT_MS", "milliseconds of a request's timeout", NONE),
     FixedBound("api.jobs.routes.MAX_WAIT_S", "seconds for which a request waits for a job", NONE),
     FixedBound(

@@ -3,6 +3,8 @@
 - base: the base class of all dialects.
 - classes: the scores of labels.
 - cohere: Cohere's embeddings API.
+- cohere_models: its answers as pydantic models, for OpenAPI.
+- cohere_operations: the OpenAPI descriptions of its routes.
 - example_errors: the errors that the OpenAPI descriptions show.
 - headers: time and lane of a request; the times of its answer.
 - input_types: what a text is for, as one of the model's prompts.
@@ -14,6 +16,7 @@
 - operation_headers: the OpenAPI descriptions of headers.
 - operations: the OpenAPI descriptions of the embedding routes.
 - parsing: parses bodies into inputs, and checks these.
+- parts: the field `return`, and the parts of an embedding in an answer.
 - predict: user-defined functions.
 - quantization: vectors in other number formats than float32.
 - ranking: the scores of texts and their order.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from api.dialects.headers import timing_headers
@@ -56,9 +56,12 @@ class BaseDialect(ABC):
         """Returns the dialect of a body. Raises InvalidRequestError: the body mixes two."""
         return self
 
-    def for_op(self, body: bytes) -> tuple[str, BaseDialect] | None:  # noqa: ARG002 - for a route of two kinds of models
-        """Returns an operation, and the dialect of a body if the model offers it; None: this one for all models."""
-        return None
+    def for_ops(self, body: bytes) -> Sequence[tuple[str, BaseDialect]]:  # noqa: ARG002 - for a route of several kinds of models
+        """Returns operations, each with the dialect of a body for a model that offers it: the first one counts.
+
+        Other models have this dialect.
+        """
+        return ()
 
     def model_of(self, body: bytes, headers: Mapping[str, str]) -> str | None:  # noqa: ARG002 - a body may name it
         """Returns the model that a request names, before it is parsed. Raises RequestError: the body is malformed."""

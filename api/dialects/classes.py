@@ -42,9 +42,12 @@ def class_scores(result: InferenceResult, labels: Labels, *, raw: bool) -> Class
     if logits.shape[1] != len(labels.names):
         raise InternalError("The workers of this queue have models with different labels.")
     order = np.argsort(-logits, axis=1, kind="stable")
-    if raw:
-        return ClassScores(logits, order)
-    return ClassScores(softmax(logits) if labels.activation == SOFTMAX else sigmoid(logits), order)
+    return ClassScores(logits if raw else activate(logits, labels.activation), order)
+
+
+def activate(logits: NDArray[np.float32], activation: str) -> NDArray[np.float32]:
+    """Returns the scores that an activation (see Heartbeat) makes of rows of logits."""
+    return softmax(logits) if activation == SOFTMAX else sigmoid(logits)
 
 
 def softmax(logits: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -1,7 +1,8 @@
-"""Cohere's dialect: POST /v2/embed, as cohere-python's ClientV2 sends the request and reads the answer. Pure.
+"""Cohere's dialect: POST /v2/embed and /v1/embed, as cohere-python sends requests and reads answers. Pure.
 
 The contract is Cohere's OpenAPI description (e814c8a): `embeddings` is an object with an array for each of
-`embedding_types`, the answer repeats the texts, and an error has `id` and `message`. Images are refused.
+`embedding_types`, the answer repeats the texts, and an error has `id` and `message`. Images are refused. The first
+version has a single array of vectors if the body names no types.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from api.dialects.base import BaseDialect
 from api.dialects.headers import lane_of, resolve_timeout_ms
-from api.dialects.input_types import MAX_INPUT_TYPE
+from api.dialects.input_types import INSTRUCTION, MAX_INPUT_TYPE
 from api.dialects.parsing import check_inputs, invalid_body_error, parse_fields
 from api.dialects.quantization import FLOAT, OutputType, encode_rows, options_for
-from api.dialects.request import MAX_MODEL, InferenceRequest
+from api.dialects.request import MAX_MODEL, MODEL_HEADER, InferenceRequest
 from api.dialects.vectors import dump_json, rows_of
 from api.errors import status_of
-from shared.codec import MAX_DIM
+from shared.codec import MAX_CUT_TOKENS, MAX_DIM
 from shared.errors import InvalidRequestError, RedbatchError, TooLargeError
 from shared.messages import Options
 
@@ -30,10 +31,10 @@ if TYPE_CHECKING:
 
 LOWEST_PRIORITY, INVALID_FIELD = 999, 422
 CUT: Mapping[str, Literal["right", "left", "no"]] = {"END": "right", "START": "left", "NONE": "no"}
-API_VERSION = {"version": "2", "is_experimental": False}
+API_VERSION: Mapping[str, Any] = {"version": "2", "is_experimental": False}
+FIRST_API_VERSION: Mapping[str, Any] = {"version": "1"}
 UNSERVED = {
     "images": "images are not embedded here: send texts.",
-    "max_tokens": "texts are cut at the model's maximum length: leave it out.",
 }
 
 
@@ -60,26 +61,30 @@ class ContentInput(BaseModel):
     content: list[TextPart] = Field(min_length=1, fail_fast=True)
 
 
-class CohereEmbedBody(BaseModel):
-    """Body of POST /v2/embed."""
+class CohereEmbedV1Body(BaseModel):
+    """Body of POST /v1/embed."""
 
     model_config = ConfigDict(
         strict=True,
         extra="ignore",
-        json_schema_extra={"examples": [{"model": "minilm", "input_type": "search_document", "texts": ["one", "two"]}]},
+        json_schema_extra={"examples": [{"input_type": "search_document", "texts": ["one", "two"]}]},
     )
 
-    model: str = Field(max_length=MAX_MODEL, description="A model that /v1/models lists.")
+    model: str | None = Field(default=None, max_length=MAX_MODEL, description="A model that /v1/models lists.")
     input_type: str | None = Field(
         default=None,
         max_length=MAX_INPUT_TYPE,
         description="What the texts are for, as search_query or search_document: the model's prompt for it goes before "
         "them.",
     )
+    instruction: str | None = INSTRUCTION
     texts: list[str] | None = Field(default=None, description="Several texts.", fail_fast=True)
     inputs: list[ContentInput] | None = Field(default=None, description="In place of texts.", fail_fast=True)
-    embedding_types: list[OutputType] = Field(
-        default=[FLOAT], min_length=1, description="Number formats of the vectors; the answer has an array for each."
+    embedding_types: list[OutputType] | None = Field(
+        default=None,
+        min_length=1,
+        description="Number formats of the vectors; the answer has an array for each. By default a single array of "
+        "numbers.",
     )
     output_dimension: int | None = Field(
         default=None,
@@ -89,6 +94,12 @@ class CohereEmbedBody(BaseModel):
     )
     truncate: Literal["NONE", "START", "END"] = Field(
         default="END", description="Side from which to truncate a text that is too long; NONE makes it an error."
+    )
+    max_tokens: int | None = Field(
+        default=None,
+        ge=1,
+        le=MAX_CUT_TOKENS,
+        description="Maximum tokens that are read of a text, with special tokens; at most the model's.",
     )
     priority: int | None = Field(
         default=None,
@@ -107,14 +118,28 @@ class CohereEmbedBody(BaseModel):
         return texts
 
 
+class CohereEmbedBody(CohereEmbedV1Body):
+    """Body of POST /v2/embed."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"model": "minilm", "input_type": "search_document", "texts": ["one", "two"]}]},
+    )
+
+    model: str = Field(max_length=MAX_MODEL, description="A model that /v1/models lists.")
+    embedding_types: list[OutputType] = Field(
+        default=[FLOAT], min_length=1, description="Number formats of the vectors; the answer has an array for each."
+    )
+
+
 class CohereEmbed(BaseDialect):
     """The dialect of POST /v2/embed."""
 
     route = "/v2/embed"
     reports_model = True
     has_stamp = True
-    body_model = CohereEmbedBody
+    body_model: type[CohereEmbedV1Body] = CohereEmbedBody
     body_setting = "max_v1_body_bytes"
+    api_version = API_VERSION
 
     def parse(self, body: bytes, headers: Mapping[str, str], limits: RequestLimits) -> InferenceRequest:
         """Returns the request in a body; raises as `BaseDialect.parse` does."""
@@ -122,13 +147,22 @@ class CohereEmbed(BaseDialect):
         for name, advice in UNSERVED.items():
             if name in values:
                 raise InvalidRequestError(f"{name}: {advice}", param=name)
+        if MODEL_HEADER in headers:
+            values.setdefault("model", headers[MODEL_HEADER])
         try:
-            fields = CohereEmbedBody.model_validate(values)
+            fields = self.body_model.model_validate(values)
         except ValidationError as error:
-            raise invalid_body_error(error, CohereEmbedBody) from None
-        inputs, types = tuple(fields.all_texts()), tuple(dict.fromkeys(fields.embedding_types))
+            raise invalid_body_error(error, self.body_model) from None
+        inputs, types = tuple(fields.all_texts()), tuple(dict.fromkeys(fields.embedding_types or ()))
         check_inputs(inputs, limits, "texts[{}]")
-        options = Options(None, True, fields.output_dimension, CUT[fields.truncate])
+        options = Options(
+            None,
+            True,
+            fields.output_dimension,
+            CUT[fields.truncate],
+            instruction=fields.instruction or None,
+            max_tokens=fields.max_tokens,
+        )
         return InferenceRequest(
             inputs,
             resolve_timeout_ms(None, headers, len(inputs), limits),
@@ -141,15 +175,17 @@ class CohereEmbed(BaseDialect):
 
     def encode_result(self, request: InferenceRequest, result: InferenceResult) -> bytes:
         """Returns the body of an answer with vectors."""
-        rows = rows_of(result)
-        meta: dict[str, Any] = {"api_version": API_VERSION, "billed_units": {"input_tokens": result.tokens}}
+        rows, types = rows_of(result), request.output_types
+        meta: dict[str, Any] = {"api_version": self.api_version, "billed_units": {"input_tokens": result.tokens}}
         if result.truncated:
             meta["warnings"] = [f"Truncated to the model's maximum length: {', '.join(map(str, result.truncated))}."]
         return dump_json(
             {
                 "id": request.stamp.request_id,
-                "response_type": "embeddings_by_type",
-                "embeddings": {each: encode_rows(rows, each) for each in request.output_types},
+                "response_type": "embeddings_by_type" if types else "embeddings_floats",
+                "embeddings": {each: encode_rows(rows, each, int8_ranges=request.int8_ranges) for each in types}
+                if types
+                else rows,
                 "texts": request.inputs,
                 "meta": meta,
             }
@@ -160,8 +196,16 @@ class CohereEmbed(BaseDialect):
         return encode_cohere_error(error, request_id)
 
 
+class CohereEmbedV1(CohereEmbed):
+    """The dialect of POST /v1/embed."""
+
+    route = "/v1/embed"
+    body_model = CohereEmbedV1Body
+    api_version = FIRST_API_VERSION
+
+
 def encode_cohere_error(error: RedbatchError, request_id: str) -> tuple[int, bytes]:
-    """Returns status and body of an answer with an error of Cohere's second version, for all of its routes.
+    """Returns status and body of an answer with an error in Cohere's format.
 
     A field that is missing or invalid is a 422, what is too large a 400.
     """

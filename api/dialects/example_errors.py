@@ -26,7 +26,7 @@ from shared.errors import (
     UnsupportedMediaTypeError,
     UnsupportedOperationError,
 )
-from shared.messages import SCORE
+from shared.messages import SCORE, TooLong
 
 NO_API_KEY = UnauthorizedError("Send an API key: Authorization: Bearer <key>, or x-api-key: <key>.")
 NO_SUCH_MODEL = ModelNotFoundError("There is no such model here. Served: minilm.", param="model")
@@ -96,6 +96,14 @@ _NO_RERANKER = UnsupportedOperationError.of(
     "The model of queue my-classifier does not offer score. It offers: tokenize, decode, classify. Send the request to "
     "POST /classify.",
 )
+
+
+def _too_long_error() -> InvalidRequestError:
+    error = InvalidRequestError("733 tokens, and this model takes 512: shorten it, or allow truncate.")
+    error.too_long = TooLong(733, 512)
+    return error
+
+
 _RANKING = (*(each for each in _COMMON if each is not KEY_REUSED), _NO_RERANKER)
 RERANK_ERRORS = (
     InvalidRequestError("query: it is empty.", param="query"),
@@ -113,7 +121,7 @@ TEI_RERANK_ERRORS = (
     EmptyInputsError("`texts` cannot be empty", param="texts"),
     BodyTooLargeError(_BODY_TOO_LARGE.format(33_554_432, "max_v1_body_bytes")),
     TooLargeError("batch size 3000 > maximum allowed batch size 2048"),
-    InvalidRequestError("733 tokens, and this model takes 512: shorten it, or allow truncate."),
+    _too_long_error(),
     *_RANKING,
 )
 _TOO_MANY_FAILURES = TooManyFailuresError("Too many wrong keys came from your address: wait, then try again.")

@@ -7,10 +7,19 @@ different names for its prompts, so the first name of a purpose that the model h
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Any
 
+from pydantic import Field
+
+from shared.codec import MAX_INSTRUCTION
 from shared.errors import InvalidRequestError
 
 MAX_INPUT_TYPE = 64
+INSTRUCTION: Any = Field(
+    default=None,
+    max_length=MAX_INSTRUCTION,
+    description="What the model is to do, in words: in place of the task in its prompt, as `Instruct: ...`.",
+)
 
 PURPOSES: tuple[tuple[str, ...], ...] = (
     ("query", "search_query", "retrieval.query"),
@@ -23,8 +32,20 @@ PURPOSES: tuple[tuple[str, ...], ...] = (
 )
 """The names of each purpose: of input types and tasks, and of prompts."""
 
+SUFFIXES = ("query", "passage")
+"""After the name of a model and a dash: what the texts of a request are for."""
+
 SYMMETRIC = PURPOSES[:2]
 """The purposes for which a model without any prompts has the same vectors: it reads both alike."""
+
+
+def split_suffix(model: str) -> tuple[str, str] | None:
+    """Returns the name of a model without a suffix that says what texts are for, and that; None if it has none.
+
+    Clients of NVIDIA NIM name a model so: `model-query`, `model-passage`.
+    """
+    name, _, suffix = model.rpartition("-")
+    return (name, suffix.lower()) if name and suffix.lower() in SUFFIXES else None
 
 
 def prompt_of(input_type: str, prompts: Collection[str], filled: Collection[str]) -> str:

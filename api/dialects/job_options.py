@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from api.dialects.headers import header_timeout_ms, lane_of
 from api.dialects.parsing import parse_fields
-from api.dialects.strict_body import unknown_field_error
+from api.dialects.strict_body import fields_of, unknown_field_error
 from shared.errors import InvalidRequestError
 from shared.keys import BULK
 
@@ -56,8 +56,8 @@ def _unknown_fields(
 ) -> Iterator[tuple[str, list[str]]]:
     """Yields each unknown field, by its path, and the known ones in its place."""
     for name, value in values.items():
-        field = model.model_fields.get(name)
+        field = fields_of(model).get(name)
         if field is None:
-            yield prefix + name, [prefix + each for each in model.model_fields]
+            yield prefix + name, [prefix + each for each in fields_of(model)]
         elif isinstance(value, dict) and isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
             yield from _unknown_fields(field.annotation, value, f"{prefix}{name}.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -11,6 +11,7 @@ from api.dialects.base import BaseDialect
 from api.dialects.headers import lane_of, resolve_timeout_ms
 from api.dialects.long_text import CUT, LONG_TEXT, LongText, chunks_of, with_long_text
 from api.dialects.parsing import check_inputs, invalid_body_error, texts_of
+from api.dialects.parts import RETURN, Part, rows_of_parts, with_parts
 from api.dialects.quantization import FLOAT, FLOATS, OutputType, encode_rows, options_for
 from api.dialects.request import MAX_MODEL, MAX_TIMEOUT_MS, MODEL_HEADER, InferenceRequest
 from api.dialects.strict_body import StrictBody
@@ -20,6 +21,8 @@ from api.dialects.vectors import dump_json, encode_failures, rows_of
 from shared.errors import InvalidRequestError
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from api.dialects.request import InferenceResult
     from api.settings_groups import RequestLimits
 
@@ -61,6 +64,7 @@ class OutputOptions(TextOptions):
     output_dtype: OutputType = Field(
         default="float", description="Number format of the vectors; of binary and ubinary, eight numbers a byte."
     )
+    parts: list[Part] | None = RETURN
 
 
 class EmbedBody(RequestOptions, OutputOptions):
@@ -104,7 +108,7 @@ class Native(BaseDialect):
         if fields.output_dtype != FLOAT or fields.long_text != CUT:  # hardly ever
             types = (fields.output_dtype,)
             options = with_long_text(options_for(types, options, "output_dtype"), fields.long_text, partial=partial)
-        return InferenceRequest(
+        request = InferenceRequest(
             inputs,
             resolve_timeout_ms(fields.timeout_ms, headers, len(inputs), limits),
             lane_of(fields.priority, headers),
@@ -117,10 +121,15 @@ class Native(BaseDialect):
             input_type=fields.input_type,
             long_text=fields.long_text,
         )
+        return request if fields.parts is None else with_parts(request, fields.parts)
 
     def encode_result(self, request: InferenceRequest, result: InferenceResult) -> bytes:
-        """Returns the body of an answer with vectors."""
-        rows = encode_rows(rows_of(result), request.output_types[0])
+        """Returns the body of an answer with vectors, or with the parts of each embedding."""
+        rows: Sequence[Any] | NDArray[Any]
+        if request.parts:
+            rows = rows_of_parts(request, result)
+        else:
+            rows = encode_rows(rows_of(result), request.output_types[0], int8_ranges=request.int8_ranges)
         answer: dict[str, Any] = {"embedding": rows[0]} if request.single else {"embeddings": rows}
         if result.spans:
             chunks = chunks_of(result.spans, rows)

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSche
 
 from api.dialects.base import BaseDialect
 from api.dialects.headers import lane_of, resolve_timeout_ms
-from api.dialects.input_types import MAX_INPUT_TYPE
+from api.dialects.input_types import INSTRUCTION, MAX_INPUT_TYPE
 from api.dialects.long_text import LONG_TEXT, LongText, chunks_of, with_long_text
 from api.dialects.parsing import INPUTS, check_inputs, invalid_body_error, parse_fields, parse_inputs
 from api.dialects.quantization import OutputType, encode_rows, options_for
@@ -78,6 +78,7 @@ class EmbeddingsBody(BaseModel):
     task: str | None = Field(
         default=None, max_length=MAX_INPUT_TYPE, description="As input_type, in Jina's words, as retrieval.query."
     )
+    instruction: str | None = INSTRUCTION
     long_text: LongText = LONG_TEXT
     output_dtype: OutputType = Field(
         default="float", description="Number format of the vectors; of binary and ubinary, eight numbers a byte."
@@ -128,7 +129,8 @@ class OpenAI(BaseDialect):
             raise invalid_body_error(error, EmbeddingsBody) from None
         types = fields.output_types
         cut = fields.truncation_direction if fields.truncate else "no"
-        options = Options(fields.prompt_name, fields.normalize, fields.dimensions or fields.output_dimension, cut)
+        dimensions, instruction = fields.dimensions or fields.output_dimension, fields.instruction or None
+        options = Options(fields.prompt_name, fields.normalize, dimensions, cut, instruction=instruction)
         return InferenceRequest(
             inputs,
             resolve_timeout_ms(fields.timeout_ms, headers, len(inputs), limits),
@@ -146,7 +148,8 @@ class OpenAI(BaseDialect):
     def encode_result(self, request: InferenceRequest, result: InferenceResult) -> bytes:
         """Returns the body of an answer with vectors."""
         rows = rows_of(result)
-        by_type = [encode_rows(rows, each, base64=request.base64) for each in request.output_types]
+        ranges = request.int8_ranges
+        by_type = [encode_rows(rows, each, base64=request.base64, int8_ranges=ranges) for each in request.output_types]
         embeddings = by_type[0] if len(by_type) == 1 else _by_type(request.output_types, by_type)
         if result.spans:
             chunks = chunks_of(result.spans, embeddings)

@@ -9,9 +9,7 @@ import orjson
 from pydantic import BaseModel
 
 from api.dialects.base import BaseDialect
-from api.dialects.cohere import CohereEmbed, CohereEmbedBody
 from api.dialects.example_errors import (
-    COHERE_ERRORS,
     INFO_ERRORS,
     KEY_ERRORS,
     NATIVE_ERRORS,
@@ -33,8 +31,6 @@ from api.dialects.response_models import (
     EXAMPLE_ID,
     NULL,
     AcceptedJob,
-    CohereEmbedAnswer,
-    CohereErrorAnswer,
     EmbedAnswer,
     EmbeddingsAnswer,
     EmbedManyAnswer,
@@ -97,7 +93,7 @@ BODY_SCHEMAS: dict[str, Schema] = {}
 """The schemas of request bodies, by name."""
 
 _REF = "#/components/schemas/"
-_IN_ORDER = "Vectors in the order of the inputs; those of the examples are shortened to three numbers"
+IN_ORDER = "Vectors in the order of the inputs; those of the examples are shortened to three numbers"
 
 
 def content(schema: Schema) -> dict[str, Any]:
@@ -138,7 +134,6 @@ Errors = Mapping[ErrorFormat, Sequence[RedbatchError]]
 NATIVE = ErrorFormat("Redbatch", Native(), ErrorAnswer)
 OPENAI = ErrorFormat("OpenAI", OpenAI(), OpenAIErrorAnswer)
 TEI = ErrorFormat("TEI", Embed("/"), TeiErrorAnswer)
-COHERE = ErrorFormat("Cohere", CohereEmbed(), CohereErrorAnswer)
 
 
 def error_answers(errors: Errors, descriptions: dict[int, str] | None = None) -> Answers:
@@ -161,7 +156,8 @@ def error_answers(errors: Errors, descriptions: dict[int, str] | None = None) ->
     }
 
 
-def _answers(model: object, description: str, errors: Errors) -> Answers:
+def embedding_answers(model: object, description: str, errors: Errors) -> Answers:
+    """Returns the descriptions of the answers of a route whose requests may become jobs."""
     return {
         200: {"description": description, "model": model, "headers": ANSWER_HEADERS},
         202: {"description": "With Prefer: respond-async: accepted as a job", "model": AcceptedJob},
@@ -197,26 +193,30 @@ def body_schema(model: type[BaseModel], required: list[str] | None = None) -> Sc
 
 
 def _tei(summary: str, body: Schema, model: object, description: str) -> Operation:
-    return Operation(summary, request_of(body), _answers(model, description, {TEI: TEI_ERRORS}), TAG_TEI)
+    return Operation(summary, request_of(body), embedding_answers(model, description, {TEI: TEI_ERRORS}), TAG_TEI)
 
 
-_TEI_BODY = body_schema(TeiBody, ["inputs"])
+_TEI_BODY, _PREDICT_BODY = body_schema(TeiBody, ["inputs"]), body_schema(TeiPredictBody, ["inputs"])
 _TEI_DEFAULT = Operation(
-    "Embed, or rank texts if the model is a reranker, for TEI's clients",
-    request_of({"anyOf": [_TEI_BODY, body_schema(TeiRerankBody)]}),
-    _answers(Vectors | SparseVectors | RankedTexts, f"{_IN_ORDER}; or ranked texts", {TEI: TEI_DEFAULT_ERRORS}),
+    "Embed, or rank or classify texts if the model is for that, for TEI's clients",
+    request_of({"anyOf": [_TEI_BODY, body_schema(TeiRerankBody), _PREDICT_BODY]}),
+    embedding_answers(
+        Vectors | SparseVectors | RankedTexts | LabelScores,
+        f"{IN_ORDER}; or ranked texts, or labels with their scores",
+        {TEI: TEI_DEFAULT_ERRORS},
+    ),
     TAG_TEI,
 )
 _OPENAI = Operation(
     "Embed, for OpenAI's clients",
     request_of(body_schema(EmbeddingsBody, ["input"]), HEADERS),
-    _answers(EmbeddingsAnswer, f"{_IN_ORDER}, as numbers or as float32 in base64", {OPENAI: OPENAI_ERRORS}),
+    embedding_answers(EmbeddingsAnswer, f"{IN_ORDER}, as numbers or as float32 in base64", {OPENAI: OPENAI_ERRORS}),
     TAG_OPENAI,
 )
 _PREDICT = Operation(
     "Call a user-defined function, or classify texts if the model is a classifier, for TEI's clients",
-    _with_binary_bodies(request_of({"anyOf": [body_schema(PredictBody), body_schema(TeiPredictBody, ["inputs"])]})),
-    _answers(
+    _with_binary_bodies(request_of({"anyOf": [body_schema(PredictBody), _PREDICT_BODY]})),
+    embedding_answers(
         PredictAnswer | PredictManyAnswer | LabelScores,
         "Outputs in the order of the inputs, or all labels with their scores",
         {NATIVE: PREDICT_ERRORS, TEI: TEI_ERRORS},
@@ -229,28 +229,22 @@ OPERATIONS: dict[str, Operation] = {
     "/embed": Operation(
         "Embed one text or several, also for TEI's clients",
         request_of({"anyOf": [body_schema(EmbedBody), _TEI_BODY]}),
-        _answers(EmbedAnswer | EmbedManyAnswer | Vectors, _IN_ORDER, {NATIVE: NATIVE_ERRORS, TEI: TEI_ERRORS}),
+        embedding_answers(EmbedAnswer | EmbedManyAnswer | Vectors, IN_ORDER, {NATIVE: NATIVE_ERRORS, TEI: TEI_ERRORS}),
     ),
     "/batch_embed": Operation(
         "Embed several texts",
         request_of(body_schema(BatchBody)),
-        _answers(EmbedManyAnswer, _IN_ORDER, {NATIVE: NATIVE_ERRORS}),
+        embedding_answers(EmbedManyAnswer, IN_ORDER, {NATIVE: NATIVE_ERRORS}),
     ),
     "/predict": _PREDICT,
     "/v1/predict": _PREDICT,
     "/v1/embeddings": _OPENAI,
     "/embeddings": _OPENAI,
-    "/v2/embed": Operation(
-        "Embed, for Cohere's clients",
-        request_of(body_schema(CohereEmbedBody), HEADERS),
-        _answers(CohereEmbedAnswer, f"{_IN_ORDER}, for each number format", {COHERE: COHERE_ERRORS}),
-        TAG_COHERE,
-    ),
     "/": _TEI_DEFAULT,
     "/invocations": _TEI_DEFAULT,
     "/embed_all": _tei("Embed each token", _INPUTS_BODY, TokenVectors, "For each input the vectors of its tokens"),
     "/embed_sparse": _tei(
-        "Embed as weights of tokens of the vocabulary, with a sparse encoder (SPLADE)",
+        "Embed as weights of tokens of the vocabulary, with a sparse encoder (SPLADE) or a hybrid model",
         _INPUTS_BODY,
         SparseVectors,
         "For each input the tokens with a weight, in the order of their ids",

@@ -11,6 +11,7 @@ import orjson
 
 from api.dialects.long_integers import mark_long_integers
 from api.dialects.request import NO_INPUT_ERRORS
+from api.dialects.strict_body import fields_of
 from shared.codec import encode_ids
 from shared.errors import InvalidRequestError, RequestError, TooLargeError
 from shared.messages import Input
@@ -194,7 +195,7 @@ def invalid_body_error(error: ValidationError, model: type[BaseModel], hint: str
 
 def _path_of(fault: ErrorDetails, model: type[BaseModel]) -> str:
     """Returns the path of the field, as `inputs[0].content`: without types, which the location has of a union."""
-    path, fields = "", model.model_fields
+    path, fields = "", fields_of(model)
     for part in fault["loc"]:
         if isinstance(part, int):
             path += f"[{part}]"
@@ -220,7 +221,7 @@ def _describe_fault(fault: ErrorDetails, model: type[BaseModel]) -> str:
         return FAULT_WORDS[kind].format(**context) + (hint if other in model.model_fields else "")
     if kind == "literal_error":
         return "send " + str(context["expected"]).replace("'", "")
-    field = model.model_fields[str(place[0])]
+    field = fields_of(model)[str(place[0])]
     return f"send {what_it_takes(field.annotation, field.metadata)}"
 
 

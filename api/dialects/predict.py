@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import binascii
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -17,7 +17,7 @@ from api.dialects.parsing import invalid_body_error, parse_object, too_many_inpu
 from api.dialects.request import MODEL_HEADER, InferenceRequest
 from api.dialects.strict_body import unknown_field_error
 from api.dialects.tei_predict import TeiPredict
-from api.dialects.text_options import TEXT_OPTIONS, function_option_error
+from api.dialects.text_options import TEXT_OPTIONS, option_error
 from api.dialects.vectors import dump_json, encode_failures
 from shared.codec import encode_binary, input_size
 from shared.errors import InvalidRequestError, RequestError, TooLargeError
@@ -62,9 +62,9 @@ class Predict(BaseDialect):
     body_setting = "max_predict_body_bytes"
     binary_types = frozenset(BINARY_TYPES)
 
-    def for_op(self, body: bytes) -> tuple[str, BaseDialect] | None:
+    def for_ops(self, body: bytes) -> Sequence[tuple[str, BaseDialect]]:
         """Returns TEI's dialect of a body with `inputs`, for classifiers; `input` is for functions only."""
-        return (CLASSIFY, TeiPredict(self.route)) if b'"inputs"' in body else None
+        return [(CLASSIFY, TeiPredict(self.route))] if b'"inputs"' in body else []
 
     def model_of(self, body: bytes, headers: Mapping[str, str]) -> str | None:
         """Returns the model that a request names."""
@@ -85,7 +85,7 @@ class Predict(BaseDialect):
             raise invalid_body_error(error, RequestOptions) from None
         for name in options.model_extra or ():
             is_text_option = name in TEXT_OPTIONS
-            raise function_option_error(name) if is_text_option else unknown_field_error(name, PredictBody.model_fields)
+            raise option_error(name, PREDICT) if is_text_option else unknown_field_error(name, PredictBody.model_fields)
         partial = options.on_error == "null"
         inputs, errors = _encode_inputs(values, limits, "input" if single else "inputs[{}]", partial=partial)
         return InferenceRequest(

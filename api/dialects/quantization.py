@@ -2,7 +2,9 @@
 
 int8 and uint8 have one range for all dimensions and models: a vector of length 1 and `dim` dimensions has numbers from
 -r to r with r = 4 / sqrt(dim), four times their root mean square; larger ones are clipped. int8 is round(127 x / r),
-and uint8 is that plus 128, so that dot products of int8 keep the order of cosines. binary and ubinary are
+and uint8 is that plus 128, so that dot products of int8 keep the order of cosines. Workers may have ranges of their
+own instead: the smallest and the largest number of each dimension, between which uint8 has 255 steps of equal size, as
+`quantize_embeddings` of sentence-transformers has them, and int8 is that minus 128. binary and ubinary are
 `sentence_transformers.util.quantize_embeddings`: a bit for each number, 1 if it is over 0, the first one the most
 significant of its byte; binary is ubinary minus 128.
 """
@@ -31,13 +33,13 @@ OutputType: TypeAlias = Literal["float", "float16", "int8", "uint8", "binary", "
 FLOAT: OutputType = "float"
 FLOATS: tuple[OutputType, ...] = (FLOAT,)
 BASE64: OutputType = "base64"
-WHOLE_NUMBERS = ("int8", "uint8")
+WHOLE_NUMBERS = frozenset(("int8", "uint8"))
 BITS = ("binary", "ubinary")
 BITS_PER_BYTE = 8
 RANGE = 4.0
 """Of whole numbers, in root mean squares of a vector's numbers: one in 16,000 of a normal distribution is outside."""
 
-INT8_STEPS, INT8_OFFSET = 127, 128
+INT8_STEPS, INT8_OFFSET, UINT8_STEPS = 127, 128, 255
 
 
 def int8_range(dim: int) -> float:
@@ -62,18 +64,21 @@ def options_for(output_types: Sequence[OutputType], options: Options, param: str
 
 
 def encode_rows(
-    rows: Rows | NDArray[np.float32], output_type: OutputType, *, base64: bool = False
+    rows: Rows | NDArray[np.float32], output_type: OutputType, *, base64: bool = False, int8_ranges: bytes = b""
 ) -> Sequence[Any] | NDArray[Any]:
     """Returns vectors in a number format, or as little-endian numbers in base64; None stays None.
 
+    `int8_ranges` are those of the model, as float32 of shape (2, dimensions); if there are none, all have `int8_range`.
+
     Raises:
-        InvalidRequestError: bits are requested, and the number of dimensions is not a multiple of eight.
+        InvalidRequestError: bits are requested, and the number of dimensions is not a multiple of eight; or vectors
+            were cut, and ranges are for whole ones.
     """
     if output_type not in (FLOAT, BASE64):
         if isinstance(rows, np.ndarray):
-            rows = _quantize(rows, output_type)
+            rows = _quantize(rows, output_type, int8_ranges)
         else:
-            rows = [None if row is None else _quantize(row, output_type) for row in rows]
+            rows = [None if row is None else _quantize(row, output_type, int8_ranges) for row in rows]
     if base64 or output_type == BASE64:
         return [None if row is None else b64encode(row.tobytes()).decode() for row in rows]
     return rows
@@ -84,7 +89,7 @@ def _check_whole_bytes(dim: int) -> None:
         raise InvalidRequestError(f"{dim} bits make no whole bytes: set the dimensions to a multiple of 8.")
 
 
-def _quantize(vectors: NDArray[np.float32], output_type: OutputType) -> NDArray[Any]:
+def _quantize(vectors: NDArray[np.float32], output_type: OutputType, int8_ranges: bytes) -> NDArray[Any]:
     if output_type == "float16":
         return vectors.astype("<f2")
     dim = vectors.shape[-1]
@@ -92,5 +97,20 @@ def _quantize(vectors: NDArray[np.float32], output_type: OutputType) -> NDArray[
         _check_whole_bytes(dim)
         bits = np.packbits(vectors > 0, axis=-1)
         return bits if output_type == "ubinary" else (bits ^ np.uint8(INT8_OFFSET)).view(np.int8)
+    if int8_ranges:
+        whole = _steps_of(vectors, int8_ranges)
+        return whole if output_type == "uint8" else (whole ^ np.uint8(INT8_OFFSET)).view(np.int8)
     numbers = np.clip(np.rint(vectors * (INT8_STEPS / int8_range(dim))), -INT8_STEPS, INT8_STEPS).astype(np.int8)
     return numbers if output_type == "int8" else np.asarray(numbers.view(np.uint8) ^ np.uint8(INT8_OFFSET))
+
+
+def _steps_of(vectors: NDArray[np.float32], int8_ranges: bytes) -> NDArray[np.uint8]:
+    """Returns the step of each number from the smallest of its dimension, by the formula of `quantize_embeddings`."""
+    smallest, largest = np.frombuffer(int8_ranges, dtype="<f4").reshape(2, -1)
+    if len(smallest) != vectors.shape[-1]:
+        message = f"dimensions: int8 and uint8 of this model have ranges for all {len(smallest)}: leave it out."
+        raise InvalidRequestError(message, param="dimensions")
+    sizes = (largest - smallest) / UINT8_STEPS
+    sizes = np.where(sizes == 0, np.float32(1), sizes)
+    steps: NDArray[np.uint8] = np.clip(np.floor((vectors - smallest) / sizes), 0, UINT8_STEPS).astype(np.uint8)
+    return steps

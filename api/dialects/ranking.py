@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import numpy as np
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from api.dialects.parsing import check_inputs
 from api.dialects.vectors import rows_of
+from shared.codec import MAX_CUT_TOKENS, MAX_INSTRUCTION
 from shared.errors import InputFailedError, TooLargeError
+from shared.messages import Options
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -26,6 +28,50 @@ PRIORITY: Any = Field(
     default=None, description="0 or less, or a higher number or bulk for requests that no user waits for."
 )
 """The field of a body with a priority: see `lane_of`."""
+
+
+class CutFields(BaseModel):
+    """How much is read of a text or a pair, as vLLM's bodies name it."""
+
+    truncate_prompt_tokens: Annotated[int, Field(ge=1, le=MAX_CUT_TOKENS)] | Literal[-1] | None = Field(
+        default=None,
+        description="Maximum tokens that are read of a text or pair, with special tokens; -1: the model's own maximum.",
+    )
+    truncation_side: Literal["left", "right"] = Field(default="right", description="Side from which to truncate.")
+
+    @property
+    def options(self) -> Options:
+        """The options of the engine."""
+        tokens = self.truncate_prompt_tokens
+        return Options(truncate=self.truncation_side, max_tokens=None if tokens == -1 else tokens)
+
+
+class PairFields(CutFields):
+    """How pairs of a query and a document are read."""
+
+    instruction: str | None = Field(
+        default=None,
+        max_length=MAX_INSTRUCTION,
+        description="What relevance means, in words, for a reranker whose template has a place for it.",
+    )
+    instruct: str | None = Field(
+        default=None, max_length=MAX_INSTRUCTION, description="As instruction, in SGLang's words."
+    )
+    max_tokens_per_query: int = Field(
+        default=0, ge=0, le=MAX_CUT_TOKENS, description="Maximum tokens that are read of a query; 0: all."
+    )
+    max_tokens_per_doc: int = Field(
+        default=0, ge=0, le=MAX_CUT_TOKENS, description="Maximum tokens that are read of a document; 0: all."
+    )
+
+    @property
+    def options(self) -> Options:
+        """The options of the engine, without the query."""
+        return super().options._replace(
+            instruction=self.instruction or self.instruct or None,
+            max_query_tokens=self.max_tokens_per_query or None,
+            max_document_tokens=self.max_tokens_per_doc or None,
+        )
 
 
 def rank(result: InferenceResult, ranking: Ranking) -> list[tuple[int, np.float32]]:

@@ -128,6 +128,37 @@ class RerankAnswer(CohereRerankAnswer):
     usage: Usage
 
 
+class VoyageUsage(BaseModel):
+    """The number of tokens that the model has read."""
+
+    model_config = examples({"total_tokens": 14})
+
+    total_tokens: int
+
+
+class VoyageRankedDocument(BaseModel):
+    """A document in an answer for Voyage's clients: its index in the request, and its score."""
+
+    model_config = examples({"index": 0, "relevance_score": 0.9981, "document": "a dog"})
+
+    index: int
+    relevance_score: float
+    document: str = Field(default="", description="Only with return_documents.")
+
+
+class VoyageRerankAnswer(BaseModel):
+    """Answer of POST /rerank and /v1/rerank to a body with `top_k` or `truncation`."""
+
+    model_config = examples(
+        {"object": "list", "data": _RESULTS[:1], "model": "my-reranker", "usage": {"total_tokens": 14}}
+    )
+
+    object: Literal["list"]
+    data: list[VoyageRankedDocument]
+    model: str
+    usage: VoyageUsage
+
+
 class RerankErrorAnswer(BaseModel):
     """An error of POST /v1/rerank, and of POST /rerank with `documents`: for OpenAI's, Cohere's and Jina's clients."""
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from api.dialects.cohere_operations import COHERE
 from api.dialects.example_errors import COHERE_RERANK_ERRORS, RERANK_ERRORS, TEI_RERANK_ERRORS
 from api.dialects.operation_headers import ANSWER_HEADERS, HEADERS, IDEMPOTENCY, MODEL_PARAMETER
 from api.dialects.operations import (
-    COHERE,
     OPENAI,
     TAG_RERANKING,
     Answers,
@@ -23,8 +23,9 @@ from api.dialects.ranking_models import (
     RerankAnswer,
     RerankErrorAnswer,
     ScoreAnswer,
+    VoyageRerankAnswer,
 )
-from api.dialects.rerank import CohereRerankBody, Rerank, RerankBody
+from api.dialects.rerank import CohereRerankBody, Rerank, RerankBody, VoyageRerankBody
 from api.dialects.response_models import TeiErrorAnswer
 from api.dialects.tei_rerank import TeiRerank, TeiRerankBody
 from api.dialects.vllm import ClassifyBody, ScoreBody
@@ -34,6 +35,7 @@ TEI_RERANK = ErrorFormat("TEI", TeiRerank("/rerank"), TeiErrorAnswer)
 
 _HEADERS = [each for each in HEADERS if each["name"] != "Prefer" and each is not IDEMPOTENCY]
 _DOCUMENTS_BODY = body_schema(RerankBody, ["query", "documents"])
+_VOYAGE_BODY = body_schema(VoyageRerankBody, ["query", "documents"])
 _TEXTS_BODY = body_schema(TeiRerankBody)
 
 
@@ -47,9 +49,9 @@ def _answers(
 
 
 _RERANK = Operation(
-    "Rank texts by a query, for clients of Cohere, Jina and vLLM, and with `texts` for TEI's",
-    request_of({"anyOf": [_DOCUMENTS_BODY, _TEXTS_BODY]}, [*_HEADERS, MODEL_PARAMETER]),
-    _answers(RerankAnswer | RankedTexts, {RERANK: RERANK_ERRORS, TEI_RERANK: TEI_RERANK_ERRORS}),
+    "Rank texts by a query, for clients of Cohere, Jina, vLLM and Voyage, and with `texts` for TEI's",
+    request_of({"anyOf": [_DOCUMENTS_BODY, _TEXTS_BODY, _VOYAGE_BODY]}, [*_HEADERS, MODEL_PARAMETER]),
+    _answers(RerankAnswer | VoyageRerankAnswer | RankedTexts, {RERANK: RERANK_ERRORS, TEI_RERANK: TEI_RERANK_ERRORS}),
     TAG_RERANKING,
 )
 

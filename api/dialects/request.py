@@ -68,13 +68,15 @@ class InferenceRequest(NamedTuple):
 
     `op` is one of messages.OPS, and `lane` an index of keys.LANES. If `partial`, the answer may lack the inputs that
     fail; `input_errors` are those of inputs that are invalid, so that no worker need try them, by index. `single`,
-    `base64` and `output_types` set the form of the vectors in the answer. `input_type` says what texts are for, and is
-    resolved to one of the model's prompts; `long_text` is one of api.dialects.long_text. `model` is the client's name
-    for the model, if it names one. `tenant` is the API client that the request counts for. If these are only some
-    inputs of the client's request, `indices` are their indices in it; an error names an input by these. `ranking`,
-    `labels` and `stamp` are for the answer. If pairs have different first texts, `queries` has these for all inputs
-    (None: no pair), in place of the one in `options`. `was_accepted`: a shard that is lost had accepted it, so metrics
-    have counted it. `revision` is the only one of the model that may answer, "" for any.
+    `base64` and `output_types` set the form of the vectors in the answer: no types stand for numbers without the name
+    of a type. `input_type` says what texts are for, and is resolved to one of the model's prompts; `long_text` is one
+    of api.dialects.long_text. `model` is the client's name for the model, if it names one. `tenant` is the API client
+    that the request counts for. If these are only some inputs of the client's request, `indices` are their indices in
+    it; an error names an input by these. `ranking`, `labels` and `stamp` are for the answer. If pairs have different
+    first texts, `queries` has these for all inputs (None: no pair), in place of the one in `options`. `int8_ranges` are
+    those of the model's vectors as int8, if its workers have any: see api.dialects.quantization. `was_accepted`: a
+    shard that is lost had accepted it, so metrics have counted it. `revision` is the only one of the model that may
+    answer, "" for any. `parts` are those of each text's embedding in the answer, in place of one vector.
     """
 
     inputs: tuple[Input, ...]
@@ -97,7 +99,9 @@ class InferenceRequest(NamedTuple):
     labels: Labels = Labels()
     stamp: Stamp = Stamp()
     was_accepted: bool = False
+    int8_ranges: bytes = b""
     revision: str = ""
+    parts: tuple[str, ...] = ()
 
     @property
     def needs_model(self) -> bool:

@@ -1,34 +1,38 @@
-"""The dialects of POST /rerank, /v1/rerank and /v2/rerank with `documents`: of Cohere, Jina and vLLM. Pure.
+"""The dialects of POST /rerank, /v1/rerank and /v2/rerank with `documents`: of Cohere, Jina, vLLM and Voyage. Pure.
 
 One answer suits the clients of Cohere's first version, of Jina and of vLLM: each reads other fields of it. A document
 in an answer is always an object, since LiteLLM reads its `text`. Cohere's second version has a separate path, answers
-and errors.
+and errors. Voyage's client sends `truncation`, which no other client does, and reads a separate answer: one for all
+would hold each score twice.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
+from pydantic import ConfigDict, Field, ValidationError, WithJsonSchema, model_validator
 
 from api.dialects.base import BaseDialect
 from api.dialects.cohere import API_VERSION, LOWEST_PRIORITY, encode_cohere_error
 from api.dialects.headers import lane_of, resolve_timeout_ms
 from api.dialects.openai import openai_error
-from api.dialects.parsing import invalid_body_error, parse_fields, too_many_inputs_error
-from api.dialects.ranking import PRIORITY, Priority, check_pairs, rank
+from api.dialects.parsing import invalid_body_error, parse_fields, parse_object, too_many_inputs_error
+from api.dialects.ranking import PRIORITY, PairFields, Priority, check_pairs, rank
 from api.dialects.request import MAX_MODEL, MAX_TIMEOUT_MS, MODEL_HEADER, InferenceRequest, Ranking
 from api.dialects.tei_rerank import TeiRerank, is_tei_rerank
 from api.dialects.vectors import dump_json
 from api.errors import status_of
-from shared.errors import EmptyInputsError, InvalidRequestError, RedbatchError
+from shared.errors import EmptyInputsError, InvalidRequestError, RedbatchError, RequestError
 from shared.messages import SCORE, Options
 
 if TYPE_CHECKING:
     from api.dialects.request import InferenceResult
     from api.settings_groups import RequestLimits
+
+VOYAGE_FIELDS = ("truncation", "top_k")
+"""Fields of a body that only Voyage's API has; its client sends both, `top_k` also as null."""
 
 UNIT_DOCUMENTS = 100
 """Documents of one of Cohere's search units."""
@@ -43,7 +47,7 @@ _QUERY = _DOCUMENT | {"description": "What the documents are ranked by: a text, 
 _DOCUMENTS = {"description": "The texts to rank, or objects with one each.", "type": "array", "minItems": 1}
 
 
-class RerankBody(BaseModel):
+class RerankBody(PairFields):
     """Body of POST /rerank and /v1/rerank with `documents`."""
 
     model_config = ConfigDict(
@@ -60,9 +64,51 @@ class RerankBody(BaseModel):
     top_n: int | None = Field(default=None, ge=0, description="Maximum number of results; 0, the default, for all.")
     return_documents: bool = Field(default=False, description="Whether the results have the documents.")
     use_activation: bool = Field(default=True, description="Whether scores are from 0 to 1; otherwise logits.")
-    truncation_side: Literal["left", "right"] = Field(default="right", description="Side from which to truncate.")
     priority: Priority | None = PRIORITY
     timeout_ms: int | None = Field(default=None, ge=1, le=MAX_TIMEOUT_MS, description="Maximum time for the answer.")
+
+    @property
+    def max_results(self) -> int | None:
+        """The maximum number of results; None: all."""
+        return self.top_n or None
+
+
+class VoyageRerankBody(RerankBody):
+    """Body of POST /rerank and /v1/rerank with `top_k` or `truncation`."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "model": "my-reranker",
+                    "query": "a pet",
+                    "documents": ["a dog", "a car"],
+                    "top_k": 1,
+                    "truncation": True,
+                }
+            ]
+        }
+    )
+
+    top_k: int | None = Field(default=None, ge=1, description="Maximum number of results; all by default.")
+    truncation: bool = Field(default=True, description="Whether to truncate a pair that is too long for the model.")
+
+    @model_validator(mode="after")
+    def has_one_maximum(self) -> Self:
+        """Raises InvalidRequestError: the body has both `top_n` and `top_k`."""
+        if self.top_n is not None and self.top_k is not None:
+            raise InvalidRequestError("Send top_n or top_k: one of them.", param="top_k")
+        return self
+
+    @property
+    def max_results(self) -> int | None:
+        """The maximum number of results; None: all."""
+        return self.top_k or super().max_results
+
+    @property
+    def options(self) -> Options:
+        """The options of the engine, without the query."""
+        return super().options if self.truncation else super().options._replace(truncate="no")
 
 
 class CohereRerankBody(RerankBody):
@@ -89,7 +135,9 @@ class Rerank(BaseDialect):
 
     def for_body(self, body: bytes) -> BaseDialect:
         """Returns the dialect of a body. Raises InvalidRequestError: the body mixes two."""
-        return TeiRerank(self.route) if is_tei_rerank(body, "documents") else self
+        if is_tei_rerank(body, "documents"):
+            return TeiRerank(self.route)
+        return VoyageRerank(self.route) if _is_voyage(body) else self
 
     def parse(self, body: bytes, headers: Mapping[str, str], limits: RequestLimits) -> InferenceRequest:
         """Returns the request in a body; raises as `BaseDialect.parse` does."""
@@ -109,10 +157,10 @@ class Rerank(BaseDialect):
             documents,
             resolve_timeout_ms(fields.timeout_ms, headers, len(documents), limits),
             lane_of(fields.priority, headers),
-            Options(truncate=fields.truncation_side, query=query),
+            fields.options._replace(query=query),
             SCORE,
             model=fields.model,
-            ranking=Ranking(fields.top_n or None, fields.return_documents, not fields.use_activation),
+            ranking=Ranking(fields.max_results, fields.return_documents, not fields.use_activation),
         )
 
     def encode_result(self, request: InferenceRequest, result: InferenceResult) -> bytes:
@@ -137,6 +185,23 @@ class Rerank(BaseDialect):
         """Returns status and body of an answer with an error: as OpenAI's clients read it, and as a text."""
         fields = {"error": openai_error(error), "message": error.message, "detail": error.message}
         return status_of(error), orjson.dumps(fields)
+
+
+class VoyageRerank(Rerank):
+    """The dialect of Voyage's API."""
+
+    body_model = VoyageRerankBody
+
+    def encode_result(self, request: InferenceRequest, result: InferenceResult) -> bytes:
+        """Returns the body of an answer: the index and the score of each document, the best first."""
+        with_texts = request.ranking.with_texts
+        data = [
+            {"index": index, "relevance_score": score} | ({"document": request.inputs[index]} if with_texts else {})
+            for index, score in rank(result, request.ranking)
+        ]
+        return dump_json(
+            {"object": "list", "data": data, "model": request.model, "usage": {"total_tokens": result.tokens}}
+        )
 
 
 class CohereRerank(Rerank):
@@ -166,6 +231,17 @@ class CohereRerank(Rerank):
     def encode_error(self, error: RedbatchError, request_id: str) -> tuple[int, bytes]:
         """Returns status and body of an answer with an error."""
         return encode_cohere_error(error, request_id)
+
+
+def _is_voyage(body: bytes) -> bool:
+    """Whether a body has a field that only Voyage's API has. Most bodies need not be parsed: see `is_tei_rerank`."""
+    if not any(f'"{name}"'.encode() in body for name in VOYAGE_FIELDS):
+        return False
+    try:
+        fields = parse_object(body)
+    except RequestError:  # which parsing the body raises again
+        return False
+    return any(name in fields for name in VOYAGE_FIELDS)
 
 
 def _results(request: InferenceRequest, result: InferenceResult) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ EXAMPLE_ID = "5f0c8e3b9a7d4c21b6e0f4a19d2c7e58"
 
 # What the model minilm returns, but of each vector three of its 384 numbers.
 _HELLO = [-0.0561, 0.0355, 0.0046]
-_ONE, _TWO = [-0.0342, -0.0121, -0.0346], [0.0165, -0.0044, -0.0952]
+ONE, TWO = [-0.0342, -0.0121, -0.0346], [0.0165, -0.0044, -0.0952]
 _FAILURE = {"index": 1, "code": "invalid_request", "message": "texts[1] is empty."}
 _FULL = "The queue is full: try again in 2 s."
 
@@ -38,7 +38,7 @@ def examples(*values: Any) -> ConfigDict:  # noqa: ANN401 - any JSON value
 
 Vector = list[float]
 Base64Vector = Annotated[str, WithJsonSchema({"type": "string", "format": "byte"})]
-Vectors = Annotated[list[Vector], Field(examples=[[_ONE, _TWO]])]
+Vectors = Annotated[list[Vector], Field(examples=[[ONE, TWO]])]
 TokenVectors = Annotated[
     list[list[Vector]],
     Field(
@@ -65,6 +65,19 @@ SparseVectors = Annotated[
     list[list[TokenWeight]],
     Field(examples=[[[{"index": 2028, "value": 0.4631}], [{"index": 2048, "value": 0.7712}]]]),
 ]
+_PARTS = {"dense": _HELLO, "sparse": [{"index": 7592, "value": 1.2207}]}
+
+
+class TextParts(BaseModel):
+    """The parts of a text's embedding that `return` names."""
+
+    model_config = examples(_PARTS)
+
+    dense: Vector | list[int] | Base64Vector | None = None
+    sparse: list[TokenWeight] | None = None
+    multi_vector: list[Vector | list[int] | Base64Vector] | None = None
+
+
 Similarities = Annotated[list[float], Field(examples=[[0.5185, 0.3522]])]
 Texts = Annotated[list[str], Field(examples=[["hello world"]])]
 
@@ -96,16 +109,16 @@ class EmbedAnswer(_PartialAnswer):
 
     model_config = examples({"embedding": _HELLO}, {"embedding": _HELLO, "truncated": [0]})
 
-    embedding: Vector | list[int] | Base64Vector | None
+    embedding: Vector | list[int] | Base64Vector | TextParts | None
     truncated: Truncated
 
 
 class EmbedManyAnswer(_PartialAnswer):
     """Answer to `texts`."""
 
-    model_config = examples({"embeddings": [_ONE, _TWO]}, {"embeddings": [_ONE, None], "errors": [_FAILURE]})
+    model_config = examples({"embeddings": [ONE, TWO]}, {"embeddings": [ONE, None], "errors": [_FAILURE]})
 
-    embeddings: list[Vector | list[int] | Base64Vector | None]
+    embeddings: list[Vector | list[int] | Base64Vector | TextParts | None]
     truncated: Truncated
 
 
@@ -132,7 +145,7 @@ class Embedding(BaseModel):
     """One vector in an answer of POST /v1/embeddings."""
 
     model_config = examples(
-        {"object": "embedding", "index": 0, "embedding": _ONE},
+        {"object": "embedding", "index": 0, "embedding": ONE},
         {"object": "embedding", "index": 0, "embedding": "lUIMvSyhRrxW1w29"},
     )
 
@@ -156,7 +169,7 @@ class EmbeddingsAnswer(_PartialAnswer):
     model_config = examples(
         {
             "object": "list",
-            "data": [{"object": "embedding", "index": i, "embedding": each} for i, each in enumerate((_ONE, _TWO))],
+            "data": [{"object": "embedding", "index": i, "embedding": each} for i, each in enumerate((ONE, TWO))],
             "model": "minilm",
             "usage": {"prompt_tokens": 6, "total_tokens": 6},
         }
@@ -166,50 +179,6 @@ class EmbeddingsAnswer(_PartialAnswer):
     model: str
     data: list[Embedding]
     usage: Usage
-
-
-_COHERE_META = {
-    "api_version": {"version": "2", "is_experimental": False},
-    "billed_units": {"input_tokens": 6},
-}
-
-
-class CohereUnits(BaseModel):
-    """What a request of Cohere's API counts for."""
-
-    model_config = examples({"input_tokens": 6})
-
-    input_tokens: int
-
-
-class CohereMeta(BaseModel):
-    """The facts about a request of Cohere's API."""
-
-    model_config = examples(_COHERE_META)
-
-    api_version: dict[str, Any]
-    billed_units: CohereUnits
-    warnings: list[str] = Field(default_factory=list, description="Which texts were truncated; only if there are any.")
-
-
-class CohereEmbedAnswer(BaseModel):
-    """Answer of POST /v2/embed: for each number format an array with the vector of each text."""
-
-    model_config = examples(
-        {
-            "id": "0d1c7a9e-7f0a-4a52-9d3b-61c7c6a2c5ff",
-            "response_type": "embeddings_by_type",
-            "embeddings": {"float": [_ONE, _TWO]},
-            "texts": ["one", "two"],
-            "meta": _COHERE_META,
-        }
-    )
-
-    id: str
-    response_type: Literal["embeddings_by_type"]
-    embeddings: dict[OutputType, list[Vector | list[int] | Base64Vector]]
-    texts: list[str]
-    meta: CohereMeta
 
 
 class JobLinks(BaseModel):
@@ -312,15 +281,6 @@ class OpenAIErrorAnswer(BaseModel):
     model_config = examples({"error": _OPENAI_ERROR})
 
     error: OpenAIErrorFields
-
-
-class CohereErrorAnswer(BaseModel):
-    """An error in Cohere's format."""
-
-    model_config = examples({"id": EXAMPLE_ID, "message": _FULL})
-
-    id: str
-    message: str
 
 
 class TeiErrorAnswer(BaseModel):

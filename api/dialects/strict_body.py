@@ -5,10 +5,14 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict
 
 from shared.errors import InvalidRequestError
+
+if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 """The names that an error repeats. Anything else may be a client's text, which no message holds."""
@@ -29,7 +33,12 @@ class StrictBody(BaseModel):
     def check_fields(self, model: type[BaseModel] | None = None) -> None:
         """Raises InvalidRequestError: the body has an unknown field. The advice names fields of `model`, or its own."""
         if self.model_extra:
-            raise unknown_field_error(next(iter(self.model_extra)), (model or type(self)).model_fields)
+            raise unknown_field_error(next(iter(self.model_extra)), fields_of(model or type(self)))
+
+
+def fields_of(model: type[BaseModel]) -> dict[str, FieldInfo]:
+    """Returns the fields of a body by the names that clients use."""
+    return {field.alias or name: field for name, field in model.model_fields.items()}
 
 
 def unknown_field_error(name: str, known: Iterable[str]) -> InvalidRequestError:

@@ -17,6 +17,7 @@ from api.dialects.base import BaseDialect
 from api.dialects.parsing import IDS, INPUTS, check_inputs, parse_fields, parse_inputs
 from api.dialects.request import InferenceRequest
 from api.dialects.tei_base import PROMPT, TeiDialect, TeiModel, TruncationFields, tei_request, validate_body
+from api.dialects.tei_predict import TeiPredict
 from api.dialects.tei_rerank import TeiRerank, is_tei_rerank
 from api.dialects.vectors import dump_json, rows_of
 from shared.codec import MAX_DIM
@@ -25,7 +26,7 @@ from shared.errors import (
     InvalidRequestError,
     RequestError,
 )
-from shared.messages import DECODE, EMBED, EMBED_ALL, EMBED_SPARSE, TOKENIZE, Options, Values, Vectors
+from shared.messages import CLASSIFY, DECODE, EMBED, EMBED_ALL, EMBED_SPARSE, SCORE, TOKENIZE, Options, Values, Vectors
 
 if TYPE_CHECKING:
     from api.dialects.request import InferenceResult
@@ -175,8 +176,17 @@ class EmbedSparse(EmbedAll):
         return _join(result)
 
 
+class DefaultPredict(TeiPredict):
+    """The dialect of POST / and POST /invocations if the model is a classifier."""
+
+    has_model = False
+
+
 class Default(Embed):
-    """The dialect of POST / and POST /invocations: of /embed, /embed_sparse or /rerank, whichever the model offers."""
+    """The dialect of POST / and POST /invocations: of /embed, /embed_sparse, /rerank or /predict, as the model has it.
+
+    With `texts`, a body is one of /rerank, which models of embeddings have here too.
+    """
 
     body_setting = "max_v1_body_bytes"  # as of /rerank
 
@@ -184,9 +194,13 @@ class Default(Embed):
         """Returns the dialect of a body. Raises InvalidRequestError: the body mixes two."""
         return TeiRerank(self.route) if is_tei_rerank(body, "inputs") else self
 
-    def for_op(self, body: bytes) -> tuple[str, BaseDialect] | None:  # noqa: ARG002 - any body
-        """Returns the dialect for sparse encoders."""
-        return EMBED_SPARSE, EmbedSparse(self.route)
+    def for_ops(self, body: bytes) -> Sequence[tuple[str, BaseDialect]]:  # noqa: ARG002 - any body
+        """Returns the dialects for sparse encoders, for rerankers, which have labels too, and for classifiers."""
+        return (
+            (EMBED_SPARSE, EmbedSparse(self.route)),
+            (SCORE, TeiRerank(self.route)),
+            (CLASSIFY, DefaultPredict(self.route)),
+        )
 
 
 class Similarity(TeiDialect):

@@ -47,9 +47,14 @@ class TeiPredictBody(TruncationFields):
 
 
 class TeiPredict(TeiScoring):
-    """The dialect of POST /predict, if the model is a classifier or reranker."""
+    """The dialect of POST /predict, if the model is a classifier or reranker.
+
+    Attributes:
+        has_model: whether a body may name the model, as those of functions may, which have the same route.
+    """
 
     route = "/predict"
+    has_model = True
     body_model = TeiPredictBody
     becomes_jobs = False
 
@@ -67,7 +72,7 @@ class TeiPredict(TeiScoring):
             check_pairs("", texts, limits, name)
         options = Options(fields.prompt_name, truncate=fields.truncate_side)
         request = tei_request([second for _, second in pairs], CLASSIFY, options, headers, limits)
-        if isinstance(model := values.get("model"), str):  # TEI has no such field; it has chosen this dialect
+        if self.has_model and isinstance(model := values.get("model"), str):  # it has chosen this dialect
             request = request._replace(model=model)
         queries = tuple(first for first, _ in pairs)
         has_pairs = any(each is not None for each in queries)

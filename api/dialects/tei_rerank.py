@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -31,9 +30,6 @@ if TYPE_CHECKING:
     from api.dialects.base import DeviceInfo
     from api.dialects.request import InferenceResult
     from api.settings_groups import RequestLimits
-
-_TOO_LONG = re.compile(r"(\d+) tokens, and this model takes (\d+)")
-"""The message of a worker for a pair that is too long: see gpuworker.backends.tokenizer."""
 
 
 class TeiRerankBody(TruncationFields):
@@ -63,8 +59,8 @@ class TeiScoring(TeiDialect):
 
     def message_of(self, error: RedbatchError) -> str:
         """Returns the message of an error in TEI's words, where it has some."""
-        if too_long := _TOO_LONG.search(error.message):
-            tokens, maximum = too_long.groups()
+        if isinstance(error, InvalidRequestError) and error.too_long is not None:
+            tokens, maximum = error.too_long
             return (
                 f"Input validation error: `inputs` must have less than {maximum} tokens. Given: {tokens}. Allow "
                 "truncate, or shorten the texts."

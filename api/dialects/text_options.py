@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Literal
 
 from pydantic import Field
 
-from api.dialects.input_types import MAX_INPUT_TYPE
+from api.dialects.input_types import INSTRUCTION, MAX_INPUT_TYPE
 from api.dialects.strict_body import StrictBody
 from shared.codec import MAX_DIM, MAX_PROMPT_NAME
 from shared.errors import InvalidRequestError
-from shared.messages import DEFAULT_OPTIONS, Options
+from shared.messages import CLASSIFY, DEFAULT_OPTIONS, EMBED, EMBED_SPARSE, PREDICT, SCORE, Options
 
 
 class TextOptions(StrictBody):
@@ -42,6 +43,7 @@ class TextOptions(StrictBody):
         max_length=MAX_INPUT_TYPE,
         description="What the texts are for, as query or document: the model's prompt for it goes before them.",
     )
+    instruction: str | None = INSTRUCTION
 
     @property
     def options(self) -> Options:
@@ -49,13 +51,33 @@ class TextOptions(StrictBody):
         if self.model_fields_set.isdisjoint(_NAMES):  # a tenth of the time of parsing a short text
             return DEFAULT_OPTIONS
         side = self.truncation_direction or "right"
-        return Options(self.prompt_name, self.normalize, self.dimensions, "no" if self.truncate is False else side)
+        truncate = "no" if self.truncate is False else side
+        return Options(
+            self.prompt_name, self.normalize, self.dimensions, truncate, instruction=self.instruction or None
+        )
 
 
 TEXT_OPTIONS = tuple(TextOptions.model_fields)
 _NAMES = frozenset(TEXT_OPTIONS)
 
+_TRUNCATION = ("truncate", "truncation_direction")
+_OPTIONS_OF = {
+    EMBED: TEXT_OPTIONS,
+    EMBED_SPARSE: ("prompt_name", "input_type", *_TRUNCATION),
+    SCORE: _TRUNCATION,
+    CLASSIFY: _TRUNCATION,
+    PREDICT: (),
+}
+_MODELS = {EMBED_SPARSE: "a sparse encoder", SCORE: "a reranker", CLASSIFY: "a classifier", PREDICT: "a function"}
 
-def function_option_error(name: str) -> InvalidRequestError:
-    """Returns the error for an option of texts with the inputs of a function."""
-    return InvalidRequestError(f"{name}: a function has no such option: leave it out.", param=name)
+
+def option_error(name: str, op: str) -> InvalidRequestError:
+    """Returns the error for an option of texts that an operation other than EMBED does not have."""
+    return InvalidRequestError(f"{name}: {_MODELS[op]} has no such option: leave it out.", param=name)
+
+
+def check_options(names: Collection[str], op: str) -> None:
+    """Raises InvalidRequestError: one of these fields is an option of texts that an operation does not have."""
+    for name in TEXT_OPTIONS:
+        if name in names and name not in _OPTIONS_OF[op]:
+            raise option_error(name, op)

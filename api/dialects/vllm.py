@@ -6,9 +6,9 @@ Errors have OpenAI's format, as those of vLLM.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
+from pydantic import ConfigDict, Field, ValidationError, WithJsonSchema
 
 from api.dialects.classes import class_scores
 from api.dialects.headers import lane_of, resolve_timeout_ms
@@ -21,11 +21,11 @@ from api.dialects.parsing import (
     parse_inputs,
     too_many_inputs_error,
 )
-from api.dialects.ranking import PRIORITY, Priority, check_pairs, scores_of
+from api.dialects.ranking import PRIORITY, CutFields, PairFields, Priority, check_pairs, scores_of
 from api.dialects.request import MAX_MODEL, MAX_TIMEOUT_MS, MODEL_HEADER, InferenceRequest, Ranking
 from api.dialects.vectors import dump_json
 from shared.errors import EmptyInputsError, InvalidRequestError, TooLargeError
-from shared.messages import CLASSIFY, SCORE, Options
+from shared.messages import CLASSIFY, SCORE
 
 if TYPE_CHECKING:
     from api.dialects.request import InferenceResult
@@ -42,19 +42,18 @@ _FIRST = _TEXTS | {"description": "The first text of all pairs, or that of each;
 _SECOND = _TEXTS | {"description": "The second text of each pair; also as documents, items, data_2."}
 
 
-class VllmFields(BaseModel):
+class VllmFields(CutFields):
     """The fields that vLLM's routes have in common."""
 
     model_config = ConfigDict(strict=True, extra="ignore")
 
     model: str | None = Field(default=None, max_length=MAX_MODEL, description="A model that /v1/models lists.")
     use_activation: bool = Field(default=True, description="Whether to return scores from 0 to 1; otherwise logits.")
-    truncation_side: Literal["left", "right"] = Field(default="right", description="Side from which to truncate.")
     priority: Priority | None = PRIORITY
     timeout_ms: int | None = Field(default=None, ge=1, le=MAX_TIMEOUT_MS, description="Maximum time for the answer.")
 
 
-class ScoreBody(VllmFields):
+class ScoreBody(VllmFields, PairFields):
     """Body of POST /score."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"text_1": "a pet", "text_2": ["a dog", "a car"]}]})
@@ -162,7 +161,7 @@ def _request(
         inputs,
         resolve_timeout_ms(fields.timeout_ms, headers, len(inputs), limits),
         lane_of(fields.priority, headers),
-        Options(truncate=fields.truncation_side),
+        fields.options,
         op,
         model=fields.model,
         ranking=Ranking(raw=not fields.use_activation),

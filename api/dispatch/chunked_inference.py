@@ -74,7 +74,7 @@ async def compute_in_chunks(
     texts = [each for each in request.inputs if isinstance(each, str)]
     if len(texts) < len(request.inputs):
         raise InvalidRequestError("long_text is for texts, not for token ids.", param="long_text")
-    max_tokens = limits.max_tokens - SPECIAL_TOKENS - (PROMPT_TOKENS if request.options.prompt_name else 0)
+    max_tokens = limits.max_tokens - SPECIAL_TOKENS - _prompt_tokens(request.options)
     # A token has a byte at least, but for characters that a tokenizer takes apart: such a text comes back cut.
     long = {i for i, text in enumerate(texts) if limits.max_tokens and len(text.encode()) > max_tokens}
     offsets: dict[int, Offsets] = {}
@@ -92,6 +92,13 @@ async def compute_in_chunks(
             break
         long |= truncated
     return _answer_of(request, result._replace(truncated=sorted(truncated)), spans, normalizes=normalizes)
+
+
+def _prompt_tokens(options: Options) -> int:
+    """Returns the maximum tokens of a prompt, if the client names one; an instruction has a byte at least for each."""
+    if options.instruction is not None:
+        return PROMPT_TOKENS + len(options.instruction.encode(errors="replace"))
+    return PROMPT_TOKENS if options.prompt_name else 0
 
 
 def _answer_of(

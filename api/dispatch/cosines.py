@@ -9,6 +9,7 @@ import numpy as np
 
 from api.dialects.request import InferenceRequest, InferenceResult
 from api.dialects.vectors import rows_of
+from shared.errors import InvalidRequestError
 from shared.messages import EMBED, SCORE, Vectors
 
 
@@ -35,10 +36,19 @@ class Cosines(NamedTuple):
 
 
 def cosines_of(request: InferenceRequest, ops: Collection[str]) -> Cosines | None:
-    """Returns how to score the pairs of a request by embeddings; None if the model scores them, or cannot do either."""
+    """Returns how to score the pairs of a request by embeddings; None if the model scores them, or cannot do either.
+
+    Raises:
+        InvalidRequestError: an option is for one of the two texts of a pair.
+    """
     if request.op != SCORE or SCORE in ops or EMBED not in ops:
         return None
     options = request.options
+    if (options.instruction, options.max_query_tokens, options.max_document_tokens) != (None, None, None):
+        raise InvalidRequestError(
+            "This model makes embeddings of all texts alike: leave out instruction, max_tokens_per_query and "
+            "max_tokens_per_doc."
+        )
     queries = cast("tuple[str, ...]", request.queries or (options.query,) * len(request.inputs))
     places: dict[str, int] = {}
     numbers: list[int] = []

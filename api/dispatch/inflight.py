@@ -10,7 +10,14 @@ from collections.abc import Callable, Iterable
 from api.dialects.request import InferenceRequest
 from api.dispatch.admission import memory_full_error
 from api.memory_budget import HeldMemory, size_of_reply, unbounded
-from shared.errors import InputFailedError, InternalError, RedbatchError, TooLargeError, error_from_code
+from shared.error_tree import error_from_code
+from shared.errors import (
+    InputFailedError,
+    InternalError,
+    InvalidRequestError,
+    RedbatchError,
+    TooLargeError,
+)
 from shared.messages import EMBED_ALL, PREDICT, VECTOR_OPS, Failure, NewEntry, Ref, Reply, Values, Vectors
 
 MAX_VALUES_BYTES = 64 * 2**20
@@ -148,9 +155,7 @@ class InFlight:
         if self.done or not fits or reply.position in self._replies:
             return False
         if isinstance(reply, Failure) and not self._partial:
-            error = error_from_code(reply.code, self._message_of(reply))
-            error.log_fields = _log_fields(reply)
-            self.fail(error)
+            self.fail(self._error_of(reply))
             return True
         # vectors were reserved before
         if self._op not in VECTOR_OPS and not self._memory.grow(size_of_reply(reply)):
@@ -237,6 +242,13 @@ class InFlight:
         """
         if not self.answer.cancel() and not self.answer.cancelled():
             self.answer.exception()
+
+    def _error_of(self, failure: Failure) -> RedbatchError:
+        error = error_from_code(failure.code, self._message_of(failure))
+        error.log_fields = _log_fields(failure)
+        if isinstance(error, InvalidRequestError):
+            error.too_long = failure.too_long
+        return error
 
     def _message_of(self, failure: Failure) -> str:
         """Returns the message for a client, which names the input at fault if that is known and there are several."""

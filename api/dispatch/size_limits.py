@@ -9,7 +9,7 @@ from api.dialects.request import InferenceRequest
 from api.dispatch.splitting import BYTES_PER_ID, SPECIAL_TOKENS
 from shared.codec import input_size
 from shared.errors import RequestError, TooLargeError
-from shared.messages import DECODE, EMBED_ALL, PREDICT, TOKENIZE, Heartbeat, Input
+from shared.messages import DECODE, EMBED_ALL, MULTI_VECTOR, PREDICT, TOKENIZE, Heartbeat, Input
 
 BYTES_PER_NUMBER = 4
 
@@ -84,7 +84,7 @@ def check_output_size(request: InferenceRequest, workers: Sequence[Heartbeat]) -
     """
     if request.op in (TOKENIZE, DECODE) and sum(map(_max_input_tokens, request.inputs)) > MAX_OUTPUT_TOKENS:
         raise TooLargeError(f"There may be over {MAX_OUTPUT_TOKENS} tokens in these inputs: send fewer at once.")
-    if request.op == EMBED_ALL:
+    if request.op == EMBED_ALL or MULTI_VECTOR in request.options.parts:
         max_tokens = max((each.max_input_tokens for each in workers), default=0) or MAX_OUTPUT_TOKENS
         tokens = sum(min(max_tokens, _max_input_tokens(each)) for each in request.inputs)
         size = tokens * max((each.dim for each in workers), default=0) * BYTES_PER_NUMBER

@@ -11,9 +11,12 @@ from api.memory_budget import size_of_inputs
 from shared.codec import encode_body
 from shared.errors import InvalidRequestError, RequestError
 from shared.messages import (
+    DEFAULT_OPTIONS,
     EMBED_ALL,
+    EMBED_PARTS,
     EMBED_SPARSE,
     JSON_OPS,
+    MULTI_VECTOR,
     PREDICT,
     VECTOR_OPS,
     Body,
@@ -42,7 +45,7 @@ def estimate_tokens(value: Input) -> int:
     return len(value) // CHARS_PER_TOKEN + SPECIAL_TOKENS
 
 
-def cost_of(op: str, part: Sequence[Input], max_tokens: int, query: str | None = None) -> int:
+def cost_of(op: str, part: Sequence[Input], max_tokens: int, options: Options = DEFAULT_OPTIONS) -> int:
     """Returns the cost of an entry: the estimated tokens of texts, or the number of inputs of a function.
 
     What an input costs a function only its class can say, and the gateway runs no code of users.
@@ -52,38 +55,54 @@ def cost_of(op: str, part: Sequence[Input], max_tokens: int, query: str | None =
         part: the inputs.
         max_tokens: that the model reads of a text; 0 if there is no maximum, or it is unknown. Workers measure their
             rate in these costs: with what is cut off, it would be far too high after some long texts.
-        query: the text that the model reads with each input, if there is one.
+        options: their query and instruction are read with each input, and each up to the maximum tokens that they have.
     """
     if op == PREDICT:
         return len(part)
-    query_tokens = 0 if query is None else estimate_tokens(query)
-    tokens = sum(map(estimate_tokens, part)) + query_tokens * len(part)
-    if not max_tokens or tokens <= max_tokens or op not in (*VECTOR_OPS, EMBED_ALL, EMBED_SPARSE):
+    lengths = [estimate_tokens(each) for each in part]
+    before = 0
+    if options is not DEFAULT_OPTIONS:
+        before = _tokens_before(options)
+        max_tokens = min((each for each in (max_tokens, options.max_tokens) if each), default=0)
+        if options.max_document_tokens is not None:
+            lengths = [min(each, options.max_document_tokens) for each in lengths]
+    tokens = sum(lengths) + before * len(part)
+    if not max_tokens or tokens <= max_tokens or op not in (*VECTOR_OPS, EMBED_ALL, EMBED_SPARSE, EMBED_PARTS):
         return tokens
-    return sum(min(max_tokens, query_tokens + estimate_tokens(each)) for each in part)
+    return sum(min(max_tokens, before + each) for each in lengths)
+
+
+def _tokens_before(options: Options) -> int:
+    """Returns the estimated tokens of the query and the instruction, which the model reads with each input."""
+    query, instruction = (0 if each is None else estimate_tokens(each) for each in (options.query, options.instruction))
+    return min(query, options.max_query_tokens or query) + instruction
 
 
 def cost_of_request(request: InferenceRequest) -> int:
     """Returns the cost of all entries of a request, if the model reads all of each text."""
-    cost = cost_of(request.op, request.inputs, 0, request.options.query)
+    cost = cost_of(request.op, request.inputs, 0, request.options)
     return cost + sum(estimate_tokens(each) for each in request.queries if each is not None)
 
 
 def size_of_request(request: InferenceRequest, per_entry: int) -> int:
-    """Returns the bytes that the inputs of a request take until it is answered, with a copy of its query per entry."""
-    query = request.options.query
-    num_entries = -(-len(request.inputs) // inputs_per_entry(request.op, per_entry))
-    num_bytes = 0 if query is None else getsizeof(query) * (1 + num_entries)
+    """Returns the bytes that the inputs of a request take until it is answered.
+
+    Each entry has a copy of the request's query and instruction.
+    """
+    options = request.options
+    num_entries = -(-len(request.inputs) // inputs_per_entry(request.op, per_entry, options.parts))
+    copied = sum(getsizeof(each) for each in (options.query, options.instruction) if each is not None)
+    num_bytes = copied * (1 + num_entries)
     return num_bytes + size_of_inputs((*request.inputs, *(each for each in request.queries if each is not None)))
 
 
-def inputs_per_entry(op: str, per_entry: int) -> int:
+def inputs_per_entry(op: str, per_entry: int, parts: Sequence[str] = ()) -> int:
     """Returns the maximum inputs of an entry: `per_entry`, or one for an operation whose outputs may be long."""
-    return per_entry if op in SHORT_OUTPUT_OPS else 1
+    return per_entry if op in SHORT_OUTPUT_OPS and MULTI_VECTOR not in parts else 1
 
 
 def split(request: InferenceRequest, per_entry: int, max_tokens: int = 0) -> tuple[list[NewEntry], list[Failure]]:
-    """Splits a request into entries of up to `per_entry` inputs.
+    """Splits a request into entries of up to `per_entry` inputs, all about equally large.
 
     The entries of a `partial` request have one input each, and so have those whose outputs may be long. An entry for a
     function has at most MAX_ENTRY_BYTES. `max_tokens` is as in `cost_of`.
@@ -98,7 +117,7 @@ def split(request: InferenceRequest, per_entry: int, max_tokens: int = 0) -> tup
     """
     new_entries: list[NewEntry] = []
     failures: list[Failure] = []
-    size = 1 if request.partial else inputs_per_entry(request.op, per_entry)
+    size = 1 if request.partial else inputs_per_entry(request.op, per_entry, request.options.parts)
     for start, part, options in _parts_of(request, size):
         error: RequestError | None = request.input_errors.get(start)
         if error is None:
@@ -108,7 +127,7 @@ def split(request: InferenceRequest, per_entry: int, max_tokens: int = 0) -> tup
                 error = InvalidRequestError("An input holds a lone surrogate, which is not a character.")
             else:
                 counted_bytes = len(body) if request.op == PREDICT else 0
-                cost = cost_of(request.op, part, max_tokens, options.query)
+                cost = cost_of(request.op, part, max_tokens, options)
                 new_entries.append(NewEntry(start - len(failures), len(part), cost, body, counted_bytes))
                 continue
         if not request.partial:
@@ -167,12 +186,18 @@ def _parts_of(request: InferenceRequest, max_inputs: int) -> Iterator[tuple[int,
 def split_inputs(
     inputs: tuple[Input, ...], max_inputs: int, *, by_bytes: bool
 ) -> Iterable[tuple[int, tuple[Input, ...]]]:
-    """Returns the inputs in parts with the index of the first; `by_bytes`: of up to MAX_ENTRY_BYTES, or one input."""
+    """Returns the inputs in parts with the index of the first.
+
+    With `by_bytes` a part has up to MAX_ENTRY_BYTES, or one input. Otherwise all parts are about equally large, since
+    each may go to another worker, and the last answer completes the request.
+    """
     if by_bytes:
         return _split_by_bytes(inputs, max_inputs)
     if len(inputs) <= max_inputs:
         return ((0, inputs),)
-    return [(start, inputs[start : start + max_inputs]) for start in range(0, len(inputs), max_inputs)]
+    num_parts = -(-len(inputs) // max_inputs)
+    size = -(-len(inputs) // num_parts)
+    return [(start, inputs[start : start + size]) for start in range(0, len(inputs), size)]
 
 
 def _split_by_bytes(inputs: tuple[Input, ...], max_inputs: int) -> Iterator[tuple[int, tuple[Input, ...]]]:

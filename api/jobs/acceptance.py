@@ -60,12 +60,17 @@ async def respond_async(
         RedbatchError: the job cannot be accepted now.
     """
     idempotency_key = parse_idempotency_key(headers)
+    inference = state.queues.with_input_type(inference)
     queue, shard = await find_shard(request, state, inference.model, inference.tenant, idempotency_key)
     state.queues.check_op(queue, inference.op)
     if any(each not in (FLOAT, BASE64) for each in inference.output_types):
         raise InvalidRequestError("A job has float32: leave out the header Prefer, or the type of the numbers.")
     if inference.long_text in IN_CHUNKS:
         raise InvalidRequestError("A job has no chunks: leave out the header Prefer, or long_text.", param="long_text")
+    if inference.parts:
+        raise InvalidRequestError(
+            "A job has one vector for each text: leave out the header Prefer, or return.", param="return"
+        )
     inference = check_input_sizes(inference, queue.workers())
     check_output_size(inference, queue.workers())
     timeout_s = None if options.timeout_ms is None else options.timeout_ms / 1000

@@ -5,46 +5,41 @@ from __future__ import annotations
 import asyncio
 import random
 import re
-import sys
-import time
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
-
-from starlette.requests import ClientDisconnect
 
 from api.dialects.headers import lane_of, media_type_of
 from api.dialects.parsing import too_many_inputs_error
 from api.dialects.request import MODEL_HEADER
 from api.dialects.revisions import check_unpinned
 from api.dialects.strict_body import check_no_query
-from api.dialects.text_options import TextOptions, function_option_error
+from api.dialects.text_options import TextOptions, check_options
 from api.dispatch.admission import memory_full_error, model_failing_error
 from api.dispatch.size_limits import UNKNOWN_DIM, input_limit
-from api.http.body import BodyLimits, BodyUnreadError, check_encoding, read_body, too_many_bodies_error
+from api.http.body import BodyLimits, BodyUnreadError, check_encoding, read_body
 from api.http.protocol import QUEUE
 from api.http.share_holder import share_holder_of
-from api.jobs.inputs import JobInput, check_text, check_value
+from api.jobs.inputs import JobInput, check_pair, check_text, check_value
+from api.jobs.kinds import PAIRS, VALUES, job_forms, op_of
+from api.jobs.line_stream import read_lines
 from api.jobs.ndjson import NdjsonReader
 from api.jobs.schema import NDJSON_TYPES, JobBody, check_no_timeout, parse_job_body, parse_query
 from api.jobs.upload import JobRequest, JobUpload
-from api.memory_budget import INPUT_COPIES, SMALL_BYTES, HeldMemory, size_of_inputs
+from api.memory_budget import INPUT_COPIES, HeldMemory, size_of_inputs
 from api.tenants import find_refusal
 from shared.errors import (
-    BodyTimeoutError,
-    BodyTooLargeError,
     InvalidRequestError,
     RedbatchError,
     RedisUnreachableError,
-    RequestError,
     TooManyBodiesError,
     UnavailableError,
+    UnsupportedOperationError,
 )
 from shared.keys import BULK
-from shared.messages import EMBED, PREDICT
+from shared.messages import EMBED, SCORE
 from shared.process.tasks import yield_as_long
 from shared.tenants import UNBOUNDED
 
@@ -60,15 +55,13 @@ _IDEMPOTENCY_KEY = re.compile(r"[\x21-\x7e]{1,255}")
 MAX_UPLOADS = 64
 """Maximum bodies of lines that are received at a time: each holds up to a portion in memory."""
 
+COSINES = "For the cosines of its vectors, send the pairs to POST /rerank or /score, which are no jobs."
 UPLOADS_RETRY_S = 1.0
 BROKEN_UPLOAD_REFUND = 0.9
 """The part of its tokens that a client gets back for an upload that it breaks off, or may not continue.
 
 The rest pays for what it stored in Redis: otherwise it could store any amount again and again.
 """
-
-SLICE_BYTES = 16 * 1024
-"""Bytes of lines that are parsed at a time: as the shortest inputs, they take about 10 ms."""
 
 CHUNK_INPUTS = 1_024
 """Inputs that are checked and split into entries at a time: in between, other tasks of the event loop run."""
@@ -113,19 +106,41 @@ async def _create_from_body(
     if len(values) > state.jobs.max_inputs:
         raise too_many_inputs_error(len(values), state.jobs.max_inputs, "max_job_inputs")
     lane = lane_of(body.priority, headers, BULK)
-    model = body.model or headers.get(MODEL_HEADER)
+    model, input_type = state.queues.without_suffix(body.model or headers.get(MODEL_HEADER), body.input_type)
     queue, shard = await find_shard(request, state, model, tenant, idempotency_key)
-    if body.is_for_function:
-        limit = input_limit(state.limits.max_input_bytes, queue.workers())
-        op, check = PREDICT, partial(check_value, limit=limit)
-    else:
-        op, check = EMBED, partial(check_text, max_chars=state.limits.max_input_chars)
-    state.queues.check_op(queue, op)
+    op = _check_op(state, queue, body.kind, body.model_fields_set)
     limits = shard.monitor.limits(tenant, state.jobs.timeout_s)
-    options = await queue.with_prompt(body.options, body.input_type)
+    options = await queue.with_prompt(body.options, input_type)
     job_request = JobRequest(tenant.name, lane, idempotency_key, limits, op, options)
     upload = new_upload(queue, shard, state, job_request)
+    check = _check_of(body, state, queue)
     return shard, await upload_and_create(upload, _in_chunks(values, check), queue, shard)
+
+
+def _check_of(body: JobBody, state: State, queue: ServedQueue) -> Callable[[Any], JobInput]:
+    """Returns what checks each input of a body."""
+    max_chars = state.limits.max_input_chars
+    if body.kind == VALUES:
+        return partial(check_value, limit=input_limit(state.limits.max_input_bytes, queue.workers()))
+    if body.kind == PAIRS:
+        return partial(check_pair, query=body.query or "", max_chars=max_chars)
+    return partial(check_text, max_chars=max_chars)
+
+
+def _check_op(state: State, queue: ServedQueue, kind: str, fields: Collection[str]) -> str:
+    """Returns the operation on inputs of a kind.
+
+    Raises InvalidRequestError: the queue does not offer it, or it has no such option as one of the fields.
+    """
+    op = op_of(kind, queue.ops)
+    try:
+        state.queues.check_op(queue, op, job_forms(queue.ops))
+    except UnsupportedOperationError as error:
+        if op == SCORE and EMBED in queue.ops:
+            raise UnsupportedOperationError.of(op, f"{error.message} {COSINES}") from None
+        raise
+    check_options(fields, op)
+    return op
 
 
 def parse_idempotency_key(headers: Mapping[str, str]) -> str:
@@ -146,14 +161,15 @@ async def _create_from_lines(
     held = HeldMemory(state.body_budget, share_holder_of(request.scope))
     try:
         lane, fields = lane_of(None, headers, BULK), parse_query(request.query_params)
-        queue, shard = await find_shard(request, state, headers.get(MODEL_HEADER), tenant, idempotency_key)
+        model, input_type = state.queues.without_suffix(headers.get(MODEL_HEADER), fields.input_type)
+        queue, shard = await find_shard(request, state, model, tenant, idempotency_key)
         limits = shard.monitor.limits(tenant, state.jobs.timeout_s)
         _check_slots(state, tenant, is_limited=limits is not None)
-        options = await queue.with_prompt(fields.options, fields.input_type)
+        options = await queue.with_prompt(fields.options, input_type)
         job_request = JobRequest(tenant.name, lane, idempotency_key, limits, options=options)
         upload = new_upload(queue, shard, state, job_request)
         reader = _reader_of(queue, state)
-        chunks = _with_op(_read_lines(request, headers, reader, state, held), reader, upload, queue, state, fields)
+        chunks = _with_op(read_lines(request, headers, reader, state, held), reader, upload, queue, state, fields)
         return shard, await upload_and_create(upload, chunks, queue, shard)
     except RedbatchError as error:
         raise BodyUnreadError(error) from None
@@ -268,83 +284,11 @@ async def _with_op(
 ) -> AsyncIterator[list[JobInput]]:
     """Yields the inputs of lines; the first line says what the job's operation is.
 
-    Raises InvalidRequestError: the queue does not offer the operation, or it is a function's and there are `fields`.
+    Raises InvalidRequestError: the queue does not offer the operation, or this has no such option as one of `fields`.
     """
     is_checked = False
     async for chunk in chunks:
-        if reader.op is not None and not is_checked:
-            state.queues.check_op(queue, reader.op)
-            for name in fields.model_fields_set if reader.op == PREDICT else ():
-                raise function_option_error(name)
-            upload.op = reader.op
+        if reader.kind is not None and not is_checked:
+            upload.op = _check_op(state, queue, reader.kind, fields.model_fields_set)
             is_checked = True
         yield chunk
-
-
-async def _read_lines(
-    request: Request, headers: Mapping[str, str], reader: NdjsonReader, state: State, held: HeldMemory
-) -> AsyncIterator[list[JobInput]]:
-    """Yields the inputs of a body of lines as they arrive; reserves the memory of those that are not uploaded yet."""
-    waiting: deque[int] = deque(maxlen=state.jobs.inputs_per_entry)  # the upload waits until an entry is full
-    async for piece in _read_pieces(request, headers, state):
-        for start in range(0, max(1, len(piece)), SLICE_BYTES):
-            inputs = await _parse(reader, piece[start : start + SLICE_BYTES], request, state)
-            waiting.extend([0 if isinstance(each, RequestError) else sys.getsizeof(each) for each in inputs])
-            if not held.resize(reader.rest_bytes + sum(waiting)):
-                raise too_many_bodies_error()
-            yield inputs
-            await asyncio.sleep(0)
-    yield await _parse(reader, None, request, state)
-
-
-async def _read_pieces(request: Request, headers: Mapping[str, str], state: State) -> AsyncIterator[bytes]:
-    """Yields a body of lines as it arrives.
-
-    Each pause between two pieces is limited to `body_timeout_s`. The sum of the pauses is limited to this and the time
-    that the bytes so far take at the minimum rate, and to the maximum time of an upload.
-    """
-    jobs, timeout_s = state.jobs, state.limits.body_timeout_s
-    content_length = headers.get("content-length", "0")
-    if content_length.isdigit() and int(content_length) > jobs.max_body_bytes:
-        raise _too_large(jobs.max_body_bytes)
-    size, more_body, waited_s = 0, True, 0.0
-    while more_body:
-        waiting_since = time.monotonic()
-        try:
-            async with asyncio.timeout(timeout_s):
-                message = await request.receive()
-        except TimeoutError:
-            raise BodyTimeoutError(f"No data arrived for {timeout_s:g} s: send the body without long pauses.") from None
-        waited_s += time.monotonic() - waiting_since
-        if message["type"] == "http.disconnect":
-            raise ClientDisconnect
-        piece, more_body = message.get("body", b""), message.get("more_body", False)
-        size += len(piece)
-        if size > jobs.max_body_bytes:
-            raise _too_large(jobs.max_body_bytes)
-        if jobs.min_bytes_per_s and more_body and waited_s > timeout_s + size / jobs.min_bytes_per_s:
-            raise BodyTimeoutError(
-                f"The body arrives at less than {jobs.min_bytes_per_s} bytes a second: send it faster."
-            )
-        if more_body and waited_s > jobs.max_upload_s:
-            raise BodyTimeoutError(
-                f"The body has not arrived within {jobs.max_upload_s:g} s: split it into several jobs, or raise the "
-                "setting max_upload_s of the gateway."
-            )
-        yield piece
-
-
-async def _parse(reader: NdjsonReader, piece: bytes | None, request: Request, state: State) -> list[JobInput]:
-    """Returns the inputs of the lines that a piece completes; None completes the last line."""
-    parse = reader.end if piece is None else partial(reader.feed, piece)
-    if reader.rest_bytes <= SMALL_BYTES or (piece is not None and b"\n" not in piece):
-        return parse()
-    async with state.parse_lock.turn(share_holder_of(request.scope)), yield_as_long():
-        return parse()
-
-
-def _too_large(max_bytes: int) -> BodyTooLargeError:
-    return BodyTooLargeError(
-        f"The body is over the limit of {max_bytes} bytes: split it into several jobs, or raise the setting "
-        "max_job_body_bytes of the gateway."
-    )

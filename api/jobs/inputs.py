@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from api.dialects.predict import encode_input
 from shared.codec import input_size
@@ -14,10 +14,20 @@ if TYPE_CHECKING:
 
 EMPTY_TEXT = InvalidRequestError("The text is empty.")
 LONE_SURROGATE = InvalidRequestError("The text holds a lone surrogate, which is not a character.")
-"""Shared, because a body may hold millions of such texts. They are never raised."""
+"""Shared, as is EMPTY_QUERY, because a body may hold millions of such texts. They are never raised."""
 
-JobInput = Input | RequestError
-"""A text, token ids, or the JSON or binary content of a function's input; or the error of an invalid one."""
+EMPTY_QUERY = InvalidRequestError("The query is empty.")
+
+
+class Pair(NamedTuple):
+    """A query and a text that a reranker scores together."""
+
+    query: str
+    text: str
+
+
+JobInput = Input | Pair | RequestError
+"""A text, token ids, a pair, or the JSON or binary content of a function's input; or the error of an invalid one."""
 
 
 def check_text(text: str, max_chars: int) -> JobInput:
@@ -34,6 +44,14 @@ def check_text(text: str, max_chars: int) -> JobInput:
     except UnicodeEncodeError:
         return LONE_SURROGATE
     return text
+
+
+def check_pair(text: str, query: str, max_chars: int) -> JobInput:
+    """Returns a pair, or the error of its query or text. The text may be empty, as on /rerank."""
+    if not query:
+        return EMPTY_QUERY
+    errors = (check_text(each, max_chars) for each in (query, text) if each)
+    return next((each for each in errors if isinstance(each, RequestError)), Pair(query, text))
 
 
 def check_value(value: Any, limit: InputLimit) -> JobInput:  # noqa: ANN401 - any JSON value
@@ -55,3 +73,9 @@ def check_input(value: Input, error: RequestError | None) -> JobInput:
     if error is not None or isinstance(value, bytes):
         return error or value
     return check_text(value, len(value))
+
+
+def error_and_query(value: JobInput) -> tuple[tuple[str, str] | None, str | None]:
+    """Returns code and message of the error of an invalid input, or None; and the query of a pair, or None."""
+    error = (value.code, value.message) if isinstance(value, RequestError) else None
+    return error, value.query if isinstance(value, Pair) else None

@@ -11,9 +11,9 @@ from api.dialects.long_integers import mark_long_integers
 from api.dialects.parsing import check_parts
 from api.dialects.strict_body import unknown_field_error
 from api.dialects.text_options import TEXT_OPTIONS
-from api.jobs.inputs import JobInput, check_text, check_value
+from api.jobs.inputs import JobInput, check_pair, check_text, check_value
+from api.jobs.kinds import PAIRS, TEXTS, VALUES, kinds_of
 from shared.errors import InvalidRequestError, TooLargeError
-from shared.messages import EMBED, PREDICT
 
 if TYPE_CHECKING:
     from api.dispatch.size_limits import InputLimit
@@ -35,24 +35,27 @@ GOES_ON = (
     "since -d removes line ends."
 )
 
-LINE_FIELDS = ("text", "input")
+LINE_FIELDS = ("text", "query", "input")
+
+WHAT_LINES_ARE = 'send "...", {"text": "..."}, {"query": "...", "text": "..."} or {"input": ...}.'
 
 
 class NdjsonReader:
-    """Parses lines: each a text (a string, or an object with a field `text`), or each an object with a field `input`.
+    """Parses lines of one kind: texts (a string, or an object with a field `text`), pairs, or inputs of a function.
 
-    `input` is any JSON value, for a function. An object has no other field. Empty lines at the end are no inputs;
+    A pair is an object with the texts `query` and `text`, an input of a function one with a field `input`, which is any
+    JSON value. An object has no other field. Empty lines at the end are no inputs;
     elsewhere they are refused, since results would then be those of other lines than the client counts.
 
     Args:
         max_inputs: maximum number of inputs.
-        max_chars: maximum length of a text, in characters.
+        max_chars: maximum length of a text, and of a query, in characters.
         input_limit: of an input of a function.
         ops: the operations that the queue's workers offer; empty while they are unknown.
 
     Attributes:
         inputs: number of inputs so far.
-        op: the operation on all of them: EMBED, PREDICT, or None before the first line.
+        kind: that of all of them, of api.jobs.kinds.KINDS; None before the first line.
     """
 
     def __init__(
@@ -62,14 +65,15 @@ class NdjsonReader:
         self._max_chars = max_chars
         self._input_limit = input_limit
         self._max_line_bytes = {
-            EMBED: max_chars * BYTES_PER_CHAR + MAX_FRAMING_BYTES,
-            PREDICT: input_limit.max_bytes * JSON_BYTES_PER_BYTE + MAX_FRAMING_BYTES,
+            TEXTS: max_chars * BYTES_PER_CHAR + MAX_FRAMING_BYTES,
+            PAIRS: 2 * max_chars * BYTES_PER_CHAR + MAX_FRAMING_BYTES,
+            VALUES: input_limit.max_bytes * JSON_BYTES_PER_BYTE + MAX_FRAMING_BYTES,
         }
-        self._possible_ops = ops & self._max_line_bytes.keys() or self._max_line_bytes.keys()
+        self._possible_kinds = kinds_of(ops)
         self._rest = bytearray()
         self._line = self._empty_line = 0
         self.inputs = 0
-        self.op: str | None = None
+        self.kind: str | None = None
 
     @property
     def rest_bytes(self) -> int:
@@ -122,21 +126,28 @@ class NdjsonReader:
                 f"There are over {self._max_inputs} inputs: split them into several jobs, or raise the setting "
                 "max_job_inputs of the gateway."
             )
-        if isinstance(value, dict):
-            self._check_fields(value)
-        if isinstance(value, dict) and "input" in value and "text" not in value:
-            self._check_kind(PREDICT)
-            return check_value(value["input"], self._input_limit)
-        text = value.get("text") if isinstance(value, dict) and "input" not in value else value
-        if not isinstance(text, str):
-            raise InvalidRequestError(f'Line {self._line}: send "...", {{"text": "..."}} or {{"input": ...}}.')
-        self._check_kind(EMBED)
-        return check_text(text, self._max_chars)
+        return self._check_line(value)
+
+    def _check_line(self, value: object) -> JobInput:
+        """Returns the input of a line. Raises InvalidRequestError: it has none, or one of another kind."""
+        fields = value if isinstance(value, dict) else {"text": value}
+        self._check_fields(fields)
+        match fields:
+            case {"input": content} if len(fields) == 1:
+                self._check_kind(VALUES)
+                return check_value(content, self._input_limit)
+            case {"query": str(query), "text": str(text)} if "input" not in fields:
+                self._check_kind(PAIRS)
+                return check_pair(text, query, self._max_chars)
+            case {"text": str(text)} if len(fields) == 1:
+                self._check_kind(TEXTS)
+                return check_text(text, self._max_chars)
+        raise InvalidRequestError(f"Line {self._line}: {WHAT_LINES_ARE}")
 
     def _check_length(self) -> None:
         """Raises an error if the line whose end has not arrived is longer than any that the job may hold."""
-        op = self.op or max(self._possible_ops, key=self._max_line_bytes.__getitem__)
-        if len(self._rest) <= self._max_line_bytes[op]:
+        kind = self.kind or max(self._possible_kinds, key=self._max_line_bytes.__getitem__)
+        if len(self._rest) <= self._max_line_bytes[kind]:
             return
         if _goes_on(self._rest[:HEAD_BYTES].decode(errors="ignore")):
             raise InvalidRequestError(f"Line {self._line + 1} {GOES_ON}")
@@ -144,7 +155,7 @@ class NdjsonReader:
             f"a text has at most {self._max_chars} characters: shorten it, or raise the setting max_input_chars of the "
             "gateway."
         )
-        if op == PREDICT:
+        if kind == VALUES:
             limit = self._input_limit
             bound = f"an input has at most {limit.max_bytes} bytes: send less, or raise the setting {limit.setting}."
         raise TooLargeError(f"Line {self._line + 1} is too long: {bound}")
@@ -158,10 +169,13 @@ class NdjsonReader:
                 error = unknown_field_error(name, LINE_FIELDS)
                 raise InvalidRequestError(f"Line {self._line}: {error.message}", param=error.param, quoted=error.quoted)
 
-    def _check_kind(self, op: str) -> None:
-        self.op = self.op or op
-        if op != self.op:
-            raise InvalidRequestError(f"Line {self._line}: send either texts or inputs of a function in one job.")
+    def _check_kind(self, kind: str) -> None:
+        self.kind = self.kind or kind
+        if kind != self.kind:
+            raise InvalidRequestError(
+                f"Line {self._line}: send lines of one kind in a job: texts, pairs of a query and a text, or inputs of "
+                "a function."
+            )
 
 
 def _goes_on(line: bytes | str) -> bool:

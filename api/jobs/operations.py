@@ -20,6 +20,7 @@ from api.dialects.response_models import (
     examples,
 )
 from api.dialects.text_options import TextOptions
+from api.jobs.result_form import RAW_SCORES
 from api.jobs.schema import NDJSON_TYPES, JobBody
 from shared.errors import (
     BodyTimeoutError,
@@ -79,7 +80,11 @@ class Job(JobLinks):
 
 
 class JobResultPage(BaseModel):
-    """Consecutive results of a job, from `offset`: vectors in `embeddings`, or any JSON in `outputs`."""
+    """Consecutive results of a job, from `offset`.
+
+    Vectors are in `embeddings`, and any JSON and sparse vectors in `outputs`. Of pairs, `scores` has a number for each;
+    of a classifier, a row with the score of each of its `labels`.
+    """
 
     model_config = examples(
         {
@@ -91,6 +96,7 @@ class JobResultPage(BaseModel):
             "next_url": f"{EXAMPLE_LINKS['result_url']}?offset=2&limit=2",
         },
         {"id": EXAMPLE_JOB_ID, "n": 2, "offset": 0, "outputs": [49.0, 64.0], "errors": [], "next_url": None},
+        {"id": EXAMPLE_JOB_ID, "n": 2, "offset": 0, "scores": [0.9981, 0.0024], "errors": [], "next_url": None},
     )
 
     id: str
@@ -98,6 +104,8 @@ class JobResultPage(BaseModel):
     offset: int
     embeddings: list[Vector | list[Vector] | None] = Field(default_factory=list)
     outputs: list[Any] = Field(default_factory=list)
+    scores: list[float | list[float] | None] = Field(default_factory=list)
+    labels: list[str] = Field(default_factory=list, description="Only of a classifier.")
     truncated: Truncated
     errors: list[InputFailure]
     next_url: str | None
@@ -139,7 +147,7 @@ def _line_options() -> list[Schema]:
 
 _LINE = {
     "type": "string",
-    "description": 'A text, {"text": ...} or {"input": ...} on each line.',
+    "description": 'A text, {"text": ...}, {"query": ..., "text": ...} or {"input": ...} on each line.',
     "examples": ['{"text": "one"}\n{"text": "two"}\n'],
 }
 _JOB_BODY = request_of(body_schema(JobBody))
@@ -226,11 +234,17 @@ OPERATIONS: dict[str, Operation] = {
                     "Number of results, as JSON at most 1000; as application/x-npy, all by default.",
                     minimum=1,
                 ),
+                {
+                    "name": RAW_SCORES,
+                    "in": "query",
+                    "schema": {"type": "boolean"},
+                    "description": "Of scores: whether to return the logits of the model instead.",
+                },
             ]
         },
         {
             200: {
-                "description": "A page of results; or, as application/x-npy, all vectors as float32",
+                "description": "A page of results; or, as application/x-npy, all vectors or scores as float32",
                 "model": JobResultPage,
                 "content": {"application/x-npy": {"schema": {"type": "string", "format": "binary"}}},
             },

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
+from urllib.parse import urlencode
 
 from api.http.root_path import ROOT_PATH
 
@@ -20,10 +21,11 @@ def status_url(public_id: str) -> str:
     return f"{ROOT_PATH.get()}/jobs/{public_id}"
 
 
-def result_url(public_id: str, offset: int = 0, limit: int | None = None) -> str:
-    """Returns the path of a job's results, from `offset` on."""
-    query = f"?offset={offset}" + (f"&limit={limit}" if limit is not None else "")
-    return f"{ROOT_PATH.get()}/jobs/{public_id}/result" + (query if offset or limit is not None else "")
+def result_url(public_id: str, offset: int = 0, limit: int | None = None, **query: str) -> str:
+    """Returns the path of a job's results, from `offset` on, with further parameters of its query."""
+    parameters = {"offset": offset, **({} if limit is None else {"limit": limit}), **query}
+    encoded = f"?{urlencode(parameters)}" if offset or len(parameters) > 1 else ""
+    return f"{ROOT_PATH.get()}/jobs/{public_id}/result{encoded}"
 
 
 def job_links(public_id: str, status: str) -> dict[str, object]:

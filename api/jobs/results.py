@@ -15,13 +15,14 @@ from api.jobs.representation import errors_of, result_url
 from api.memory_budget import size_of_reply
 from shared import job_results
 from shared.errors import JobNotFoundError
-from shared.messages import EMBED, EMBED_ALL, Failure, Values, Vectors
+from shared.messages import Failure, Values, Vectors
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from api.fair_lock import FairLock
     from api.http.client_connection import ClientConnection
+    from api.jobs.result_form import ResultForm
     from api.jobs.store import JobStore
     from api.tenants import ShareHolder
     from shared.jobs import Job
@@ -51,6 +52,7 @@ class JobRows:
         replies: in order, as far as there are any; the first and the last may extend beyond the bounds.
         start: index of the first input.
         stop: index after the last input.
+        form: of the rows.
         expired: whether the job has expired, so that some inputs may never have run.
 
     Attributes:
@@ -60,9 +62,10 @@ class JobRows:
 
     Raises:
         JobNotFoundError: a result is missing although the job has not expired: Redis no longer keeps it.
+        InternalError: as `ResultForm.rows` does.
     """
 
-    def __init__(self, replies: Sequence[Reply], start: int, stop: int, *, expired: bool) -> None:
+    def __init__(self, replies: Sequence[Reply], start: int, stop: int, form: ResultForm, *, expired: bool) -> None:
         self.rows: list[Row | None] = [None] * (stop - start)
         self.errors: list[dict[str, object]] = []
         self.truncated: list[int] = []
@@ -70,11 +73,15 @@ class JobRows:
             if isinstance(reply, Failure):
                 self.errors += [each for each in errors_of(reply) if start <= int(str(each["index"])) < stop]
                 continue
-            rows = _rows_of(reply)
+            rows = _rows_of(reply, form)
             indices = [reply.position + each for each in reply.truncated]
             self.truncated += [each for each in indices if start <= each < stop]
             for at in range(max(start, reply.position), min(stop, reply.position + reply.n)):
-                self.rows[at - start] = rows[at - reply.position]
+                row = rows[at - reply.position]
+                if (error := form.error_of(row)) is not None:
+                    self.errors.append({"index": at, **error})
+                    continue
+                self.rows[at - start] = row
         failed_indexes = {each["index"] for each in self.errors}
         for index in range(start, stop):
             if self.rows[index - start] is None and index not in failed_indexes:
@@ -91,10 +98,10 @@ class JobRows:
         return np.stack([nan_row if each is None else np.asarray(each) for each in self.rows])
 
 
-def _rows_of(result: Result) -> Sequence[Row]:
+def _rows_of(result: Result, form: ResultForm) -> Sequence[Row]:
     if isinstance(result, Values):
         return [orjson.Fragment(each) for each in result.values]
-    vectors = np.frombuffer(result.data, dtype="<f4").reshape(-1, result.dim)
+    vectors = form.rows(np.frombuffer(result.data, dtype="<f4").reshape(-1, result.dim))
     return np.split(vectors, np.cumsum(result.counts)[:-1]) if result.counts else list(vectors)
 
 
@@ -102,12 +109,13 @@ def _rows_of(result: Result) -> Sequence[Row]:
 class JobResults:
     """Reads the results of a job from Redis, one portion at a time in the whole gateway: each may take 64 MiB.
 
-    `lock` is held while a portion is read and encoded, in the turn of `holder`, for a request whose `client` is there:
-    all methods raise ClientDisconnect when it has left.
+    They are returned in a `form`. `lock` is held while a portion is read and encoded, in the turn of `holder`, for a
+    request whose `client` is there: all methods raise ClientDisconnect when it has left.
     """
 
     job_store: JobStore
     job: Job
+    form: ResultForm
     client: ClientConnection
     lock: FairLock
     holder: ShareHolder
@@ -117,15 +125,17 @@ class JobResults:
 
         The page ends early if its results take more than MAX_PAGE_BYTES; `next_url` leads to the rest.
         """
-        job = self.job
+        job, form = self.job, self.form
         async with self._portion():
             replies, stop = await self._read_page(offset, min(job.n, offset + limit))
-            rows = JobRows(replies, offset, stop, expired=job.status == "expired")
-            next_url = result_url(public_id, stop, limit) if stop < job.n else None
-            name = "embeddings" if job.op in (EMBED, EMBED_ALL) else "outputs"
-            document = {"id": public_id, "n": job.n, "offset": offset, name: rows.rows}
+            rows = JobRows(replies, offset, stop, form, expired=job.status == "expired")
+            next_url = result_url(public_id, stop, limit, **form.query) if stop < job.n else None
+            found = [row if row is None else row[0] for row in rows.rows] if form.is_score else rows.rows
+            document = {"id": public_id, "n": job.n, "offset": offset}
+            labels = {"labels": form.labels} if form.labels else {}
             truncated = {"truncated": rows.truncated} if rows.truncated else {}
-            return dump_json(document | truncated | {"errors": rows.errors, "next_url": next_url})
+            end = {"errors": rows.errors, "next_url": next_url}
+            return dump_json({**document, **labels, form.field: found, **truncated, **end})
 
     async def dim(self) -> int:
         """Returns the dimension of the vectors; 0 if there are none."""
@@ -156,7 +166,7 @@ class JobResults:
     async def _read_array(self, dim: int, start: int, stop: int) -> bytes:
         async with self._portion():
             replies = await self._replies(start, stop)
-            return JobRows(replies, start, stop, expired=self.job.status == "expired").array(dim).tobytes()
+            return JobRows(replies, start, stop, self.form, expired=self.job.status == "expired").array(dim).tobytes()
 
     async def _read_page(self, offset: int, stop: int) -> tuple[list[Reply], int]:
         """Returns the replies of a page, and where it ends. Each call reads whole entries: no reply comes twice."""

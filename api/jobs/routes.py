@@ -15,7 +15,7 @@ from api import metrics
 from api.dialects.headers import JSON
 from api.dialects.native import Native
 from api.dialects.operations import TAG_JOBS
-from api.dialects.request import TRUNCATED_HEADER
+from api.dialects.request import TRUNCATED_HEADER, Labels
 from api.dialects.strict_body import unknown_parameter_error
 from api.dialects.vectors import npy_header
 from api.http.body import BodyUnreadError
@@ -30,6 +30,7 @@ from api.jobs import creation, results
 from api.jobs.acceptance import accepted_response
 from api.jobs.operations import NO_SUCH_JOB, OPERATIONS
 from api.jobs.representation import MAX_ERRORS, job_document
+from api.jobs.result_form import RAW_SCORES, form_of
 from shared import job_results, jobs
 from shared.errors import (
     InvalidRequestError,
@@ -39,9 +40,10 @@ from shared.errors import (
     RedbatchError,
 )
 from shared.job_ids import split_public_id
-from shared.messages import EMBED
+from shared.messages import CLASSIFY, VECTOR_OPS
 
 if TYPE_CHECKING:
+    from api.jobs.result_form import ResultForm
     from api.jobs.store import JobStore
     from api.state import State
     from shared.jobs import Job
@@ -129,7 +131,8 @@ async def cancel(request: Request) -> Response:
 @_with_error_answers
 async def result(request: Request) -> Response:
     """Returns the results of a job that has ended."""
-    _check_query(request, "offset", "limit")
+    _check_query(request, "offset", "limit", RAW_SCORES)
+    raw_scores = _query_flag(request, RAW_SCORES)
     job_store, job, public_id = await _find_job(request)
     if job.status in jobs.STATUSES_WITHOUT_RESULTS:
         raise JobGoneError(f"This job was {job.status}, so it has no result.")
@@ -139,10 +142,11 @@ async def result(request: Request) -> Response:
         )
     state: State = request.app.state.redbatch
     client: ClientConnection = request.scope["state"][CLIENT]
-    read = results.JobResults(job_store, job, client, state.result_lock, share_holder_of(request.scope))
+    form = await _result_form(state, job, public_id, raw=raw_scores)
+    read = results.JobResults(job_store, job, form, client, state.result_lock, share_holder_of(request.scope))
     offset = _query_number(request, "offset", 0)
     if results.NPY in request.headers.get("accept", ""):
-        if job.op != EMBED:
+        if job.op not in VECTOR_OPS:
             raise InvalidRequestError(f"The results of {job.op} are no .npy file: send Accept: application/json.")
         bounds = range(offset, min(job.n, offset + _query_number(request, "limit", job.n, minimum=1)))
         dim = await read.dim()
@@ -154,6 +158,12 @@ async def result(request: Request) -> Response:
         return await streamed_answer(request.scope, parts, headers, results.NPY)
     limit = _query_number(request, "limit", results.MAX_PAGE_INPUTS, results.MAX_PAGE_INPUTS, minimum=1)
     return Response(await read.json_page(public_id, offset, limit), media_type=JSON)
+
+
+async def _result_form(state: State, job: Job, public_id: str, *, raw: bool | None) -> ResultForm:
+    """Returns the form of a job's results; raises as `form_of` does."""
+    queue = state.queues.of_name(split_public_id(public_id)[0]) if job.op == CLASSIFY else None
+    return form_of(job.op, Labels() if queue is None else await queue.find_labels(), raw=raw)
 
 
 async def _find_job(request: Request) -> tuple[JobStore, Job, str]:
@@ -204,6 +214,14 @@ def _query_number(request: Request, name: str, default: int, maximum: int | None
         bounds = f"of at least {minimum}" if maximum is None else f"from {minimum} to {maximum}"
         raise InvalidRequestError(f"{name}: send a whole number {bounds}.", param=name)
     return int(value)
+
+
+def _query_flag(request: Request, name: str) -> bool | None:
+    """Returns whether a parameter of the query is true; None without it. Raises InvalidRequestError: it is neither."""
+    value = request.query_params.get(name)
+    if value not in (None, "true", "false"):
+        raise InvalidRequestError(f"{name}: send true or false.", param=name)
+    return None if value is None else value == "true"
 
 
 def _json(document: dict[str, object], status: int) -> Response:

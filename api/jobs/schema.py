@@ -10,7 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from api.dialects.parsing import invalid_body_error, parse_object, texts_of
 from api.dialects.request import MAX_MODEL, TIMEOUT_HEADER
 from api.dialects.strict_body import unknown_parameter_error
-from api.dialects.text_options import TEXT_OPTIONS, TextOptions, function_option_error
+from api.dialects.text_options import TextOptions, check_options
+from api.jobs.kinds import PAIRS, TEXTS, VALUES
 from shared.errors import InvalidRequestError
 
 NDJSON_TYPES = ("application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines")
@@ -19,8 +20,11 @@ NDJSON_TYPES = ("application/x-ndjson", "application/ndjson", "application/jsonl
 LINE_HEADERS = {"model": "X-Model", "priority": "X-Priority"}
 """The headers that stand for fields of a JSON document if the body is one of lines."""
 
-HINT = ' Send {"texts": ["...", ...]}, or {"inputs": [...]} for a function.'
-INPUT_FIELDS = ("input", "inputs")
+HINT = (
+    ' Send {"texts": ["...", ...]}, {"query": "...", "documents": ["...", ...]} for a reranker, or {"inputs": [...]} '
+    "for a function."
+)
+INPUT_FIELDS, PAIR_FIELDS = ("input", "inputs"), ("query", "documents")
 NO_TIMEOUT = (
     "leave it out: a job on /jobs has the gateway's job_timeout_s. "
     "A request of another route with Prefer: respond-async may have it."
@@ -28,12 +32,25 @@ NO_TIMEOUT = (
 
 
 class JobBody(TextOptions):
-    """Body of POST /jobs, unless its content type is one of lines. The inputs of a function have no options."""
+    """Body of POST /jobs, unless its content type is one of lines.
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"texts": ["one", "two"]}, {"inputs": [7, 8]}]})
+    The inputs of a function have no options; pairs have those of truncation.
+    """
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {"texts": ["one", "two"]},
+                {"query": "a pet", "documents": ["a dog", "a car"], "model": "my-reranker"},
+                {"inputs": [7, 8]},
+            ]
+        }
+    )
 
     text: str | None = Field(default=None, description="One text.", examples=["Hello, world"])
     texts: list[str] | None = Field(default=None, description="Several texts.", fail_fast=True)
+    query: str | None = Field(default=None, description="What a reranker scores `documents` by.")
+    documents: list[str] | None = Field(default=None, description="The texts to score, with `query`.", fail_fast=True)
     input: Any = Field(default=None, description="One input of a function: any JSON value, also null.")
     inputs: list[Any] | None = Field(default=None, description="Several inputs of a function.")
     priority: Literal["interactive", "bulk"] | None = Field(
@@ -50,22 +67,30 @@ class JobBody(TextOptions):
         super().check_fields(model)
 
     @property
-    def is_for_function(self) -> bool:
-        """Whether the body holds inputs of a function, not texts."""
-        return not self.model_fields_set.isdisjoint(INPUT_FIELDS)
+    def kind(self) -> str:
+        """The kind of the inputs, of api.jobs.kinds.KINDS."""
+        given = self.model_fields_set
+        if not given.isdisjoint(INPUT_FIELDS):
+            return VALUES
+        return TEXTS if self.query is None and self.documents is None else PAIRS
 
     def values(self) -> list[Any]:
-        """Returns the inputs of a function, or the texts. Raises InvalidRequestError: there are none, or both."""
-        given = self.model_fields_set
-        num_texts = (self.text is not None) + (self.texts is not None)
-        num_fields = len(given & {"text", "texts", *INPUT_FIELDS}) if self.is_for_function else num_texts
-        if num_fields != 1:
-            raise InvalidRequestError("Send text, texts, input or inputs: one of them.")
-        if not self.is_for_function:
+        """Returns the inputs of a function, the texts, or the documents.
+
+        Raises InvalidRequestError: there are none, or several kinds, or the kind lacks an option.
+        """
+        given, kind = self.model_fields_set, self.kind
+        texts = {name for name in ("text", "texts") if getattr(self, name) is not None}
+        fields = given & {"text", "texts", *INPUT_FIELDS, *PAIR_FIELDS} if kind == VALUES else texts
+        if len(fields) != (kind != PAIRS):
+            raise InvalidRequestError("Send text, texts, input, inputs, or query with documents: one of them.")
+        if kind == TEXTS:
             return texts_of(self.text, self.texts)
-        for name in TEXT_OPTIONS:
-            if name in given:
-                raise function_option_error(name)
+        check_options(given, kind)
+        if kind == PAIRS:
+            if self.query is None or not self.documents:
+                raise InvalidRequestError("Send a query, and documents: a list with at least one text.")
+            return self.documents
         if "input" in given:
             return [self.input]
         if not self.inputs:
@@ -94,6 +119,9 @@ def parse_query(query: Mapping[str, str]) -> TextOptions:
     Raises:
         InvalidRequestError: a parameter is unknown, malformed, or has to be a header.
     """
+    if "query" in query:
+        message = 'query: send it in each line, as {"query": "...", "text": "..."}.'
+        raise InvalidRequestError(message, param="query")
     for name, header in LINE_HEADERS.items():
         if name in query:
             raise InvalidRequestError(f"{name}: with a body of lines, send the header {header}.", param=name)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from api.dispatch.admission import quota_error
 from api.dispatch.size_limits import UNKNOWN_DIM
 from api.dispatch.splitting import cost_of, inputs_per_entry, split_inputs
-from api.jobs.inputs import JobInput
+from api.jobs.inputs import JobInput, Pair, error_and_query
 from api.jobs.refusals import refusal_error
 from api.tenants import max_part
 from shared import job_uploads, jobs
@@ -27,13 +27,24 @@ from shared.errors import (
     NothingToRunError,
     RedbatchError,
     RedisUnreachableError,
-    RequestError,
     TooLargeError,
     UnavailableError,
 )
 from shared.job_uploads import ELEMENT_BYTES, JOB_BYTES, UploadReservation
 from shared.jobs import JobCapacity, JobSpec
-from shared.messages import DEFAULT_OPTIONS, EMBED, EMBED_ALL, PREDICT, Body, Failure, NewEntry, Options
+from shared.messages import (
+    DEFAULT_OPTIONS,
+    EMBED,
+    EMBED_ALL,
+    EMBED_SPARSE,
+    PREDICT,
+    SCORE,
+    VECTOR_OPS,
+    Body,
+    Failure,
+    NewEntry,
+    Options,
+)
 from shared.tenants import NO_QUOTA
 
 if TYPE_CHECKING:
@@ -107,7 +118,7 @@ class JobUpload:
         self._new_entries: list[NewEntry] = []
         self._failures: list[Failure] = []
         self._max_tokens = max_tokens
-        self._vector_bytes = 4 * min(dim, request.options.dimensions or dim)
+        self._dim = dim
         self._bytes = 0
         self._result_bytes = JOB_BYTES
         self._portion_bytes = 0
@@ -127,6 +138,12 @@ class JobUpload:
         self.lane = request.lane
         self.options = request.options
         self.op = request.op
+
+    @property
+    def _vector_bytes(self) -> int:
+        """The bytes of the vector of an input, or a guess; its op may be unknown until the first one is there."""
+        dim = {SCORE: 1, EMBED_SPARSE: UNKNOWN_DIM}.get(self.op, self._dim)  # that of sparse ones is the vocabulary's
+        return 4 * min(dim, self.options.dimensions or dim)
 
     async def add(self, inputs: Sequence[JobInput]) -> None:
         """Adds inputs, and uploads each full portion, after Redis has reserved quota and room for it.
@@ -244,17 +261,18 @@ class JobUpload:
     def _add_inputs(self, inputs: Sequence[JobInput]) -> None:
         """Turns inputs into entries of up to MAX_ENTRY_BYTES for functions; invalid inputs become failures.
 
-        Neighbours with the same error share a failure, which ends with the entry that they would be in: so a reader of
-        results finds each failure at a position where it looks for an entry.
+        Neighbours with the same query share an entry. Those with the same error share a failure, which ends with the
+        entry that they would be in: so a reader of results finds each failure at a position where it looks for an
+        entry.
         """
-        for error, group in groupby(inputs, _error_of):
+        for (error, query), group in groupby(inputs, error_and_query):
             part = tuple(group)
             if error is not None:
                 self._add_failure(len(part), *error)
                 continue
-            valid = cast("tuple[Input, ...]", part)
+            valid = tuple([each.text if isinstance(each, Pair) else cast("Input", each) for each in part])
             for _, values in split_inputs(valid, len(valid), by_bytes=self.op == PREDICT):
-                self._add_entry(values)
+                self._add_entry(values, query)
 
     def _add_failure(self, n: int, code: str, message: str) -> None:
         self._first_error = self._first_error or message
@@ -266,16 +284,17 @@ class JobUpload:
         self._bytes += len(message) + ELEMENT_BYTES
         self._result_bytes += len(message) + ELEMENT_BYTES
 
-    def _add_entry(self, inputs: Sequence[Input]) -> None:
-        body = encode_body(Body(self.op, tuple(inputs), self._request.options))
+    def _add_entry(self, inputs: Sequence[Input], query: str | None) -> None:
+        options = self.options if query is None else self.options._replace(query=query)
+        body = encode_body(Body(self.op, tuple(inputs), options))
         self._digest.update(body)
-        cost = cost_of(self.op, inputs, self._max_tokens)
+        cost = cost_of(self.op, inputs, self._max_tokens, options)
         self._new_entries.append(NewEntry(self._num_inputs, len(inputs), cost, body))
         self._num_inputs += len(inputs)
         self._cost += cost
         self._portion_bytes += len(body)
         self._bytes += len(body) + ELEMENT_BYTES
-        num_vectors = {EMBED: len(inputs), EMBED_ALL: cost}.get(self.op, 0)  # how long outputs will be is not known
+        num_vectors = cost if self.op == EMBED_ALL else len(inputs) if self.op in VECTOR_OPS else 0  # others: not known
         self._result_bytes += num_vectors * self._vector_bytes + len(inputs) * RESULT_BYTES + ELEMENT_BYTES
 
     async def _flush(self) -> None:
@@ -327,8 +346,3 @@ class JobUpload:
             bounds=self._settings.bounds,
             idempotency=self._idempotency,
         )
-
-
-def _error_of(value: JobInput) -> tuple[str, str] | None:
-    """Returns code and message of the error of an invalid input, None for a valid one."""
-    return (value.code, value.message) if isinstance(value, RequestError) else None

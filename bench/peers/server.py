@@ -7,9 +7,10 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from http.client import HTTPException
 from pathlib import Path
 from urllib.request import Request, urlopen
@@ -86,6 +87,25 @@ def serving(launch: Launch, expected: Vector) -> Iterator[str]:
     Raises:
         PeerError: it does not start within START_S, or its vector is not the expected one.
     """
+    form = launch.peer.body
+
+    def check(url: str) -> None:
+        protocol.check_vector(launch.model, protocol.decode_vector(form, post(url, form)), expected)
+
+    with running(launch, check) as url:
+        yield url
+
+
+@contextmanager
+def running(launch: Launch, check: Callable[[str], None]) -> Iterator[str]:
+    """Runs a server from its first answer to the end of the block, and yields the URL of its route.
+
+    `check` sends a request to that URL. It raises OSError or HTTPException while the server starts, and ValueError if
+    the answer is wrong.
+
+    Raises:
+        PeerError: it does not start within START_S, or its answer is wrong.
+    """
     with tempfile.TemporaryDirectory(prefix="rb-", ignore_cleanup_errors=True) as folder:
         log = Path(folder) / "server.log"
         names = {"port": str(free_port()), "minilm": str(_minilm(launch.programs)), "folder": folder}
@@ -102,9 +122,8 @@ def serving(launch: Launch, expected: Vector) -> Iterator[str]:
         try:
             url = f"http://{LOCALHOST}:{names['port']}{launch.configuration.path or launch.peer.path}"
             try:
-                answer = _first_answer(process, url, launch.peer.body)
-                protocol.check_vector(launch.model, protocol.decode_vector(launch.peer.body, answer), expected)
-            except (protocol.WrongVectorError, PeerError) as error:
+                _wait_for_answer(process, partial(check, url))
+            except (ValueError, PeerError) as error:
                 raise PeerError("\n".join([f"{error}", *_last_lines(log)])) from None
             yield url
         finally:
@@ -140,22 +159,29 @@ def _in_session(pid: int, session: int) -> bool:
 
 def post(url: str, form: str) -> bytes:
     """Requests the probe's vector from a server, and returns the body of the answer. Raises OSError."""
-    request = Request(url, protocol.encode_request(form, protocol.PROBE), {"Content-Type": "application/json"})  # noqa: S310 - ours
+    return post_body(url, protocol.encode_request(form, protocol.PROBE))
+
+
+def post_body(url: str, content: bytes) -> bytes:
+    """Posts JSON to a server, and returns the body of the answer. Raises OSError, also if the status is an error."""
+    request = Request(url, content, {"Content-Type": "application/json"})  # noqa: S310 - ours
     with urlopen(request, timeout=ANSWER_S) as answer:  # noqa: S310 - ours
         body: bytes = answer.read()
     return body
 
 
-def _first_answer(process: subprocess.Popen[bytes], url: str, form: str) -> bytes:
+def _wait_for_answer(process: subprocess.Popen[bytes], check: Callable[[], None]) -> None:
     until = time.monotonic() + START_S
     last_error = ""
     while time.monotonic() < until:
         if process.poll() is not None:
             raise PeerError(f"it ended with {process.returncode}")
         try:
-            return post(url, form)
+            check()
         except (OSError, HTTPException) as error:  # a refused connection, or 503 while it starts
             last_error = str(error)
+        else:
+            return
         time.sleep(POLL_S)
     raise PeerError(f"no answer in {START_S:.0f} s: {last_error}")
 

@@ -294,8 +294,9 @@ def read_outputs(url: str, key: str, owner: str) -> dict[str, list[Any]]:
         with request(gateway + next_url, key, owner, "application/json") as response:
             page = json.load(response)
         next_url = page["next_url"]
-        for name in ("outputs", "embeddings", "errors"):
+        for name in ("outputs", "embeddings", "scores", "errors"):
             document.setdefault(name, []).extend(page.get(name, []))
+        document["labels"] = page.get("labels", [])  # of a classifier, the same on each page
     return {name: rows for name, rows in document.items() if rows or name == "errors"}
 
 

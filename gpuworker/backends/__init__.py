@@ -8,10 +8,13 @@
 - function: a user's class as a model.
 - function_values: the inputs and outputs of such a class.
 - function_methods: the methods of that class, and what their results have to be.
+- int8_ranges: reads the ranges of int8 and uint8 vectors.
 - selection: the choice of a backend for a model.
+- hybrid_encoder: models with an embedding, weights of tokens and vectors of tokens from one pass (BGE-M3).
 - library_log: what the library of a model says, as records of the log.
 - load_advice: what to do about a model that cannot be loaded.
 - model_loading: loads a sentence-transformers model and finds out its properties.
+- multi_vector_encoder: models with a vector for each token, and late interaction (ColBERT).
 - precision: the floating-point format in which a model computes.
 - onnx_transformer: a transformer as an ONNX graph.
 - packing: batches without padding.
@@ -23,9 +26,11 @@
 - sentence_runner: collates and runs the batches of such a model.
 - sparse_encoder: sparse encoders (SPLADE).
 - simulated: the models `null` and `simulated`.
+- token_heads: the layers of a hybrid model that make its parts of the vectors of tokens.
 - tokenizer: a model's tokenizer.
 - tokenizer_threads: how many threads tokenizers use.
 - transformer_backend: what the backends of sentence-transformers models have in common.
 - transfer: copies batches to the device, and vectors back.
+- whole_pairs: the pairs of a reranker that are not tokenized before they run.
 - whole_texts: the inputs of a model whose texts are not tokenized before they run.
 """

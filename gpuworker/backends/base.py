@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypedDict
 
 from gpuworker.functions import InputRefusedError
 from shared import messages
-from shared.messages import DEFAULT_OPTIONS, EMBED, Input, Options
+from shared.messages import DEFAULT_OPTIONS, EMBED, Input, Options, TooLong
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,7 +18,16 @@ if TYPE_CHECKING:
     Outputs: TypeAlias = Vector | Sequence[Vector] | Sequence[bytes]
     """Of an input, and of a batch. An array holds one vector, several, or one for each input."""
 
-__all__ = ["Backend", "Encoded", "InputRefusedError", "ModelOutputError", "OneInputError", "Token"]
+__all__ = [
+    "Backend",
+    "Encoded",
+    "InputRefusedError",
+    "InputTooLongError",
+    "ModelOutputError",
+    "OneInputError",
+    "PartsBackend",
+    "Token",
+]
 
 TEXT_OPS = frozenset(messages.TEXT_OPS)
 """The operations of models of texts."""
@@ -42,6 +51,14 @@ class OneInputError(Exception):
         super().__init__(cause)
         self.cause = cause
         self.index = index
+
+
+class InputTooLongError(InputRefusedError):
+    """An input is longer than the model's maximum, and must not be cut: `too_long` has both numbers."""
+
+    def __init__(self, tokens: int, max_tokens: int) -> None:
+        super().__init__(f"{tokens} tokens, and this model takes {max_tokens}: shorten it, or allow truncate.")
+        self.too_long = TooLong(tokens, max_tokens)
 
 
 class Token(TypedDict):
@@ -84,6 +101,8 @@ class Backend(Protocol):
         max_input_tokens: maximum tokens that it reads of an input; 0 if there is no maximum.
         prompts: names of its prompts, sorted.
         empty_prompts: those of them without a text.
+        parts: what one pass of it returns together of a text, of messages.PARTS; empty for most models. If there are
+            any, it is a PartsBackend.
         labels: names of the numbers of its vectors, if these are logits of labels.
         activation: what makes scores of such logits: see gpuworker.model_type; otherwise empty.
         max_batch_tokens: the token budget that suits the device when the user sets none.
@@ -110,6 +129,7 @@ class Backend(Protocol):
     max_input_tokens: int
     prompts: Sequence[str]
     empty_prompts: Sequence[str]
+    parts: Sequence[str]
     labels: Sequence[str]
     activation: str
     max_batch_tokens: int
@@ -172,3 +192,25 @@ class Backend(Protocol):
 
     def warmup(self) -> None:
         """Runs the model until it has its full speed."""
+
+
+class TextParts(NamedTuple):
+    """What a model returned of one text: a vector, weights as JSON, vectors of tokens; None for the rest."""
+
+    dense: Vector | None = None
+    sparse: bytes | None = None
+    multi_vector: Vector | None = None
+
+
+class PartsBackend(Backend, Protocol):
+    """A model that returns several parts of a text from one pass: for EMBED_PARTS, and the operations of PART_OPS."""
+
+    def run_parts(
+        self,
+        batch: Any,  # noqa: ANN401 - only the backend reads it
+        wanted: Sequence[frozenset[str]],
+        *,
+        exclusive: bool,
+        raw: bool = False,
+    ) -> Sequence[TextParts]:
+        """Returns the parts that are wanted of each input of a batch, in order. See `run`."""

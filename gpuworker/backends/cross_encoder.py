@@ -7,22 +7,20 @@ embeddings, up to the activation: a gateway makes scores of the logits.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 from sentence_transformers import CrossEncoder
 from sentence_transformers.util import batch_to_device
 
-from gpuworker.backends.base import InputRefusedError
 from gpuworker.backends.equivalence import largest_difference
 from gpuworker.backends.model_loading import load_model
-from gpuworker.backends.prompts import Prompts
 from gpuworker.backends.sentence_runner import SentenceRunner
 from gpuworker.backends.transformer_backend import TransformerBackend
-from gpuworker.backends.whole_texts import CHARS_PER_TOKEN
+from gpuworker.backends.whole_pairs import WholePairs
 from gpuworker.model_spec import ModelLoadError
-from gpuworker.model_type import MULTI_LABEL, numbered_labels, scoring_type
+from gpuworker.model_type import MULTI_LABEL, scoring_type
+from shared.heartbeats import numbered_labels
 from shared.messages import DEFAULT_OPTIONS, Input, Options
 
 if TYPE_CHECKING:
@@ -48,24 +46,6 @@ class ScoringRunner(SentenceRunner):
             features = batch_to_device(self.model.preprocess(pairs, prompt=prompt), self.model.device)
             logits: Vector = self.model(features)[self.output].float().cpu().numpy()
         return logits
-
-
-@dataclass(frozen=True, slots=True)
-class WholePair:
-    """A pair for a model that tokenizes texts itself, with the prompt that goes before it."""
-
-    text: tuple[str, str]
-    prompt: str = ""
-
-    @property
-    def tokens(self) -> int:
-        """Its approximate length."""
-        return max(1, (len(self.prompt) + sum(map(len, self.text))) // CHARS_PER_TOKEN)
-
-    @property
-    def truncated(self) -> bool:
-        """False: the model cuts a pair without saying so."""
-        return False
 
 
 def _give_first_tokens_to_head(loaded: CrossEncoder) -> None:
@@ -121,7 +101,7 @@ class CrossEncoderBackend(TransformerBackend):
             names = numbered_labels(loaded.num_labels)
             found = scoring_type(names, is_multi_label=getattr(loaded.config, "problem_type", "") == MULTI_LABEL)
         self.ops, self.labels, self.activation = frozenset(found.ops), found.labels, found.activation
-        self._prompts = Prompts(loaded)
+        self._whole_pairs = WholePairs(loaded)
         _give_first_tokens_to_head(loaded)
         return loaded
 
@@ -131,11 +111,4 @@ class CrossEncoderBackend(TransformerBackend):
         Raises:
             InputRefusedError: see gpuworker.backends.base; or a model of whole pairs cannot do this.
         """
-        if self._tokenizer is not None:
-            return super().tokenize(inputs, options)
-        if options.query is None or not all(isinstance(each, str) for each in inputs):
-            raise InputRefusedError("This model reads pairs of texts: send two texts, no token ids.")
-        if options.truncate != "right":
-            raise InputRefusedError("This model cuts long pairs itself: leave out truncate=false and the side.")
-        prompt = self._prompts.find(options.prompt_name)
-        return [WholePair((options.query, str(each)), prompt) for each in inputs]
+        return self._whole_pairs.read(inputs, options) if self._tokenizer is None else super().tokenize(inputs, options)

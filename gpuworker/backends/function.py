@@ -58,6 +58,7 @@ class FunctionBackend:
         self.max_input_tokens = 0
         self.prompts: Sequence[str] = ()
         self.empty_prompts: Sequence[str] = ()
+        self.parts: Sequence[str] = ()
         self.labels: Sequence[str] = ()
         self.activation = ""
         self.max_batch_tokens = MAX_BATCH_TOKENS

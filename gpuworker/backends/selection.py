@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuworker.backends.base import Backend
-from gpuworker.model_files import find_in, read_files
+from gpuworker.model_files import Find, find_in, read_files
 from gpuworker.model_spec import Model, ModelLoadError
 from gpuworker.model_type import ModelType, type_of
-from shared.messages import CLASSIFY, EMBED_SPARSE
+from shared.messages import CLASSIFY
 
 if TYPE_CHECKING:
     from gpuworker.ipc.engine_options import EngineOptions
@@ -44,23 +44,36 @@ def _load_transformer(model: Model, options: EngineOptions) -> Backend:
         from gpuworker.backends.cross_encoder import CrossEncoderBackend  # noqa: PLC0415 - imports torch, for seconds
 
         return CrossEncoderBackend(model, options, model_type)
-    if EMBED_SPARSE in model_type.ops:
+    if model_type.name == "hybrid":
+        from gpuworker.backends.hybrid_encoder import HybridBackend  # noqa: PLC0415 - imports torch, for seconds
+
+        return HybridBackend(model, options, model_type, find_of(model, options.model_revision))
+    if model_type.name == "sparse":
         from gpuworker.backends.sparse_encoder import SparseEncoderBackend  # noqa: PLC0415 - imports torch, for seconds
 
         return SparseEncoderBackend(model, options)
+    if model_type.name == "multi-vector":
+        from gpuworker.backends.multi_vector_encoder import MultiVectorBackend  # noqa: PLC0415 - imports torch
+
+        return MultiVectorBackend(model, options)
     from gpuworker.backends.sentence import SentenceBackend  # noqa: PLC0415 - imports torch, for seconds
 
     return SentenceBackend(model, options)
 
 
 def find_type(model: Model, revision: str | None) -> ModelType:
-    """Returns what a sentence-transformers model is, by its files in a folder or on the hub.
+    """Returns what a sentence-transformers model is, by its files in a folder or on the hub."""
+    return type_of(read_files(find_of(model, revision)))
+
+
+def find_of(model: Model, revision: str | None) -> Find:
+    """Returns how to find the files of a model in its folder or on the hub.
 
     If the hub does not return a file, the model counts as one without it: to load the model says what is wrong.
     """
     folder = Path(model.path)
     if folder.is_dir():
-        return type_of(read_files(find_in(folder)))
+        return find_in(folder)
     from sentence_transformers.util import load_file_path  # noqa: PLC0415 - imports torch, for seconds
 
     def find(name: str) -> Path | None:
@@ -69,4 +82,4 @@ def find_type(model: Model, revision: str | None) -> ModelType:
             return None if path is None else Path(path)
         return None
 
-    return type_of(read_files(find))
+    return find

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from gpuworker.backends.whole_texts import WholeText
 
 
+HOST_FEATURES = ("places", "starts", "sequences")
+"""What `collate` adds for `run` to read; it is not for the model."""
+
+
 class SentenceRunner:
     """A model's batches on one device.
 
@@ -171,8 +175,7 @@ class SentenceRunner:
         """Returns the feature of this name, after these parts of the model, one after the other, ran on a batch."""
 
         def compute(inputs: dict[str, Any]) -> torch.Tensor:
-            features = {**inputs, "modality": "text"}
-            features.pop("places", None)
+            features = features_of(inputs)
             for step in steps:
                 features = step(features)
             feature: torch.Tensor = features[name]
@@ -185,3 +188,8 @@ class SentenceRunner:
     def _use_threads(self, *, exclusive: bool) -> None:
         if self.device == "cpu":
             torch.set_num_threads(self.threads[exclusive])
+
+
+def features_of(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what the first part of a model reads of a collated batch."""
+    return {name: value for name, value in inputs.items() if name not in HOST_FEATURES} | {"modality": "text"}

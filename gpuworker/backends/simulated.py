@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gpuworker.backends.base import TEXT_OPS, InputRefusedError, Token
-from gpuworker.model_type import numbered_labels, scoring_type
+from gpuworker.model_type import scoring_type
+from shared.heartbeats import numbered_labels
 from shared.messages import DEFAULT_OPTIONS, EMBED, EMBED_ALL, Input, Options
 
 if TYPE_CHECKING:
@@ -47,7 +48,8 @@ class SimulatedBackend:
     revision is set, its name is put before each input.
 
     With labels it is a reranker or classifier. The logits of a text are the first numbers of that vector, scaled to -8
-    to 8; those of a pair are of the text `query`, a null character, and the input.
+    to 8; those of a pair are of the text `query`, a null character, and the input. An instruction goes before the
+    query, with another null character.
 
     A batch of n inputs sleeps for `base_ms + item_ms * (n - 1)` milliseconds; for `null` both are 0.
     """
@@ -55,6 +57,7 @@ class SimulatedBackend:
     def __init__(self, model: Model) -> None:
         self.ops = TEXT_OPS
         self.dim = DIM
+        self.parts: Sequence[str] = ()
         self.labels: Sequence[str] = ()
         self.activation = ""
         if model.num_labels:
@@ -86,8 +89,11 @@ class SimulatedBackend:
         """Hashes each input, which counts as one token. Raises InputRefusedError: the options name a prompt."""
         if options.prompt_name:
             raise InputRefusedError("prompt_name: this model has no prompts.")
+        if options.instruction is not None and options.query is None:
+            raise InputRefusedError("instruction: this model has no prompts.")
         contents = (each if isinstance(each, bytes) else each.encode() for each in inputs)
-        salt = self._salt if options.query is None else self._salt + options.query.encode() + b"\0"
+        before = [each.encode() + b"\0" for each in (options.instruction, options.query) if each is not None]
+        salt = b"".join((self._salt, *before))
         return [DigestInput(hashlib.sha256(salt + content).digest()) for content in contents]
 
     def collate(self, inputs: Sequence[DigestInput]) -> bytes:

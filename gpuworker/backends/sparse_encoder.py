@@ -22,6 +22,7 @@ from shared.messages import EMBED, EMBED_SPARSE, SPARSE_OPS
 
 if TYPE_CHECKING:
     import torch
+    from numpy.typing import NDArray
 
     from gpuworker.backends.base import Vector
     from gpuworker.ipc.engine_options import EngineOptions
@@ -85,5 +86,10 @@ class SparseEncoderBackend(TransformerBackend):
 def encode_weights(vector: Vector) -> bytes:
     """Returns the numbers of a vector that are not 0, and their places, as JSON."""
     (indices,) = np.nonzero(vector)
-    weights = [{"index": i, "value": value} for i, value in zip(indices.tolist(), vector[indices], strict=True)]
+    return encode_pairs(indices, vector[indices])
+
+
+def encode_pairs(indices: NDArray[np.int64], values: Vector) -> bytes:
+    """Returns tokens of the vocabulary and their weights as JSON."""
+    weights = [{"index": i, "value": value} for i, value in zip(indices.tolist(), values, strict=True)]
     return orjson.dumps(weights, option=orjson.OPT_SERIALIZE_NUMPY)

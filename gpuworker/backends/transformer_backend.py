@@ -51,6 +51,10 @@ class TransformerBackend(ABC):
 
     ops: frozenset[str]
     runner_class: type[SentenceRunner] = SentenceRunner
+    takes_whole_texts = False
+    """Whether the library's `encode` does all the work, also of a model with a fast tokenizer."""
+
+    parts: Sequence[str] = ()
     labels: Sequence[str] = ()
     activation = ""
 
@@ -72,7 +76,7 @@ class TransformerBackend(ABC):
         self.retry_on: tuple[type[BaseException], ...] = ()
         self.runs_sequentially = self.device.startswith("cuda")
         self.max_batch_tokens = CPU_BATCH_TOKENS if on_cpu else GPU_BATCH_TOKENS
-        fast_tokenizer = model_loading.fast_tokenizer_of(loaded)
+        fast_tokenizer = None if self.takes_whole_texts else model_loading.fast_tokenizer_of(loaded)
         self._tokenizer = None if fast_tokenizer is None else ModelTokenizer(fast_tokenizer, loaded)
         self.normalizes = model_loading.normalizes(loaded)
         self._describe(loaded, model, dtype, options.backend)

@@ -48,7 +48,9 @@ class WholeTexts:
         Raises:
             InputRefusedError: there is no such prompt, `encode` cuts at the right only, or an input is no text.
         """
-        prompt = self._prompts.find(options.prompt_name)
+        prompt = self._prompts.find(options.prompt_name, options.instruction)
+        if options.max_tokens is not None:
+            raise InputRefusedError("This model cuts long texts itself, at its own maximum length: name no other.")
         if self._cuts and options.truncate != "right":
             raise InputRefusedError(
                 "This model cuts long texts itself, at the right: without truncate=false or truncation_direction=left."

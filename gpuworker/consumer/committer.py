@@ -18,7 +18,7 @@ from shared.codec import encode_body, encode_reply
 from shared.connection import RedisConnection
 from shared.consumer import CommitOptions, EntryAnswer
 from shared.errors import DeadlineExceededError, InvalidRequestError, RedisUnreachableError
-from shared.messages import UNKNOWN_ORIGIN, Body, Entry, Failure, FailureOrigin, Ref, Reply
+from shared.messages import UNKNOWN_ORIGIN, Body, Entry, Failure, FailureOrigin, Ref, Reply, TooLong
 from shared.process.backoff import Backoff
 from shared.process.limited_log import LimitedLog
 from shared.redis_errors import UnexpectedReplyError
@@ -76,7 +76,7 @@ class Committer:
             waited_ms = 1000 * (now - in_flight_entry.submitted)
             activity.record_answer(now, waited_ms, num_requests=0 if entry.position else entry.num_coalesced)
 
-    def fail(
+    def fail(  # noqa: PLR0913 - each is optional
         self,
         in_flight_entry: InFlightEntry,
         code: str,
@@ -85,11 +85,13 @@ class Committer:
         dead_after: int | None = None,
         input_index: int | None = None,
         origin: FailureOrigin = UNKNOWN_ORIGIN,
+        too_long: TooLong | None = None,
     ) -> None:
         """Commits an error soon; with `dead_after`, the number of its runs, the entry is kept among the dead letters.
 
         If one of its inputs is known to be at fault, `input_index` is the index of that input in the entry. `origin`
-        has what is known of the cause: the type of what the model raised, or that nothing has run.
+        has what is known of the cause: the type of what the model raised, or that nothing has run; `too_long` is the
+        length of an input that is too long.
 
         For a job, only those inputs are to fail that cannot run: an entry of several inputs is split into entries of
         one input each instead, unless its deadline has passed. An entry of coalesced requests that are sent again
@@ -112,7 +114,7 @@ class Committer:
         else:
             is_dead = dead_after is not None and self._options.max_dead_letters > 0
             origin = origin._replace(worker=self._worker_state.worker, is_dead=is_dead)
-        reply = Failure(entry.request_id, entry.position, entry.ref.n, code, message, input_index, origin)
+        reply = Failure(entry.request_id, entry.position, entry.ref.n, code, message, input_index, origin, too_long)
         self.answer(in_flight_entry, reply, "" if dead_after is None else f"{code}: {message}", dead_after)
 
     def hand_back(self, entries: Sequence[Entry]) -> None:

@@ -7,6 +7,7 @@ import logging
 import os
 import socket
 import time
+from base64 import b64encode
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -246,22 +247,24 @@ class HeartbeatSender:
             activity=shard.activity.summarize(time.monotonic()),
             normalizes=engine.normalizes if engine.model else None,
             activation=engine.activation,
-            **_names(engine),
+            **_model_fields(engine),
         )
 
 
-class _Names(TypedDict):
+class _ModelFields(TypedDict):
     prompts: tuple[str, ...] | None
     empty_prompts: tuple[str, ...]
     labels: tuple[str, ...]
+    int8_ranges: str
 
 
-def _names(engine: Ready) -> _Names:
-    """Returns the names of the model's prompts and labels, as a heartbeat has them."""
+def _model_fields(engine: Ready) -> _ModelFields:
+    """Returns the names of the model's prompts and labels, and its ranges, as a heartbeat has them."""
     return {
         "prompts": _if_short(engine.prompts) if engine.model else None,
         "empty_prompts": _if_short(engine.empty_prompts) or (),
         "labels": _if_short(engine.labels) or (),
+        "int8_ranges": b64encode(engine.int8_ranges).decode(),
     }
 
 

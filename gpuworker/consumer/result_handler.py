@@ -44,6 +44,7 @@ class ResultHandler:
                     dead_after=failure.dead_after,
                     input_index=failure.input_index,
                     origin=FailureOrigin(exception=failure.exception, unrun=failure.unrun),
+                    too_long=failure.too_long,
                 )
         if not completed.more:
             self._count_errors(completed)

@@ -150,7 +150,7 @@ class BatchRunner:
         If there is no memory for a single text, the text runs once more: what took the memory may have ended.
         """
         failure: ModelFailure | None = None
-        parts = split_runnable(batch.rows)
+        parts = split_runnable(self._backend, batch.rows)
         if len(parts) > 1:
             for rows in parts:
                 self._compute(collate(self._backend, rows), result, exclusive=exclusive)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gpuworker.backends.base import InputRefusedError, ModelOutputError
+from gpuworker.backends.base import InputRefusedError, InputTooLongError, ModelOutputError
 from gpuworker.engine.work import EntryTask
 from gpuworker.ipc.messages import EntryFailure
 from shared.errors import DeadlineExceededError, InputFailedError, InvalidRequestError
+from shared.messages import TooLong
 
 MAX_MESSAGE_CHARS = 500
 
@@ -22,6 +23,7 @@ class ModelFailure(NamedTuple):
         is_transient: whether the class says that another attempt may succeed.
         input_index: index, in its entry, of the input at fault; None if it is not known.
         exception: its type.
+        too_long: of an input that is too long, how long it is.
     """
 
     code: str
@@ -30,13 +32,16 @@ class ModelFailure(NamedTuple):
     is_transient: bool
     input_index: int | None = None
     exception: str = ""
+    too_long: TooLong | None = None
 
     def of(self, task: EntryTask, *, num_retries: int = 0, dead: bool = False) -> EntryFailure:
         """Returns how it fails an entry, after this number of retries; with `dead`, the entry becomes a dead letter."""
         dead_after = task.attempts + 1 + num_retries if dead else None
         retried = f" It was tried again {num_retries} time{'s' * (num_retries > 1)}." if num_retries else ""
         message = self.message + retried
-        return EntryFailure(task.key, self.code, message, dead_after, self.input_index, self.exception)
+        return EntryFailure(
+            task.key, self.code, message, dead_after, self.input_index, self.exception, too_long=self.too_long
+        )
 
 
 def model_failure(
@@ -47,7 +52,8 @@ def model_failure(
     The messages of the exceptions that are made for clients are always shown.
     """
     if isinstance(error, InputRefusedError):
-        return ModelFailure(InvalidRequestError.code, str(error), is_out_of_memory=False, is_transient=False)
+        too_long = error.too_long if isinstance(error, InputTooLongError) else None
+        return ModelFailure(InvalidRequestError.code, str(error), False, False, too_long=too_long)
     if isinstance(error, ModelOutputError):
         message = f"The model failed on this input: {error}."
         return ModelFailure(InputFailedError.code, message, is_out_of_memory=False, is_transient=False)

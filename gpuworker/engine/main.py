@@ -12,6 +12,7 @@ from dataclasses import replace
 from setproctitle import setproctitle
 
 from gpuworker.backends.base import Backend
+from gpuworker.backends.int8_ranges import load_ranges, with_ranges
 from gpuworker.backends.selection import load_backend
 from gpuworker.engine.gpu_session import GpuSession
 from gpuworker.engine.gpu_turn import UNSHARED, GpuTurn
@@ -63,6 +64,7 @@ def serve(
     try:
         session = GpuSession(options, start.lock, shared_memory, outbox.send)
         backend = load_backend(parse_model(options.model, options.model_revision), options)
+        ranges = load_ranges(options.int8_ranges, backend)
         backend.warmup()
     except ModelLoadError as error:
         outbox.send(LoadFailed(str(error)))
@@ -70,7 +72,7 @@ def serve(
     pipeline, ready = _create_pipeline(options, backend, outbox, runs, session.turn)
     pipeline.start()
     threading.Thread(target=outbox.run, name="send", daemon=True).start()
-    outbox.send(ready)
+    outbox.send(with_ranges(ready, ranges))
     inbox = Inbox(pipeline, outbox, shared_memory)
     handle = inbox.handle if session.turn is UNSHARED else inbox.start_thread()
     for message, _ in received:

@@ -13,7 +13,7 @@ from gpuworker.backends.base import Backend, InputRefusedError
 from gpuworker.engine.model_errors import ModelErrors
 from gpuworker.engine.work import BatchResult, EntryTask, InputItem
 from gpuworker.policy.composition import WaitingInput
-from shared.messages import CLASSIFY, DECODE, EMBED, EMBED_SPARSE, PREDICT, ROUTES, SCORE
+from shared.messages import CLASSIFY, DECODE, EMBED, EMBED_PARTS, EMBED_SPARSE, PREDICT, ROUTES, SCORE
 
 BYTES_PER_ID = 4
 
@@ -25,6 +25,7 @@ OFFERS = {
     EMBED: f"This model returns vectors of texts: send the request to {ROUTES[EMBED]}.",
     SCORE: f"This model scores pairs of texts: send the request to {ROUTES[SCORE]}.",
     CLASSIFY: f"This model classifies texts: send the request to {ROUTES[CLASSIFY]}.",
+    EMBED_PARTS: "This model returns vectors of tokens: send the request to POST /embed_all.",
     EMBED_SPARSE: f"This model returns sparse vectors of texts: send the request to {ROUTES[EMBED_SPARSE]}.",
 }
 """The messages for an operation that a model does not have, by one that it has; the first of these counts."""
@@ -137,5 +138,9 @@ def _tokenize(backend: Backend, tasks: Sequence[EntryTask]) -> list[InputItem]:
 
 def _check_op(backend: Backend, task: EntryTask) -> None:
     """Raises InputRefusedError if the model does not have the operation of an entry."""
+    if task.op == EMBED_PARTS and (missing := set(task.options.parts) - set(backend.parts)):
+        raise InputRefusedError(
+            f"return: this model does not return {', '.join(sorted(missing))}; it returns {', '.join(backend.parts)}."
+        )
     if task.op not in backend.ops:
         raise InputRefusedError(next(message for op, message in OFFERS.items() if op in backend.ops))

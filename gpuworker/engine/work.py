@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from gpuworker.ipc.run_table import RunTable
 
 
-TokenizerKey = tuple[str, str | None, str, str | None]
-DEFAULT_TOKENIZER_KEY: TokenizerKey = (EMBED, DEFAULT_OPTIONS.prompt_name, DEFAULT_OPTIONS.truncate, None)
+TokenizerKey = tuple[str, Options]
+DEFAULT_TOKENIZER_KEY: TokenizerKey = (EMBED, DEFAULT_OPTIONS)
 """Tokenization key of the default options."""
 
 
@@ -66,8 +66,7 @@ class EntryTask:
 
     def __post_init__(self) -> None:
         is_default = self.options is DEFAULT_OPTIONS and self.op == EMBED
-        options = self.options
-        key = (self.op, options.prompt_name, options.truncate, options.query)
+        key = (self.op, self.options._replace(normalize=None, dimensions=None))
         self.tokenizer_key = DEFAULT_TOKENIZER_KEY if is_default else key
         self.outputs = [None] * len(self.inputs)
         self.num_pending = len(self.inputs)

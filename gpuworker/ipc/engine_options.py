@@ -29,6 +29,7 @@ class EngineOptions:
     compile: bool
     shape_buckets: str
     prepack: bool
+    int8_ranges: str | None
     max_batch_size: int
     preferred_batch_sizes: str
     max_batch_tokens: int | None

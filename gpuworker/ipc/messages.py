@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 from msgspec import MsgspecError, Struct
 from msgspec.msgpack import Decoder, Encoder
 
-from shared.messages import Options
+from shared.messages import Options, TooLong
 
 
 class FrameError(ValueError):
@@ -71,7 +71,7 @@ class EntryFailure(NamedTuple):
 
     If it becomes a dead letter, `dead_after` is the number of its runs. If one of its inputs is at fault, `input_index`
     is the index of that input in the entry. `exception` is the type of what the model raised, if it did. Of an `unrun`
-    entry no input has run.
+    entry no input has run. `too_long` is as in shared.messages.Failure.
     """
 
     key: str
@@ -81,6 +81,7 @@ class EntryFailure(NamedTuple):
     input_index: int | None = None
     exception: str = ""
     unrun: bool = False
+    too_long: TooLong | None = None
 
 
 class _Message(Struct, frozen=True, array_like=True, tag=True, forbid_unknown_fields=True):
@@ -124,7 +125,11 @@ class Drain(_Message, frozen=True):
 
 
 class Ready(_Message, frozen=True):
-    """The engine has loaded the model and takes entries. The fields are those of the backend."""
+    """The engine has loaded the model and takes entries.
+
+    The fields are those of the backend; `int8_ranges` is what backends.int8_ranges has read, with which the revision is
+    another one.
+    """
 
     model: str = ""
     dim: int = 0
@@ -142,6 +147,7 @@ class Ready(_Message, frozen=True):
     ops: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
     activation: str = ""
+    int8_ranges: bytes = b""
 
 
 class LoadFailed(_Message, frozen=True):

@@ -20,8 +20,12 @@ if TYPE_CHECKING:
 PLOT_SUFFIXES = (".png", ".svg", ".pdf")
 
 
-def bench(overrides: Mapping[str, str], url: str, headers: Sequence[str], *, check: bool) -> int:
-    """Runs the load and prints its result.
+RERANK_PATH = "/rerank"
+RERANK_BODY = '{"query": "{text}", "documents": "{texts}"}'
+
+
+def bench(overrides: Mapping[str, str], url: str, headers: Sequence[str], *, check: bool, rerank: bool = False) -> int:
+    """Runs the load and prints its result. With `rerank`, the inputs of a request are the documents of a query.
 
     Returns the exit code: 0; 1 if the server cannot be reached or refuses each request, no request got a good
     answer, a checked answer was wrong, or a file cannot be written; 2 for invalid arguments.
@@ -33,8 +37,9 @@ def bench(overrides: Mapping[str, str], url: str, headers: Sequence[str], *, che
     from redbatch.bench.run import CannotConnectError, RefusedError, RunSpec, run
 
     try:
-        target = parse_target(url, settings.path)
-        requests = _requests(settings, target, [_parse_header(each) for each in headers], check=check)
+        target = parse_target(url, settings.path, RERANK_PATH if rerank else DEFAULT_PATH)
+        body = _body(settings, check=check, rerank=rerank)
+        requests = _requests(settings, target, [_parse_header(each) for each in headers], body)
         _check_files(settings)
     except (InvalidTextsError, InvalidBodyError) as error:
         return report_misuse(f"{option_of('texts' if isinstance(error, InvalidTextsError) else 'body')}: {error}")
@@ -44,27 +49,35 @@ def bench(overrides: Mapping[str, str], url: str, headers: Sequence[str], *, che
 
     try:
         with LoadProgress(settings) as progress:
-            result = run(RunSpec(settings, target, requests, check), progress)
+            result = run(RunSpec(settings, target, requests, check, rerank), progress)
     except CannotConnectError as error:
         return report_failure(f"cannot connect to {target.url}: {error}")
     except RefusedError as error:
-        return report_failure(f"{target.url} refuses the request: {error}{_advice(error, settings, target)}")
+        return report_failure(f"{target.url} refuses the request: {error}{_advice(error, body, target)}")
     from redbatch.bench.report import print_result
 
     print_result(result)
     return max(_write_files(result), _judge(result))
 
 
-def _requests(settings: BenchSettings, target: Target, headers: list[tuple[str, str]], *, check: bool) -> list[bytes]:
+def _body(settings: BenchSettings, *, check: bool, rerank: bool) -> str | None:
+    """Returns the template of the bodies; None for those of /embed. Raises ValueError: an option excludes another."""
+    if rerank and settings.body is not None:
+        raise ValueError("--rerank has a body: leave out --body")
+    body = RERANK_BODY if rerank else settings.body
+    if check and body is not None:
+        raise ValueError("--check: it looks for the vectors of texts; leave it out with --body and --rerank")
+    return body
+
+
+def _requests(settings: BenchSettings, target: Target, headers: list[tuple[str, str]], body: str | None) -> list[bytes]:
     """Returns the encoded requests. Raises ValueError if the texts or the body cannot be used."""
-    if check and settings.body is not None:
-        raise ValueError("--check: it looks for the vectors of texts; leave it out with --body")
     if settings.timeout_ms is not None:
         headers = [*headers, ("X-Timeout-Ms", str(settings.timeout_ms))]
     inputs = settings.inputs_per_request
-    if settings.body is None:
+    if body is None:
         return encode_requests(target, headers, request_texts(settings.texts, settings.mix, settings.seed, inputs))
-    template = read_template(settings.body)
+    template = read_template(body)
     template.check(inputs, texts_given=settings.texts is not None)
     texts = request_texts(settings.texts, settings.mix, settings.seed, inputs + template.num_texts_more)
     return encode_bodies(target, headers, template.fill(texts))
@@ -98,11 +111,11 @@ def _judge(result: RunResult) -> int:
     return 0
 
 
-def _advice(error: RefusedError, settings: BenchSettings, target: Target) -> str:
+def _advice(error: RefusedError, body: str | None, target: Target) -> str:
     """Returns what to do about a refusal, if that is known."""
     if error.status == HTTPStatus.UNAUTHORIZED:
         return '; send an API key with --header "Authorization: Bearer $REDBATCH_API_KEY"'
-    if settings.body is not None or error.status not in {HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY}:
+    if body is not None or error.status not in {HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY}:
         return ""
     if "/predict" in str(error):
         return """; for a function, give its route: --path /predict --body '{"input": "{number}"}'"""

@@ -66,6 +66,8 @@ def _describe_load(result: RunResult) -> str:
         load = f"open loop, {settings.rate:,g} requests/s, {settings.arrivals}"
     texts = "bodies of --body" if settings.body else str(settings.texts) if settings.texts else f"{settings.mix} texts"
     each = f", {settings.inputs_per_request:,} inputs each" if settings.inputs_per_request > 1 else ""
+    if result.spec.rerank:
+        each = f", queries with {settings.inputs_per_request:,} each"
     seconds = f", {result.summary.window_s:.1f} s" if result.summary else ""
     ended = f", ended by Ctrl-C: {result.unanswered:,} in flight do not count" if result.interrupted else ""
     return f"{load}, {texts}{each}{seconds}{ended}"
@@ -73,6 +75,7 @@ def _describe_load(result: RunResult) -> str:
 
 def _rows(result: RunResult, summary: Summary) -> list[tuple[str, str]]:
     settings, cost = result.spec.settings, result.cost
+    unit = "pairs" if result.spec.rerank else "inputs"
     inputs_per_s = summary.ok_per_s * settings.inputs_per_request
     latency = summary.latency
     p50, p95, p99 = (_format_ms(latency.percentiles_ms[percent]) for percent in (50.0, 95.0, 99.0))
@@ -84,7 +87,7 @@ def _rows(result: RunResult, summary: Summary) -> list[tuple[str, str]]:
         f"{number / 1e6 / summary.window_s:.2f}" for number in (summary.sent_bytes, summary.received_bytes)
     )
     return [
-        ("throughput", f"{summary.ok_per_s:,.1f} requests/s, {inputs_per_s:,.1f} inputs/s{due}"),
+        ("throughput", f"{summary.ok_per_s:,.1f} requests/s, {inputs_per_s:,.1f} {unit}/s{due}"),
         ("latency", f"p50 {p50}   p95 {p95}   p99 {p99}   max {_format_ms(latency.max_ms)}"),
         ("", f"of {summary.ok:,} good answers, {since}"),
         (
@@ -153,7 +156,7 @@ def as_dict(result: RunResult) -> dict[str, Any]:
             "interrupted": result.interrupted,
             "unanswered": result.unanswered,
             "loop": "closed" if settings.rate is None else "open",
-            "settings": {**settings.model_dump(mode="json"), "check": spec.check},
+            "settings": {**settings.model_dump(mode="json"), "check": spec.check, "rerank": spec.rerank},
             "different_requests": len(spec.requests),
             "late_after_ms": settings.late_after_s * 1000,
             "versions": _versions(),

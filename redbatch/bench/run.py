@@ -47,13 +47,15 @@ class RefusedError(Exception):
 class RunSpec:
     """Specification of a run: the settings, the server, and the encoded requests.
 
-    If `check` is true, good answers must contain a vector for each input.
+    If `check` is true, good answers must contain a vector for each input. With `rerank`, the inputs of a request are
+    the documents of a query: each is a pair with it.
     """
 
     settings: BenchSettings
     target: Target
     requests: Sequence[bytes]
     check: bool
+    rerank: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,8 @@ redbatch bench http://127.0.0.1:8080 --rate 500 --arrivals bursty --timeout-ms 1
 
 redbatch bench http://127.0.0.1:8080 --path /predict --body '{"input": "{number}"}'
 
+redbatch bench http://127.0.0.1:8080 --rerank --inputs-per-request 20 --header "X-Model: my-reranker"
+
 redbatch bench https://embed.example.com --header "Authorization: Bearer $REDBATCH_API_KEY" --requests 1000
 
 A server that requires an API key gets it from a header, as above; no

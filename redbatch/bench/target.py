@@ -33,8 +33,8 @@ class Target:
         return f"{'https' if self.tls else 'http'}://{self.authority}{self.path}"
 
 
-def parse_target(url: str, route: str | None = None) -> Target:
-    """Parses a URL; without a path, the route is `route` or /embed. Raises ValueError: also if both name a route."""
+def parse_target(url: str, route: str | None = None, default: str = DEFAULT_PATH) -> Target:
+    """Parses a URL; without a path, the route is `route` or `default`. Raises ValueError, also if both name a route."""
     parts = urlsplit(url if "://" in url else f"http://{url}")
     if parts.scheme not in PORTS or not parts.hostname or "@" in parts.netloc or not url.isascii():
         raise ValueError(f"{url!r} is not an http:// or https:// URL of a server")
@@ -45,7 +45,7 @@ def parse_target(url: str, route: str | None = None) -> Target:
     has_path = parts.path not in {"", "/"}
     if has_path and route is not None:
         raise ValueError(f"--path {route}: the URL names the route {parts.path} already; leave one of them out")
-    path = parts.path if has_path else route or DEFAULT_PATH
+    path = parts.path if has_path else route or default
     if re.search(r"[\x00-\x20\x7f]", path + parts.query):
         raise ValueError(f"{url!r} contains a space or a control character")
     full_path = f"{path}?{parts.query}" if parts.query else path

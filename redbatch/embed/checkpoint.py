@@ -38,6 +38,8 @@ class TaskIdentity:
     model: str | None
     slice_rows: int
     fields: Mapping[str, object]
+    query: str | None = None
+    query_column: str | None = None
 
     @classmethod
     def of(
@@ -48,7 +50,8 @@ class TaskIdentity:
         with source.path.open("rb") as file:
             while data := file.read(READ_BYTES):
                 digest.update(data)
-        return cls(digest.hexdigest(), url, source.column, model, slice_rows, fields)
+        query = source.query, source.query_column
+        return cls(digest.hexdigest(), url, source.column, model, slice_rows, fields, *query)
 
 
 class BusyError(Exception):

@@ -150,13 +150,14 @@ def embed(  # noqa: PLR0913, PLR0917 - each is an option of the command line
     """
     from redbatch.embed.command import run
     from redbatch.embed.plan import EmbedOptions, FileOptions, job_fields, split_names
+    from redbatch.embed.vectors import vector_work
 
     files = FileOptions(source, out, input_format, column, split_names(keep), force)
-    fields = job_fields(prompt_name, truncate, truncation_direction, normalize, dimensions)
-    raise typer.Exit(run(EmbedOptions(files, _find_url(url, up), api_key, model, slice_rows, in_flight, fields)))
+    work = vector_work(job_fields(prompt_name, truncate, truncation_direction, normalize, dimensions))
+    raise typer.Exit(run(EmbedOptions(files, url_of_gateway(url, up), api_key, model, slice_rows, in_flight, work)))
 
 
-def _find_url(url: str | None, up: int | None) -> str:
+def url_of_gateway(url: str | None, up: int | None) -> str:
     """Returns the URL of the gateway. Raises typer.Exit: the options exclude each other, or no `up` has this port."""
     from redbatch.gateway_url import find_gateway_url
     from redbatch.up.run_file import NoUpError

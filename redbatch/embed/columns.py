@@ -5,37 +5,51 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from redbatch.embed.readers import PARQUET, PARQUET_ROWS, InputFile, open_parquet, read_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-EMBEDDING, ERROR = "embedding", "error"
-"""The columns that the output has in any case."""
+ERROR = "error"
+"""The column of the output that says why a row has no result."""
 
 
 class ColumnsError(Exception):
     """These columns cannot be kept; the message says which and what to do."""
 
 
-def choose_columns(file: InputFile, present: Sequence[str], keep: Sequence[str] | None) -> tuple[str, ...]:
+class ColumnChoice(NamedTuple):
+    """The columns that the output may keep.
+
+    `own` are the other columns of the output; `drops_text`: whether it keeps the text only if the user names it.
+    """
+
+    own: Sequence[str]
+    drops_text: bool
+
+
+def choose_columns(
+    file: InputFile, present: Sequence[str], keep: Sequence[str] | None, choice: ColumnChoice
+) -> tuple[str, ...]:
     """Returns the names of the columns to keep.
 
     Args:
         file: the input.
         present: all of its columns.
-        keep: those that the user named; None: all but that of the text.
+        keep: those that the user named; None: all, unless `choice` drops that of the text.
+        choice: what the output has besides.
 
     Raises:
         ColumnsError: the input has no such column, or the output would have two of one name.
     """
-    names = tuple(name for name in present if name != file.column) if keep is None else tuple(dict.fromkeys(keep))
+    dropped = file.column if choice.drops_text else None
+    names = tuple(name for name in present if name != dropped) if keep is None else tuple(dict.fromkeys(keep))
     others = ", ".join(present) or "none"
     if unknown := [name for name in names if name not in present]:
         raise ColumnsError(f"--keep: {file.name} has no column {unknown[0]!r}. Its columns: {others}")
-    if clash := [name for name in names if name in (EMBEDDING, ERROR)]:
+    if clash := [name for name in names if name in (*choice.own, ERROR)]:
         raise ColumnsError(
             f"{file.name} has a column {clash[0]!r}, as the output has: "
             f"name the columns to keep with --keep. Its columns: {others}"

@@ -1,4 +1,4 @@
-"""Implementation of `redbatch embed`: reads texts, has a gateway embed them, and writes the vectors."""
+"""Implementation of `redbatch embed` and `redbatch rerank`: reads rows, has a gateway compute, writes the results."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from redbatch.embed.requests import RequestEmbedder
 from redbatch.embed.scope import ScopedEmbedder
 from redbatch.embed.session import Session, slices_of
 from redbatch.embed.standard_input import STANDARD_INPUT, copy_of_input
-from redbatch.embed.writers import Shape, UnwritableFileError
+from redbatch.embed.writers import Layout, UnwritableFileError
 from redbatch.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TERMINATED, report_failure, report_misuse
 from redbatch.terminal import print_line
 from redbatch.times import format_duration
@@ -33,16 +33,16 @@ from shared.process.settings import print_error
 
 
 class RowFault(NamedTuple):
-    """Why a row has no vector: its first line in the file, or the number of its record, and the error."""
+    """Why a row has no result: its first line in the file, or the number of its record, and the error."""
 
     line: int
     error: str
 
 
 def run(options: EmbedOptions) -> int:
-    """Embeds a file and returns the exit code.
+    """Embeds a file, or scores its rows, and returns the exit code.
 
-    0: each row has a vector; 1: some or all have none, or the gateway refused; 2: the options or a file are unusable;
+    0: each row has a result; 1: some or all have none, or the gateway refused; 2: the options or a file are unusable;
     130: after Ctrl-C; 143: after SIGTERM.
     """
     started = time.monotonic()
@@ -51,7 +51,7 @@ def run(options: EmbedOptions) -> int:
         with copy_of_input(options.files.source, options.files.out) as path:
             plan = make_plan(options, path)
             if not plan.num_rows:
-                return report_failure(f"{plan.file.name} is empty: there is nothing to embed")
+                return report_failure(f"{plan.file.name} is empty: there is nothing to {options.work.command}")
             checkpoint = Checkpoint(options.files.out, plan.task)
             if (code := _embed_all(options, plan, checkpoint)) != 0:
                 return code
@@ -66,7 +66,7 @@ def run(options: EmbedOptions) -> int:
 
 
 def _embed_all(options: EmbedOptions, plan: Plan, checkpoint: Checkpoint) -> int:
-    """Stores the vectors of all slices in the checkpoint; returns the exit code, 0 if that was possible."""
+    """Stores the results of all slices in the checkpoint; returns the exit code, 0 if that was possible."""
     with EmbedProgress(plan.num_rows) as progress:
         for line in _open(options, checkpoint):
             progress.print_line(line)
@@ -91,8 +91,8 @@ def _open(options: EmbedOptions, checkpoint: Checkpoint) -> Iterator[str]:
     try:
         resumed = checkpoint.open()
     except BusyError:
-        out = options.files.out
-        raise OptionsError(f"another `redbatch embed` writes {out}: wait for it, or choose another output") from None
+        other = f"another `redbatch {options.work.command}` writes {options.files.out}"
+        raise OptionsError(f"{other}: wait for it, or choose another output") from None
     except OtherTaskError:
         running = list(_describe_running(options, checkpoint))
         if not options.files.force:
@@ -150,6 +150,7 @@ def _refusal_in(error: RequestRefusedError | ExceptionGroup[Exception]) -> str:
 
 async def _embed(options: EmbedOptions, plan: Plan, checkpoint: Checkpoint, progress: EmbedProgress) -> None:
     """Embeds all slices. SIGTERM cancels it."""
+    work = options.work
     if (task := asyncio.current_task()) is not None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     headers = {"authorization": f"Bearer {options.api_key}"} if options.api_key else {}
@@ -158,30 +159,34 @@ async def _embed(options: EmbedOptions, plan: Plan, checkpoint: Checkpoint, prog
     async with httpx.AsyncClient(base_url=options.url, headers=headers, limits=limits) as http:
         client = GatewayClient(http)
         embedder = ScopedEmbedder(
-            JobEmbedder(client, checkpoint, options.fields),
-            RequestEmbedder(client, options.fields, options.in_flight),
-            lambda: progress.print_line("This API key has no scope jobs: the texts are sent in requests to /embed."),
+            JobEmbedder(client, checkpoint, work.fields, work.form),
+            RequestEmbedder(client, work.route, options.in_flight),
+            lambda: progress.print_line(
+                f"This API key has no scope jobs: the texts are sent in requests to {work.route.path}."
+            ),
         )
         session = Session(embedder, checkpoint, options.in_flight, progress.update, progress.skip)
         await session.run(slices_of(read_rows(plan.file), options.slice_rows))
 
 
 def _finish(options: EmbedOptions, plan: Plan, checkpoint: Checkpoint, started: float) -> int:
-    """Writes the output, and the errors of rows without a vector; returns the exit code."""
+    """Writes the output, and the errors of rows without a result; returns the exit code."""
+    work = options.work
     dim = max(vectors.shape[1] for vectors, _ in checkpoint.read_all(plan.num_slices))
     if dim:
         partial = options.files.out.with_name(f"{options.files.out.name}.tmp{options.files.out.suffix}")
-        shape = Shape(plan.num_rows, dim)
-        plan.writer(partial, checkpoint.read_all(plan.num_slices), plan.kept, shape)
+        columns = work.columns(read_rows(plan.file), checkpoint.read_all(plan.num_slices))
+        layout = Layout(plan.num_rows, dim, columns)
+        plan.writer(partial, checkpoint.read_all(plan.num_slices), plan.kept, layout)
         partial.replace(options.files.out)
     faults = _write_errors(options, plan, checkpoint)
-    warnings = list(_warnings(plan, checkpoint))
+    warnings = list(_warnings(plan, checkpoint, work.result))
     checkpoint.remove()
     if not dim:
         return report_failure(f"of {plan.num_rows:,} texts, {_describe_faults(options, faults)}")
     duration = format_duration(time.monotonic() - started)
-    num_vectors = plan.num_rows - len(faults)
-    _print(f"{options.files.out}: {num_vectors:,} of {plan.num_rows:,} texts have vectors, after {duration}.")
+    num_results = plan.num_rows - len(faults)
+    _print(f"{options.files.out}: {num_results:,} of {plan.num_rows:,} texts have {work.result}s, after {duration}.")
     for warning in warnings:
         _print(warning)
     if faults:
@@ -189,27 +194,27 @@ def _finish(options: EmbedOptions, plan: Plan, checkpoint: Checkpoint, started: 
     return EXIT_FAILED if faults else 0
 
 
-def _warnings(plan: Plan, checkpoint: Checkpoint) -> Iterator[str]:
-    """Yields the warnings about vectors: several revisions of the model, truncated texts."""
+def _warnings(plan: Plan, checkpoint: Checkpoint, result: str) -> Iterator[str]:
+    """Yields the warnings about results: several revisions of the model, truncated texts."""
     revisions = sorted(checkpoint.revisions(plan.num_slices))
     if len(revisions) > 1:
         names = ", ".join(revisions)
-        yield f"The model changed during the run ({names}): vectors of different revisions are not comparable."
+        yield f"The model changed during the run ({names}): {result}s of different revisions are not comparable."
     if num_truncated := checkpoint.num_truncated(plan.num_slices):
         yield f"Truncated to the model's maximum length: {num_truncated:,} texts. --no-truncate makes that an error."
 
 
 def _describe_faults(options: EmbedOptions, faults: Sequence[RowFault]) -> str:
-    """Returns which row has no vector and why or, of several, how many and the first; and where the errors are."""
-    first, path = faults[0], _errors_path(options.files.out)
+    """Returns which row has no result and why or, of several, how many and the first; and where the errors are."""
+    first, path, result = faults[0], _errors_path(options.files.out), options.work.result
     reason = f"line {first.line:,}: {first.error.removesuffix('.')}"
     if len(faults) == 1:
-        return f"1 has no vector: {reason}. The error is in {path}."
-    return f"{len(faults):,} have no vector, the first is {reason}. All errors are in {path}."
+        return f"1 has no {result}: {reason}. The error is in {path}."
+    return f"{len(faults):,} have no {result}, the first is {reason}. All errors are in {path}."
 
 
 def _write_errors(options: EmbedOptions, plan: Plan, checkpoint: Checkpoint) -> list[RowFault]:
-    """Writes the errors of rows without a vector beside the output, and returns them."""
+    """Writes the errors of rows without a result beside the output, and returns them."""
     path = _errors_path(options.files.out)
     path.unlink(missing_ok=True)
     lines = (row.line for row in read_rows(plan.file))

@@ -1,4 +1,4 @@
-"""Embeds the texts of slices as jobs of one gateway."""
+"""Embeds the texts of slices, or scores their pairs, as jobs of one gateway."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import io
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import httpx
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from redbatch.embed.checkpoint import Checkpoint
 from redbatch.embed.gateway_client import NOT_FOUND, GatewayClient, RequestRefusedError, error_of
+from redbatch.embed.readers import Content
 from redbatch.embed.session import DoneCallback, Embedded
 
 LONG_POLL_S = 1
@@ -28,6 +30,9 @@ FORBIDDEN = "forbidden"
 
 MAX_CREATIONS = 5
 """Maximum number of jobs for one slice: a lost job, for example after Redis lost its data, is created again."""
+
+
+NO_FORM: Mapping[str, object] = MappingProxyType({})
 
 
 class JobsForbiddenError(Exception):
@@ -58,23 +63,31 @@ class JobState(NamedTuple):
 
 
 class JobEmbedder:
-    """Embeds texts as jobs.
+    """Embeds texts, or scores pairs, as jobs.
 
     Args:
         client: of the gateway.
         checkpoint: records the jobs.
         fields: options of every job, such as `prompt_name`.
+        form: parameters of every download of results.
     """
 
-    def __init__(self, client: GatewayClient, checkpoint: Checkpoint, fields: Mapping[str, object]) -> None:
+    def __init__(
+        self,
+        client: GatewayClient,
+        checkpoint: Checkpoint,
+        fields: Mapping[str, object],
+        form: Mapping[str, object] = NO_FORM,
+    ) -> None:
         self._client = client
         self._checkpoint = checkpoint
         self._fields = fields
+        self._form = form
         self._creating = asyncio.Lock()
         self._is_forbidden = False
 
-    async def embed(self, number: int, texts: Sequence[str], on_done: DoneCallback) -> Embedded:
-        """Returns the vectors of the texts of a slice; the first call of `on_done` tells what is done already.
+    async def embed(self, number: int, contents: Sequence[Content], on_done: DoneCallback) -> Embedded:
+        """Returns the vectors of a slice; the first call of `on_done` tells what is done already.
 
         Raises:
             JobsForbiddenError: the scope of the API key allows no jobs.
@@ -82,9 +95,11 @@ class JobEmbedder:
         """
         for creation in range(MAX_CREATIONS):
             try:
-                path = await self._create(number, texts, f"{self._checkpoint.idempotency_key(number)}-{creation}")
+                path = await self._create(number, contents, f"{self._checkpoint.idempotency_key(number)}-{creation}")
             except _NothingToRunError as error:
-                return Embedded(np.empty((len(texts), 0), dtype="<f4"), dict.fromkeys(range(len(texts)), str(error)))
+                return Embedded(
+                    np.empty((len(contents), 0), dtype="<f4"), dict.fromkeys(range(len(contents)), str(error))
+                )
             state = await self._wait_until_ended(path, on_done)
             vectors = None if state is None or state.status in ("cancelled", "deleted") else await self._vectors(path)
             if state is not None and vectors is not None:
@@ -93,7 +108,7 @@ class JobEmbedder:
                 return Embedded(vectors, failures, state.revisions, state.num_truncated, release)
         raise RequestRefusedError(f"The job was lost {MAX_CREATIONS} times: check that Redis keeps its data.")
 
-    async def _create(self, number: int, texts: Sequence[str], idempotency_key: str) -> str:
+    async def _create(self, number: int, contents: Sequence[Content], idempotency_key: str) -> str:
         """Creates a job, or finds the job with this idempotency key; returns its path.
 
         If this call is cancelled, it waits for the answer for up to FINAL_WAIT_S, so that the job is on record.
@@ -105,7 +120,7 @@ class JobEmbedder:
         async with self._creating:  # one at a time: only the first job is sent if jobs are forbidden
             if self._is_forbidden:
                 raise JobsForbiddenError
-            creation = asyncio.ensure_future(self._post(number, texts, idempotency_key))
+            creation = asyncio.ensure_future(self._post(number, contents, idempotency_key))
             try:
                 return await asyncio.shield(creation)
             except asyncio.CancelledError:
@@ -114,9 +129,9 @@ class JobEmbedder:
                     creation.exception()  # read, or asyncio logs that it was not
                 raise
 
-    async def _post(self, number: int, texts: Sequence[str], idempotency_key: str) -> str:
+    async def _post(self, number: int, contents: Sequence[Content], idempotency_key: str) -> str:
         headers = {"content-type": "application/x-ndjson", "idempotency-key": idempotency_key}
-        lines = b"".join(orjson.dumps(text, option=orjson.OPT_APPEND_NEWLINE) for text in texts)
+        lines = b"".join(orjson.dumps(each, option=orjson.OPT_APPEND_NEWLINE) for each in contents)
         answer = await self._client.request(
             "POST", "/jobs", allowed=(NOTHING_TO_RUN, FORBIDDEN), content=lines, headers=headers, params=self._fields
         )
@@ -153,7 +168,9 @@ class JobEmbedder:
     async def _vectors(self, path: str) -> NDArray[np.float32] | None:
         """Returns the vectors of an ended job, with NaN for failed inputs; None if they no longer exist."""
         headers = {"accept": "application/x-npy"}
-        answer = await self._client.request("GET", f"{path}/result", headers=headers, allowed=(NOT_FOUND,))
+        answer = await self._client.request(
+            "GET", f"{path}/result", headers=headers, allowed=(NOT_FOUND,), params=self._form
+        )
         if answer.status_code == NOT_FOUND:
             return None
         vectors: NDArray[np.float32] = np.load(io.BytesIO(answer.content), allow_pickle=False)

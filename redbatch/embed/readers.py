@@ -18,25 +18,42 @@ FORMATS = {".txt": TXT, ".jsonl": JSONL, ".ndjson": JSONL, ".csv": CSV, ".parque
 """The format of a file, by the suffix of its name."""
 
 
+Content = str | dict[str, str]
+"""What a job gets of a row, as a line of JSON: a text, or a query and a text."""
+
+
 class InputRow(NamedTuple):
     """One input: its first line in the file, or its record in a Parquet file, from 1; its text, or if None, the fault.
 
-    `columns` has the values of its columns or fields by name, the text's as well.
+    `columns` has the values of its columns or fields by name, the text's as well. `query` is what a reranker scores the
+    text by, None without one.
     """
 
     line: int
     text: str | None
     fault: str = ""
     columns: Mapping[str, Any] = {}
+    query: str | None = None
+
+    @property
+    def content(self) -> Content:
+        """What a job gets of a row that has no fault."""
+        text = self.text or ""
+        return text if self.query is None else {"query": self.query, "text": text}
 
 
 class InputFile(NamedTuple):
-    """A file of texts: its path, its format, the column that has the text, and its name in messages."""
+    """A file of texts: its path, its format, the column that has the text, and its name in messages.
+
+    `query` is that of all rows, and `query_column` the column that has it; without either, rows have none.
+    """
 
     path: Path
     format: str
     column: str
     name: str
+    query: str | None = None
+    query_column: str | None = None
 
 
 class UnreadableFileError(Exception):
@@ -54,7 +71,7 @@ def read_rows(file: InputFile, names: Sequence[str] = ()) -> Iterator[InputRow]:
     """Yields the rows of a file; of a Parquet file with the columns in `names`, of others with all of them.
 
     Raises:
-        UnreadableFileError: the file is not of its format, or has no column for the text.
+        UnreadableFileError: the file is not of its format, or has no column for the text or the query.
         OSError: the file cannot be opened.
     """
     if file.format == PARQUET:
@@ -62,12 +79,13 @@ def read_rows(file: InputFile, names: Sequence[str] = ()) -> Iterator[InputRow]:
     else:
         rows = {TXT: _text_rows, JSONL: _json_rows, CSV: _csv_rows}[file.format](file)
     for row in rows:
-        if row.text == "":
-            yield row._replace(text=None, fault="the text is empty")
-        elif row.text is not None and not _is_valid(row.text):
-            yield row._replace(text=None, fault="the text contains a lone surrogate, which is not a character")
+        fault = "" if row.text is None else _fault_of(row.text, "text")
+        if not fault and file.query_column is not None and row.text is not None:
+            query = row.columns.get(file.query_column)
+            fault = _fault_of(query, "query") if isinstance(query, str) else f"no text in {file.query_column!r}"
+            yield row._replace(text=None, fault=fault) if fault else row._replace(query=query)
         else:
-            yield row
+            yield row._replace(text=None, fault=fault) if fault else row._replace(query=file.query)
 
 
 def parquet_names(file: InputFile) -> list[str]:
@@ -90,19 +108,23 @@ def open_parquet(file: InputFile) -> Any:  # noqa: ANN401 - pyarrow has no types
         raise UnreadableFileError(f"{file.name} is not a Parquet file: {error}") from None
 
 
-def _is_valid(text: str) -> bool:
+def _fault_of(text: str, name: str) -> str:
+    """Returns why a text or a query cannot be sent; "" if it can."""
+    if not text:
+        return f"the {name} is empty"
     try:
         text.encode()
     except UnicodeEncodeError:
-        return False
-    return True
+        return f"the {name} contains a lone surrogate, which is not a character"
+    return ""
 
 
 def _text_rows(file: InputFile) -> Iterator[InputRow]:
     with file.path.open("rb") as lines:
         for line, raw in enumerate(lines, 1):
             try:
-                yield InputRow(line, raw.decode("utf-8").rstrip("\r\n"))
+                text = raw.decode("utf-8").rstrip("\r\n")
+                yield InputRow(line, text, "", {file.column: text})
             except UnicodeDecodeError:
                 yield InputRow(line, None, "not UTF-8")
 
@@ -116,7 +138,7 @@ def _json_rows(file: InputFile) -> Iterator[InputRow]:
             except (UnicodeDecodeError, ValueError, RecursionError):
                 yield InputRow(line, None, "not valid JSON")
                 continue
-            columns = value if isinstance(value, dict) else {}
+            columns = value if isinstance(value, dict) else {file.column: value}
             text = value.get(file.column) if isinstance(value, dict) else value
             yield InputRow(line, text, "", columns) if isinstance(text, str) else InputRow(line, None, fault, columns)
 
@@ -130,7 +152,7 @@ def _csv_rows(file: InputFile) -> Iterator[InputRow]:
         line = 1
         try:
             names = next(reader, [])
-            _check_column(file, names)
+            _check_columns(file, names)
             line = reader.line_num + 1
             for fields in reader:
                 if fields:  # else the line is blank
@@ -148,9 +170,9 @@ def _csv_rows(file: InputFile) -> Iterator[InputRow]:
 
 def _parquet_rows(file: InputFile, names: Sequence[str]) -> Iterator[InputRow]:
     source = open_parquet(file)
-    _check_column(file, source.schema_arrow.names)
+    _check_columns(file, source.schema_arrow.names)
     line = 0
-    for batch in source.iter_batches(PARQUET_ROWS, columns=list(dict.fromkeys([file.column, *names]))):
+    for batch in source.iter_batches(PARQUET_ROWS, columns=list(dict.fromkeys([*_own_columns(file), *names]))):
         for columns in batch.to_pylist():
             line += 1
             text = columns[file.column]
@@ -158,9 +180,17 @@ def _parquet_rows(file: InputFile, names: Sequence[str]) -> Iterator[InputRow]:
             yield InputRow(line, text if isinstance(text, str) else None, fault, columns)
 
 
-def _check_column(file: InputFile, names: Sequence[str]) -> None:
-    if file.column not in names:
-        columns = ", ".join(names) or "none"
-        raise UnreadableFileError(
-            f"{file.name} has no column {file.column!r}: choose one with --column. Its columns: {columns}"
-        )
+def _own_columns(file: InputFile) -> dict[str, str]:
+    """Returns the columns that a run reads, each with the option that chooses it."""
+    columns = {file.column: "--column"}
+    return columns if file.query_column is None else columns | {file.query_column: "--query-column"}
+
+
+def _check_columns(file: InputFile, names: Sequence[str]) -> None:
+    for column, option in _own_columns(file).items():
+        if column not in names:
+            columns = ", ".join(names) or "none"
+            or_query = " or give one --query for all" if column == file.query_column else ""
+            raise UnreadableFileError(
+                f"{file.name} has no column {column!r}: choose one with {option}{or_query}. Its columns: {columns}"
+            )

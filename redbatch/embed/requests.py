@@ -1,16 +1,17 @@
-"""Embeds the texts of slices in requests to /embed, for API keys whose scope allows no jobs."""
+"""Embeds the texts of slices in requests, or scores their pairs, for API keys whose scope allows no jobs."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import httpx
 import numpy as np
 from numpy.typing import NDArray
 
 from redbatch.embed.gateway_client import GatewayClient, error_of
+from redbatch.embed.readers import Content
 from redbatch.embed.session import DoneCallback, Embedded
 
 BATCH_TEXTS = 128
@@ -34,25 +35,71 @@ class Batch(NamedTuple):
     num_truncated: int = 0
 
 
+class RequestRoute(Protocol):
+    """A route that computes a vector, or a score, for each content of a request.
+
+    Attributes:
+        path: of the route.
+        input_statuses: those of a request of which one input may be at fault.
+        is_partial: whether an answer may lack the inputs that fail.
+    """
+
+    path: str
+    input_statuses: Sequence[int]
+    is_partial: bool
+
+    def fields_of(self, contents: Sequence[Content], *, partial: bool) -> dict[str, object]:
+        """Returns the fields of a body; if it is `partial`, the answer may lack the inputs that fail."""
+
+    def read(self, answer: httpx.Response) -> Batch:
+        """Returns the results in a good answer."""
+
+
+class EmbedRoute(RequestRoute):
+    """The route of the vectors of texts.
+
+    Args:
+        fields: options of every request, such as `prompt_name`.
+    """
+
+    path = "/embed"
+    input_statuses = INPUT_STATUSES
+    is_partial = True
+
+    def __init__(self, fields: Mapping[str, object]) -> None:
+        self._fields = fields
+
+    def fields_of(self, contents: Sequence[Content], *, partial: bool) -> dict[str, object]:
+        """Returns the fields of a body."""
+        return {"texts": contents, "on_error": "null" if partial else "fail", **self._fields}
+
+    def read(self, answer: httpx.Response) -> Batch:
+        """Returns the vectors in an answer."""
+        body = answer.json()
+        vectors = [None if each is None else np.array(each, dtype="<f4") for each in body["embeddings"]]
+        errors = {each["index"]: f"{each['code']}: {each['message']}" for each in body.get("errors", ())}
+        return Batch(vectors, errors, len(body.get("truncated", ())))
+
+
 class RequestEmbedder:
-    """Embeds texts in requests of the bulk lane.
+    """Embeds texts, or scores pairs, in requests of the bulk lane.
 
     Args:
         client: of the gateway.
-        fields: options of every request, such as `prompt_name`.
+        route: of the requests.
         max_in_flight: maximum number of requests in flight.
     """
 
-    def __init__(self, client: GatewayClient, fields: Mapping[str, object], max_in_flight: int) -> None:
+    def __init__(self, client: GatewayClient, route: RequestRoute, max_in_flight: int) -> None:
         self._client = client
-        self._fields = fields
+        self._route = route
         self._slots = asyncio.Semaphore(max_in_flight)
 
-    async def embed(self, _number: int, texts: Sequence[str], on_done: DoneCallback) -> Embedded:
-        """Returns the vectors of texts. Raises RequestRefusedError, or an ExceptionGroup of these."""
+    async def embed(self, _number: int, contents: Sequence[Content], on_done: DoneCallback) -> Embedded:
+        """Returns the vectors of a slice. Raises RequestRefusedError, or an ExceptionGroup of these."""
         num_done = 0
 
-        async def embed_batch(batch: Sequence[str]) -> Batch:
+        async def embed_batch(batch: Sequence[Content]) -> Batch:
             nonlocal num_done
             async with self._slots:
                 result = await self._embed_batch(batch)
@@ -61,53 +108,50 @@ class RequestEmbedder:
             return result
 
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(embed_batch(batch)) for batch in _batches(texts)]
+            tasks = [group.create_task(embed_batch(batch)) for batch in _batches(contents)]
         results = [task.result() for task in tasks]
         vectors = [vector for result in results for vector in result.vectors]
         dim = next((len(vector) for vector in vectors if vector is not None), 0)
         missing = np.full(dim, np.nan, dtype="<f4")
         rows = np.array([missing if vector is None else vector for vector in vectors], dtype="<f4")
         num_truncated = sum(result.num_truncated for result in results)
-        return Embedded(rows.reshape(len(texts), dim), _merge_errors(results), num_truncated=num_truncated)
+        return Embedded(rows.reshape(len(contents), dim), _merge_errors(results), num_truncated=num_truncated)
 
-    async def _embed_batch(self, texts: Sequence[str]) -> Batch:
-        """Returns the vectors of the texts of a request; if it fails, those of the texts that do not."""
-        answer = await self._post(texts, "fail", INPUT_STATUSES)
+    async def _embed_batch(self, contents: Sequence[Content]) -> Batch:
+        """Returns the vectors of the inputs of a request; if it fails, those of the inputs that do not."""
+        route = self._route
+        answer = await self._post(contents, route.input_statuses)
+        if not answer.is_success and route.is_partial:
+            answer = await self._post(contents, (TOO_LARGE,), partial=True)
         if answer.is_success:
-            return _read(answer)
-        answer = await self._post(texts, "null", (TOO_LARGE,))
-        if answer.is_success:
-            return _read(answer)
-        if len(texts) == 1:
+            return route.read(answer)
+        if len(contents) == 1:
             code, message = error_of(answer)
             return Batch([None], {0: f"{code}: {message}"})
-        middle = len(texts) // 2
-        halves = [await self._embed_batch(half) for half in (texts[:middle], texts[middle:])]
+        middle = len(contents) // 2
+        halves = [await self._embed_batch(half) for half in (contents[:middle], contents[middle:])]
         vectors = [vector for half in halves for vector in half.vectors]
         return Batch(vectors, _merge_errors(halves), sum(half.num_truncated for half in halves))
 
-    async def _post(self, texts: Sequence[str], on_error: str, allowed: Sequence[int]) -> httpx.Response:
-        body = {"texts": texts, "priority": "bulk", "timeout_ms": TIMEOUT_MS, "on_error": on_error, **self._fields}
+    async def _post(
+        self, contents: Sequence[Content], allowed: Sequence[int], *, partial: bool = False
+    ) -> httpx.Response:
+        fields = self._route.fields_of(contents, partial=partial)
+        body = {**fields, "priority": "bulk", "timeout_ms": TIMEOUT_MS}
         timeout_s = TIMEOUT_MS / 1000 + EXTRA_TIMEOUT_S
-        return await self._client.request("POST", "/embed", json=body, allowed=allowed, timeout_s=timeout_s)
+        return await self._client.request("POST", self._route.path, json=body, allowed=allowed, timeout_s=timeout_s)
 
 
-def _read(answer: httpx.Response) -> Batch:
-    body = answer.json()
-    vectors = [None if each is None else np.array(each, dtype="<f4") for each in body["embeddings"]]
-    errors = {each["index"]: f"{each['code']}: {each['message']}" for each in body.get("errors", ())}
-    return Batch(vectors, errors, len(body.get("truncated", ())))
-
-
-def _batches(texts: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Yields the texts of each request."""
+def _batches(contents: Sequence[Content]) -> Iterator[Sequence[Content]]:
+    """Yields the inputs of each request."""
     start = chars = 0
-    for index, text in enumerate(texts):
-        chars += len(text)
+    for index, content in enumerate(contents):
+        size = len(content) if isinstance(content, str) else sum(map(len, content.values()))
+        chars += size
         if index > start and (index - start == BATCH_TEXTS or chars > BATCH_CHARS):
-            yield texts[start:index]
-            start, chars = index, len(text)
-    yield texts[start:]
+            yield contents[start:index]
+            start, chars = index, size
+    yield contents[start:]
 
 
 def _merge_errors(batches: Sequence[Batch]) -> dict[int, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from redbatch.embed.jobs import JobsForbiddenError
+from redbatch.embed.readers import Content
 from redbatch.embed.session import DoneCallback, Embedded, Embedder
 
 
@@ -23,12 +24,12 @@ class ScopedEmbedder:
         self._on_forbidden = on_forbidden
         self._is_forbidden = False
 
-    async def embed(self, number: int, texts: Sequence[str], on_done: DoneCallback) -> Embedded:
-        """Returns the vectors of the texts of a slice. Raises RequestRefusedError, or an ExceptionGroup of these."""
+    async def embed(self, number: int, contents: Sequence[Content], on_done: DoneCallback) -> Embedded:
+        """Returns the vectors of a slice. Raises RequestRefusedError, or an ExceptionGroup of these."""
         try:
-            return await self._jobs.embed(number, texts, on_done)
+            return await self._jobs.embed(number, contents, on_done)
         except JobsForbiddenError:
             if not self._is_forbidden:
                 self._is_forbidden = True
                 self._on_forbidden()
-        return await self._requests.embed(number, texts, on_done)
+        return await self._requests.embed(number, contents, on_done)

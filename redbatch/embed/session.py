@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from redbatch.embed.checkpoint import Checkpoint
 from redbatch.embed.gateway_client import RequestRefusedError
-from redbatch.embed.readers import InputRow
+from redbatch.embed.readers import Content, InputRow
 
 MAX_SLICE_CHARS = 2 * 2**20
 """Maximum characters of a slice of several texts: as JSON it is below the gateway's limits of a body."""
@@ -42,10 +42,10 @@ class Embedded(NamedTuple):
 
 
 class Embedder(Protocol):
-    """One way to embed the texts of a slice."""
+    """One way to compute the vectors, or scores, of a slice: of texts, or of pairs of a query and a text."""
 
-    async def embed(self, number: int, texts: Sequence[str], on_done: DoneCallback) -> Embedded:
-        """Returns the vectors of the texts of a slice. Raises RequestRefusedError."""
+    async def embed(self, number: int, contents: Sequence[Content], on_done: DoneCallback) -> Embedded:
+        """Returns the vectors of a slice. Raises RequestRefusedError."""
 
 
 def slices_of(rows: Iterator[InputRow], size: int) -> Iterator[list[InputRow]]:
@@ -53,7 +53,7 @@ def slices_of(rows: Iterator[InputRow], size: int) -> Iterator[list[InputRow]]:
     rows_of_slice: list[InputRow] = []
     chars = 0
     for row in rows:
-        length = len(row.text or "")
+        length = len(row.text or "") + len(row.query or "")
         if rows_of_slice and (len(rows_of_slice) == size or chars + length > MAX_SLICE_CHARS):
             yield rows_of_slice
             rows_of_slice, chars = [], 0
@@ -64,7 +64,7 @@ def slices_of(rows: Iterator[InputRow], size: int) -> Iterator[list[InputRow]]:
 
 
 class Session:
-    """One run of `redbatch embed`.
+    """One run of a command that computes a vector, or a score, for each row.
 
     Args:
         embedder: embeds the texts of a slice.
@@ -108,9 +108,9 @@ class Session:
                 group.create_task(embed_slices())
 
     async def _embed_slice(self, number: int, rows: Sequence[InputRow]) -> None:
-        texts = [row.text for row in rows if row.text is not None]
+        contents = [row.content for row in rows if row.text is not None]
         faults = {index: row.fault for index, row in enumerate(rows) if row.text is None}
-        if not texts:
+        if not contents:
             self._checkpoint.save(number, np.empty((len(rows), 0), dtype="<f4"), faults)
             self._on_progress(number, len(rows))
             return
@@ -122,13 +122,13 @@ class Session:
             report(number, done + num_faults)
             report = self._on_progress
 
-        vectors, errors, revisions, num_truncated, release = await self._embedder.embed(number, texts, on_done)
+        vectors, errors, revisions, num_truncated, release = await self._embedder.embed(number, contents, on_done)
         all_rows = np.full((len(rows), vectors.shape[1]), np.nan, dtype="<f4")
         positions = [index for index, row in enumerate(rows) if row.text is not None]
         all_rows[positions] = vectors
         faults |= {positions[index]: error for index, error in errors.items()}
         if all_rows.shape[1] and not set(np.flatnonzero(np.isnan(all_rows).any(axis=1)).tolist()) <= set(faults):
-            raise RequestRefusedError("A job has returned no vector for a text, and no error for it.")
+            raise RequestRefusedError("A job has returned no result for a text, and no error for it.")
         self._checkpoint.save(number, all_rows, faults, revisions, num_truncated)
         await release()
         self._on_progress(number, len(rows))

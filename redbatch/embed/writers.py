@@ -1,23 +1,19 @@
-"""Writers of output files: one row per input, slice by slice; an input without a vector has an empty row."""
+"""Writers of output files: one row per input, slice by slice; an input without a result has an empty row."""
 
 from __future__ import annotations
 
 import datetime as dt
 import decimal
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import orjson
-from numpy.typing import NDArray
 
-from redbatch.embed.columns import EMBEDDING, ERROR, ColumnsError, KeptColumns
-
-Vectors = NDArray[np.float32]
-Slice = tuple[Vectors, dict[int, str]]
-"""Vectors of a slice, and the fault of each row without a vector, by index."""
+from redbatch.embed.columns import ERROR, ColumnsError, KeptColumns
+from redbatch.embed.output_columns import OutputColumns, Slice, Vectors
 
 NPY, PARQUET = ".npy", ".parquet"
 
@@ -26,14 +22,15 @@ class UnwritableFileError(Exception):
     """The output cannot be written in its format; the message says why."""
 
 
-class Shape(NamedTuple):
-    """The number of rows of an output, and of dimensions of its vectors."""
+class Layout(NamedTuple):
+    """The number of rows of an output, that of dimensions of its vectors, and its columns beside those of the input."""
 
     rows: int
     dim: int
+    columns: OutputColumns
 
 
-Writer = Callable[[Path, Iterable[Slice], KeptColumns, Shape], None]
+Writer = Callable[[Path, Iterable[Slice], KeptColumns, Layout], None]
 """Writes slices, and the kept columns of their rows, to a path. Raises ColumnsError: a column cannot be written."""
 
 
@@ -53,26 +50,31 @@ def writer_for(path: Path) -> Writer:
     return writer
 
 
-def _write_npy(path: Path, slices: Iterable[Slice], _kept: KeptColumns, shape: Shape) -> None:
-    """Writes float32 of a shape; a row without a vector is NaN."""
-    file = np.lib.format.open_memmap(path, "w+", np.dtype("<f4"), (shape.rows, shape.dim))
-    start = 0
-    for vectors, _ in slices:
-        file[start : start + len(vectors)] = vectors if vectors.shape[1] else np.nan
-        start += len(vectors)
+def _write_npy(path: Path, slices: Iterable[Slice], _kept: KeptColumns, layout: Layout) -> None:
+    """Writes float32 of shape (rows, dim); a row without a result is NaN."""
+    file = np.lib.format.open_memmap(path, "w+", np.dtype("<f4"), (layout.rows, layout.dim))
+    for start, vectors, _ in _filled(slices, layout):
+        file[start : start + len(vectors)] = vectors
     file.flush()
 
 
-def _write_json(path: Path, slices: Iterable[Slice], kept: KeptColumns, _shape: Shape) -> None:
-    """Writes the kept columns and `embedding` on each line; without a vector, it is null, and `error` says why."""
-    records = kept.records()
+def _filled(slices: Iterable[Slice], layout: Layout) -> Iterator[tuple[int, Vectors, dict[int, str]]]:
+    """Yields the first row of each slice, its vectors, and its faults; of a slice without any vector, rows of NaN."""
+    start = 0
+    for vectors, faults in slices:
+        has_any = vectors.shape[1]
+        yield start, vectors if has_any else np.full((len(vectors), layout.dim), np.nan, dtype="<f4"), faults
+        start += len(vectors)
+
+
+def _write_json(path: Path, slices: Iterable[Slice], kept: KeptColumns, layout: Layout) -> None:
+    """Writes a line for each row, with the kept columns; without a result, it has null, and `error` says why."""
+    records, columns = kept.records(), layout.columns
     with path.open("wb") as file:
-        for vectors, faults in slices:
-            for (index, vector), record in zip(enumerate(vectors), records, strict=False):
-                record[EMBEDDING] = vector
-                if index in faults:
-                    record |= {EMBEDDING: None, ERROR: faults[index]}
-                file.write(_dump(record))
+        for start, vectors, faults in _filled(slices, layout):
+            for (index, values), record in zip(enumerate(columns.records(start, vectors)), records, strict=False):
+                own = dict.fromkeys(columns.names) | {ERROR: faults[index]} if index in faults else values
+                file.write(_dump(record | own))
 
 
 def _dump(record: dict[str, object]) -> bytes:
@@ -85,7 +87,7 @@ def _dump(record: dict[str, object]) -> bytes:
 
 def _plain(value: object) -> object:
     """Returns a value that JSON lacks as one that it has. Raises ColumnsError."""
-    if isinstance(value, np.ndarray):
+    if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
     if isinstance(value, dt.datetime | dt.date | dt.time):
         return value.isoformat()
@@ -97,19 +99,17 @@ def _plain(value: object) -> object:
     )
 
 
-def _write_parquet(path: Path, slices: Iterable[Slice], kept: KeptColumns, shape: Shape) -> None:
-    """Writes the kept columns, `embedding` of lists of float32, null without a vector, and `error`."""
+def _write_parquet(path: Path, slices: Iterable[Slice], kept: KeptColumns, layout: Layout) -> None:
+    """Writes the kept columns, those of the results, null without one, and `error`."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     columns = kept.tables()
-    own = [pa.field(EMBEDDING, pa.list_(pa.float32(), shape.dim)), pa.field(ERROR, pa.string())]
-    schema = pa.schema([*columns.schema, *own])
+    own = layout.columns
+    schema = pa.schema([*columns.schema, *own.fields(layout.dim), pa.field(ERROR, pa.string())])
     with pq.ParquetWriter(path, schema) as file:
-        for vectors, faults in slices:
-            values = vectors if vectors.shape[1] else np.full((len(vectors), shape.dim), np.nan, dtype="<f4")
-            missing = np.array([index in faults for index in range(len(values))], dtype=bool)
-            lists = pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), shape.dim, mask=pa.array(missing))
-            errors = pa.array([faults.get(index) for index in range(len(values))], pa.string())
-            arrays = [*columns.take(len(values)), lists, errors]
+        for start, vectors, faults in _filled(slices, layout):
+            missing = np.array([index in faults for index in range(len(vectors))], dtype=bool)
+            errors = pa.array([faults.get(index) for index in range(len(vectors))], pa.string())
+            arrays = [*columns.take(len(vectors)), *own.arrays(start, vectors, missing), errors]
             file.write_table(pa.Table.from_arrays(arrays, schema=schema))

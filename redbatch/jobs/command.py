@@ -24,7 +24,7 @@ from shared.errors import RedisUnreachableError
 from shared.job_ids import format_shard_name, split_public_id
 from shared.jobs import Job
 from shared.keys import Keys
-from shared.messages import EMBED, Failure, Result, Values, Vectors
+from shared.messages import CLASSIFY, SCORE, VECTOR_OPS, Failure, Result, Values, Vectors
 from shared.process.log_text import printable_line
 from shared.producer import list_queues
 
@@ -129,7 +129,7 @@ def cancel_job(target: QueueTarget, public_id: str, confirm: Callable[[str], boo
 
 
 def write_results(target: QueueTarget, public_id: str, out: Path, *, force: bool) -> int:
-    """Writes the results of a job to a file: vectors as .npy, any other results as JSON lines.
+    """Writes the results of a job to a file: vectors, and logits of scores, as .npy, any other results as JSON lines.
 
     An existing file is replaced only with `force`. Inputs without a result are a failure; the others are written.
     """
@@ -146,14 +146,14 @@ def write_results(target: QueueTarget, public_id: str, out: Path, *, force: bool
         if job.status in jobs.STATUSES_WITHOUT_RESULTS:
             return report_failure(f"{public_id} was {job.status}, so it has no result")
         partial = out.with_name(f"{out.name}.part")
-        if (out.suffix == ".npy") != (job.op == EMBED):
-            form = "a .npy file" if job.op == EMBED else "JSON lines"
+        if (out.suffix == ".npy") != (job.op in VECTOR_OPS):
+            form = "a .npy file" if job.op in VECTOR_OPS else "JSON lines"
             return report_failure(
                 f"{public_id}: its results are {form}: name another file than {out.suffix or out.name}"
             )
-        if job.op == EMBED:
+        if job.op in VECTOR_OPS:
             written, dim = await _write_vectors(connection, keys, job, partial)
-            kind = f"vectors of {dim} numbers"
+            kind = {SCORE: "logits", CLASSIFY: f"rows of {dim} logits"}.get(job.op, f"vectors of {dim} numbers")
         else:
             written = await _write_lines(connection, keys, job, partial)
             kind = "results as JSON lines"

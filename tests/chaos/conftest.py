@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from functools import partial
 
 import pytest
 import pytest_asyncio
@@ -16,11 +17,13 @@ from tests.chaos.attack import new_tenant
 from tests.chaos.report import FAULT
 from tests.chaos.scenario import Figures, Scenario
 from tests.integration.gateway.gateway_cluster import GatewayCluster
+from tests.operations import EMBED, Operation
 from tests.processes import Processes
 from tests.proxy import FaultProxy
 from tests.servers import Server
 
 NewKey = Callable[[], Awaitable[str]]
+NewScenario = Callable[..., Scenario]
 
 
 @pytest.fixture
@@ -39,6 +42,13 @@ def rows(request: pytest.FixtureRequest) -> Iterator[list[Figures]]:
         {name: dict(value) if isinstance(value, Counter) else value for name, value in row.items()} for row in rows
     ]
     request.node.user_properties.extend((FAULT, row) for row in plain)
+
+
+@pytest.fixture
+def operation(request: pytest.FixtureRequest) -> Operation:
+    """Returns what the load of `scenario` and `own_scenario` requests: see `on_operations`."""
+    operation: Operation = getattr(request, "param", EMBED)
+    return operation
 
 
 @pytest.fixture
@@ -106,17 +116,22 @@ def may_leave_keys(request: pytest.FixtureRequest) -> bool:
     return request.node.get_closest_marker("leaves_anything") is not None
 
 
+@pytest.fixture
+def new_scenario(thorough: bool, rows: list[Figures], operation: Operation) -> NewScenario:
+    """Returns a function that makes a scenario of a cluster and a client of its Redis."""
+    return partial(Scenario, thorough=thorough, rows=rows, operation=operation)
+
+
 @pytest_asyncio.fixture
 async def scenario(
     cluster: GatewayCluster,
     raw: redis.asyncio.Redis,
-    thorough: bool,
-    rows: list[Figures],
+    new_scenario: NewScenario,
     request: pytest.FixtureRequest,
 ) -> AsyncIterator[Scenario]:
     """Yields a cluster on the session's Redis."""
     async with clients_of(cluster.further_urls) as further_shards:
-        scenario = Scenario(cluster, raw, thorough, rows, further_shards=further_shards)
+        scenario = new_scenario(cluster, raw, further_shards=further_shards)
         yield scenario
         if not may_leave_keys(request):
             assert not scenario.crash_logs()
@@ -151,8 +166,7 @@ def own_servers(own_redis: Server, num_shards: int) -> Iterator[list[Server]]:
 async def own_scenario(
     own_servers: list[Server],
     queue_name: str,
-    thorough: bool,
-    rows: list[Figures],
+    new_scenario: NewScenario,
     request: pytest.FixtureRequest,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> AsyncIterator[Scenario]:
@@ -161,7 +175,7 @@ async def own_scenario(
     async with clients_of([url, *further_urls]) as (raw, *further_shards):
         async with Processes(tmp_path_factory.mktemp("own")) as processes:
             cluster = GatewayCluster(processes, url, queue_name, further_urls)
-            scenario = Scenario(cluster, raw, thorough, rows, further_shards=further_shards)
+            scenario = new_scenario(cluster, raw, further_shards=further_shards)
             yield scenario
             if not may_leave_keys(request):
                 assert not scenario.crash_logs()

@@ -8,9 +8,8 @@ import json
 import ssl
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ import httpx
 
 from tests import plain_http
 from tests.chaos.history import FOREIGN, OK, RESET, Call
-from tests.integration.gateway.gateway_cluster import null_vector, vector_bytes
+from tests.operations import EMBED, Operation
 
 ANSWER_MARGIN_S = 10.0
 
@@ -47,36 +46,35 @@ async def load(
     timeout_s: float = 20.0,
     headers: Mapping[str, str] | None = None,
     tls: ssl.SSLContext | None = None,
+    operation: Operation = EMBED,
 ) -> AsyncIterator[list[Call]]:
-    """Runs clients that call the gateways in turn.
+    """Runs clients that request an operation of the gateways in turn.
 
     `urls` may change meanwhile, like the list of endpoints of a load balancer.
     """
-    options = {"timeout": timeout_s + ANSWER_MARGIN_S, "headers": headers, "tls": tls or plain_http.NO_TLS}
-    async with concurrent_clients(partial(_client, urls, itertools.count(), timeout_s, options), clients) as calls:
+    options: dict[str, Any] = {
+        "timeout": timeout_s + ANSWER_MARGIN_S,
+        "headers": headers,
+        "tls": tls or plain_http.NO_TLS,
+    }
+    numbers = itertools.count()
+
+    async def run(stop: asyncio.Event, calls: list[Call]) -> None:
+        async with plain_http.client(**options) as client:
+            while not stop.is_set():
+                number = next(numbers)
+                text, began = f"text {number}", time.monotonic()
+                outcome = await _outcome(client, urls[number % len(urls)], operation, text, timeout_s)
+                calls.append(Call(text, timeout_s, began, time.monotonic(), outcome))
+
+    async with concurrent_clients(run, clients) as calls:
         yield calls
 
 
-async def _client(
-    urls: Sequence[str],
-    numbers: Iterator[int],
-    timeout_s: float,
-    options: Mapping[str, Any],
-    stop: asyncio.Event,
-    calls: list[Call],
-) -> None:
-    async with plain_http.client(**options) as client:
-        while not stop.is_set():
-            number = next(numbers)
-            text, began = f"text {number}", time.monotonic()
-            outcome = await _outcome(client, urls[number % len(urls)], text, timeout_s)
-            calls.append(Call(text, timeout_s, began, time.monotonic(), outcome))
-
-
-async def _outcome(client: httpx.AsyncClient, url: str, text: str, timeout_s: float) -> str:
-    body = {"text": text, "timeout_ms": int(timeout_s * 1000)}
+async def _outcome(client: httpx.AsyncClient, url: str, operation: Operation, text: str, timeout_s: float) -> str:
+    body = operation.body(text) | {"timeout_ms": int(timeout_s * 1000)}
     try:
-        answer = await client.post(f"{url}/embed", json=body)
+        answer = await client.post(f"{url}{operation.path}", json=body)
     except httpx.TimeoutException:
         return "hangs"
     except httpx.TransportError:
@@ -86,7 +84,7 @@ async def _outcome(client: httpx.AsyncClient, url: str, text: str, timeout_s: fl
     content: Any = answer.json()
     if answer.status_code != httpx.codes.OK:
         return f"{answer.status_code} {content['error']['code']}"
-    return OK if vector_bytes(content["embedding"]) == null_vector(text) else FOREIGN
+    return OK if operation.is_answer(content, text) else FOREIGN
 
 
 async def open_loop(url: str, out: Path, *arguments: str) -> dict[str, Any]:

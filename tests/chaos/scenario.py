@@ -30,6 +30,7 @@ from tests.integration.gateway.gateway_cluster import (
     metrics_url,
 )
 from tests.integration.gateway.http_ways import Way
+from tests.operations import EMBED, SCORE, Operation
 from tests.processes import Program
 from tests.waiting import wait_until
 
@@ -62,6 +63,24 @@ on_shards = pytest.mark.parametrize(
 )
 """Runs a scene with one Redis, and with a queue of two shards."""
 
+on_operations = pytest.mark.parametrize(
+    "operation",
+    [pytest.param(EMBED, id=pytest.HIDDEN_PARAM), pytest.param(SCORE, id="score", marks=pytest.mark.long)],
+    indirect=True,
+)
+"""Runs a scene with requests for vectors, and with requests for scores."""
+
+on_shards_and_operations = pytest.mark.parametrize(
+    ("num_shards", "operation"),
+    [
+        pytest.param(1, EMBED, id=pytest.HIDDEN_PARAM),
+        pytest.param(2, EMBED, id="2 shards", marks=pytest.mark.long),
+        pytest.param(1, SCORE, id="score", marks=pytest.mark.long),
+    ],
+    indirect=True,
+)
+"""Runs a scene as `on_shards` does, and with requests for scores."""
+
 
 def worker_name(worker: Program) -> str:
     """Returns the name of a worker in the consumer group."""
@@ -82,6 +101,7 @@ class Scenario:
         thorough: whether the scenario may take minutes.
         rows: figures of the test's scenarios, for the table at the end.
         further_shards: clients of the other Redis, if the queue has several shards.
+        operation: what the load requests.
     """
 
     cluster: GatewayCluster
@@ -92,6 +112,7 @@ class Scenario:
     workers: list[Program] = field(default_factory=list)
     rng: random.Random = field(default_factory=lambda: random.Random(22))
     further_shards: Sequence[redis.asyncio.Redis] = ()
+    operation: Operation = EMBED
 
     @property
     def shards(self) -> list[redis.asyncio.Redis]:
@@ -117,8 +138,8 @@ class Scenario:
             await self.wait_until_worker_seen()
 
     async def start_worker(self, model: str = MODEL, **settings: object) -> Program:
-        """Starts one more worker."""
-        worker = await self.cluster.start_worker(model, **FAST_WORKER | settings)
+        """Starts one more worker of a simulated model."""
+        worker = await self.cluster.start_worker(self.operation.model(model), **FAST_WORKER | settings)
         self.workers.append(worker)
         return worker
 
@@ -140,7 +161,7 @@ class Scenario:
         """
         urls = [each.url for each in self.gateways] if way is None else [way.url]
         headers, tls = (None, None) if way is None else ({"x-api-key": way.api_key}, way.tls)
-        async with load(urls, clients, timeout_s, headers, tls) as calls:
+        async with load(urls, clients, timeout_s, headers, tls, self.operation) as calls:
             await wait_until(lambda: len(calls) >= clients, "the load runs", timeout_s=20)
             yield calls
 
@@ -174,6 +195,18 @@ class Scenario:
         """Returns the number of entries that wait or run."""
         places = itertools.product(self.shards, self.cluster.keys.lanes)
         return sum([int(await raw.xlen(lane)) for raw, lane in places])
+
+    async def wait_for_entries(self) -> int:
+        """Waits until an entry waits or runs; returns how many do."""
+        number = 0
+
+        async def some_there() -> bool:
+            nonlocal number
+            number = await self.num_entries()
+            return number > 0
+
+        await wait_until(some_there, "an entry waits or runs", poll_s=0.001)
+        return number
 
     async def wait_until_busy(self, worker: str, timeout_s: float = 5.0) -> None:
         """Waits until a worker holds an entry."""
@@ -221,6 +254,10 @@ class Scenario:
         """Sleeps for a random time between two bounds (s)."""
         await asyncio.sleep(self.rng.uniform(min_s, max_s))
 
+    async def num_runs(self) -> float:
+        """Returns how many requests the workers have run, counted by their inputs."""
+        return await self.worker_metric("redbatch_inputs_total") / self.operation.num_inputs
+
     async def worker_metric(self, name: str) -> float:
         """Returns the sum of a metric over the workers."""
         return sum([await metric(each, name) for each in self.workers])
@@ -255,6 +292,8 @@ class Scenario:
         """Records figures for the table; a column without a figure shows that the scenario does not judge it."""
         if self.further_shards:
             fault += f", {len(self.shards)} shards"
+        if self.operation is not EMBED:
+            fault += f", {self.operation.name}"
         self.rows.append({"fault": fault} | figures)
         sys.stdout.write(f"{fault}: {figures}\n")
 

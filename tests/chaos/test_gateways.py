@@ -17,7 +17,15 @@ from shared.settings import QueueSettings
 from tests import plain_http
 from tests.chaos.history import OK, Call
 from tests.chaos.load import load
-from tests.chaos.scenario import FAST_WORKER, Scenario, all_correct, metric, on_shards, seconds_until
+from tests.chaos.scenario import (
+    FAST_WORKER,
+    Scenario,
+    all_correct,
+    metric,
+    on_shards,
+    on_shards_and_operations,
+    seconds_until,
+)
 from tests.integration.cluster.connections import ClientConnection, connect, raise_open_files
 from tests.integration.gateway.gateway_cluster import GatewayProcess
 from tests.waiting import wait_until
@@ -86,25 +94,27 @@ async def disconnect_half(callers: list[ClientConnection], scenario: Scenario) -
 
 
 @pytest.mark.long
-@on_shards
+@on_shards_and_operations
 async def test_clients_leave(scenario: Scenario) -> None:
     """F6: when 10,000 clients disconnect at random times, the others get their vectors and few abandoned inputs run."""
     raise_open_files(2 * WAVE + 500)
     await scenario.start(model="simulated:base_ms=20,item_ms=2")
     ports = [each.port for each in scenario.gateways]
     waves, remaining = scenario.repeats(2, 20), []
-    first = await disconnect_half(await connect(ports, [f"first {i}" for i in range(100)]), scenario)
+    first = await disconnect_half(
+        await connect(ports, [f"first {i}" for i in range(100)], scenario.operation), scenario
+    )
     assert {each.outcome for each in first} == {OK}
     await scenario.wait_until_drained()
-    ran = int(await scenario.worker_metric("redbatch_inputs_total"))
+    ran = int(await scenario.num_runs())
     began = time.monotonic()
     for wave in range(waves):
         texts = [f"{wave} {i}" for i in range(WAVE)]
-        remaining += await disconnect_half(await connect(ports, texts), scenario)
+        remaining += await disconnect_half(await connect(ports, texts, scenario.operation), scenario)
     seconds = time.monotonic() - began
     await scenario.wait_until_drained()
     left = waves * WAVE - len(remaining)
-    wasted = int(await scenario.worker_metric("redbatch_inputs_total")) - ran - len(remaining)
+    wasted = int(await scenario.num_runs()) - ran - len(remaining)
     verdict = scenario.judge("F6 clients leave", remaining, left=left, wasted_runs=wasted, seconds=round(seconds, 1))
     assert all_correct(verdict)
     assert wasted <= MAX_WASTED * left

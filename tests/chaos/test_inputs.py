@@ -12,9 +12,8 @@ import pytest
 from shared import dead_letters
 from shared.queue_connections import QueueConnections
 from tests import plain_http
-from tests.chaos.scenario import Scenario, all_correct, worker_name
+from tests.chaos.scenario import Scenario, all_correct, on_operations, worker_name
 from tests.chaos.test_workers import engine_of
-from tests.integration.gateway.gateway_cluster import error_of
 from tests.processes import Program
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.leaves_dead_letters]
@@ -65,16 +64,20 @@ class EngineKiller:
             self.kills.update(runs & poisoned)
 
 
+@on_operations
 async def test_inputs_that_kill_the_engine_fail_alone(scenario: Scenario, queue: QueueConnections) -> None:
-    """F4: each poisonous input fails at its third attempt and becomes a dead letter; all others get their vectors."""
+    """F4: each poisonous request fails at its third attempt and becomes a dead letter; all others are answered."""
     await scenario.start(gateways=1, workers=2, model=SLOW)
     number, stop = scenario.repeats(2, 10), asyncio.Event()
-    killer = EngineKiller(scenario)
+    killer, url = EngineKiller(scenario), scenario.gateways[0].url + scenario.operation.path
     killing = asyncio.create_task(killer.run(stop))
     try:
         async with scenario.load(clients=24, timeout_s=60) as calls, plain_http.client(timeout=70) as client:
             answers = await asyncio.gather(
-                *(scenario.gateways[0].send(client, f"{POISON} {i}", x_timeout_ms="60000") for i in range(number))
+                *(
+                    client.post(url, json=scenario.operation.body(f"{POISON} {i}"), headers={"x-timeout-ms": "60000"})
+                    for i in range(number)
+                )
             )
     finally:
         stop.set()
@@ -83,7 +86,7 @@ async def test_inputs_that_kill_the_engine_fail_alone(scenario: Scenario, queue:
     verdict = scenario.judge(
         "F4 inputs kill the engine", calls, poison=number, kills=killer.kills.total(), dead_letters=len(letters)
     )
-    assert [(each.status_code, error_of(each)["code"]) for each in answers] == [(500, "input_failed")] * number
+    assert [(each.status_code, each.json()["error"]["code"]) for each in answers] == [(500, "input_failed")] * number
     assert all_correct(verdict)
     assert [letter.attempts for letter in letters] == [ATTEMPTS] * number
     assert killer.kills.total() >= 2 * number, "too few engines were killed"

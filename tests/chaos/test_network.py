@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from tests.chaos.scenario import FAST_WORKER, MODEL, Scenario, all_correct, metric, on_shards
+from tests.chaos.scenario import FAST_WORKER, MODEL, Scenario, all_correct, metric, on_operations, on_shards
 from tests.integration.gateway.gateway_cluster import gateway_of, is_listening
 from tests.proxy import FaultProxy, ReplyAction
 from tests.waiting import wait_until
@@ -79,6 +79,7 @@ async def start_proxied_worker(scenario: Scenario, proxy: FaultProxy, **settings
 
 
 @pytest.mark.long
+@on_operations
 async def test_the_reply_to_a_submit_is_lost(scenario: Scenario, proxy: FaultProxy) -> None:
     """F7: when a submit succeeds and its reply is lost, the gateway retries, and no entry is added twice."""
     await scenario.start(gateways=0, workers=1)
@@ -88,7 +89,7 @@ async def test_the_reply_to_a_submit_is_lost(scenario: Scenario, proxy: FaultPro
         await asyncio.sleep(scenario.repeats(2, 30))
         await wait_until(lambda: injected.total() >= MIN_FAULTS, "enough faults were injected", timeout_s=30)
         clear_fault(proxy)
-    runs = await scenario.worker_metric("redbatch_inputs_total") / len(calls)
+    runs = await scenario.num_runs() / len(calls)
     verdict = scenario.judge("F7 submit's reply lost", calls, faults=injected.total(), runs_each=round(runs, 3))
     assert all_correct(verdict)
     assert runs <= MAX_RUNS_WITHOUT_LOSS

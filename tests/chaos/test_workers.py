@@ -20,7 +20,8 @@ from tests.chaos.scenario import (
     RECLAIM_BOUND_S,
     Scenario,
     all_correct,
-    on_shards,
+    on_operations,
+    on_shards_and_operations,
     seconds_until,
     worker_name,
 )
@@ -36,7 +37,7 @@ HANG_S, BRIEF_HANG_S = 1.0, 2.0
 
 
 @pytest.mark.starts_first
-@on_shards
+@on_shards_and_operations
 async def test_calls_survive_the_death_of_their_worker(scenario: Scenario) -> None:
     """F1: no call fails when busy workers are killed with SIGKILL repeatedly and others replace them."""
     await scenario.start(workers=3)
@@ -96,6 +97,7 @@ def p99_s(calls: Sequence[Call]) -> float:
     return statistics.quantiles([call.seconds for call in calls], n=100)[98]
 
 
+@on_operations
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "hung"])
 async def test_calls_survive_their_engine(scenario: Scenario, how: signal.Signals) -> None:
     """F2: when a busy engine is killed or hangs, its worker keeps sending heartbeats and starts another engine."""

@@ -18,7 +18,8 @@ from prometheus_client.metrics import MetricWrapperBase
 import api.metrics
 import gpuworker.metrics
 from api.errors import status_of
-from shared.errors import JobsFullError, TooManyConnectionsError, TooManyHeadsError, error_tree
+from shared.error_tree import error_tree
+from shared.errors import JobsFullError, TooManyConnectionsError, TooManyHeadsError
 from shared.keys import LANES, RELEASED
 from shared.messages import STATES
 from shared.process.histogram import Histogram

@@ -50,7 +50,7 @@ class OpenConnectionsError(AssertionError):
 
 
 class FuzzedCluster:
-    """A gateway with workers of the null model, a function and a classifier, and a Redis for these alone.
+    """A gateway with workers of the null model, a function, a classifier and a reranker, and a Redis for these alone.
 
     Args:
         folder: of the logs.
@@ -138,6 +138,7 @@ class FuzzedCluster:
                 self._cluster.start_worker(),
                 self._cluster.start_worker(**function),
                 self._cluster.start_worker("simulated:base_ms=0,item_ms=0,labels=3", queue=routes.CLASSIFIER),
+                self._cluster.start_worker("simulated:base_ms=0,item_ms=0,labels=1", queue=routes.RERANKER),
             )
         )
         await self._start_gateway("api", {})
@@ -150,7 +151,7 @@ class FuzzedCluster:
 
     def _serves_all(self) -> bool:
         models = plain_http.get(f"{self.gateway.url}/v1/models").json()["data"]
-        return {QUEUE, routes.FUNCTION, routes.CLASSIFIER} <= {
+        return {QUEUE, routes.FUNCTION, routes.CLASSIFIER, routes.RERANKER} <= {
             each["id"] for each in models
         } and not self.gateway.missing()
 

@@ -12,8 +12,8 @@ import numpy as np
 FUNCTION = "type-names"
 """The model, and the queue, that serves the function."""
 
-CLASSIFIER = "labels"
-"""The queue of a classifier."""
+CLASSIFIER, RERANKER = "labels", "ranks"
+"""The queues of a classifier and a reranker."""
 
 JOB = b"f" * 37
 """Stands for the public id of a job, which has this length: its queue `null`, a full stop, and 32 digits."""
@@ -56,14 +56,29 @@ _PREDICT: Any = (
     {"inputs": [1, {"npy": _IN_BASE64}, {"base64": "eHh4"}], "model": FUNCTION, "on_error": "null"},
 )
 _LABELED: Any = {"inputs": [["one"], ["two", "three"]], "model": CLASSIFIER, "raw_scores": True}
+_REQUEST: Any = {"query": {"text": "one"}, "documents": ["two", {"text": "three"}], "model": RERANKER}
+_RERANKED: Any = (
+    _REQUEST | {"top_n": 1, "return_documents": True, "priority": 1, "use_activation": False},
+    _REQUEST | {"top_k": 1, "truncation": False, "return_documents": True},
+)
 _CLASSIFIED: Any = {"input": ["one", [1, 2]], "model": CLASSIFIER, "use_activation": False, "priority": -1}
 _COHERE: Any = (
     {"model": "null", "texts": ["one", "two"], "embedding_types": ["int8"], "truncate": "START", "priority": 1},
     {"model": "null", "inputs": [{"content": [{"type": "text", "text": "one"}]}], "output_dimension": 8},
 )
-_JOB: Any = ({"texts": ["one", "two"], "priority": "bulk", "model": "null"}, {"inputs": [1, [2]], "model": FUNCTION})
+_COHERE_V1: Any = (
+    {"texts": ["one", "two"], "truncate": "NONE", "images": None},
+    {"texts": ["one"], "model": "null", "embedding_types": ["float", "ubinary"]},
+)
+_JOB: Any = (
+    {"texts": ["one", "two"], "priority": "bulk", "model": "null"},
+    {"inputs": [1, [2]], "model": FUNCTION},
+    {"texts": ["one", "two"], "truncate": False, "model": CLASSIFIER},
+)
 _LINES = (b'"one"\n{"text": "two"}\n', b'{"input": 1}\n{"input": {"base64": "eHh4"}}\n')
 _FUNCTION_FIELD = ((b"X-Model", FUNCTION.encode()),)
+_CLASSIFIER_FIELD = ((b"X-Model", CLASSIFIER.encode()),)
+_RERANKER_FIELD = ((b"X-Model", RERANKER.encode()),)
 
 POSTS = (
     Route(b"POST", b"/embed", ({"text": "one"}, _TEXTS, _TEI)),
@@ -79,14 +94,18 @@ POSTS = (
     Route(b"POST", b"/embeddings", (_OPENAI,)),
     Route(b"POST", b"/v2/embed", _COHERE),
     Route(b"POST", b"/v2/embed", _COHERE[1:], fields=((b"Prefer", b"respond-async"),)),
+    Route(b"POST", b"/v1/embed", _COHERE_V1),
     Route(b"POST", b"/", (_TEI,)),
+    Route(b"POST", b"/", ({"inputs": [["one"], ["two", "three"]], "raw_scores": True},), fields=_CLASSIFIER_FIELD),
     Route(b"POST", b"/invocations", (_TEI,)),
     Route(b"POST", b"/embed_all", ({"inputs": ["one"], "prompt_name": None},)),
     Route(b"POST", b"/embed_sparse", ({"inputs": ["one", [1]], "truncate": False},)),
     Route(b"POST", b"/similarity", (_SIMILAR,)),
     Route(b"POST", b"/rerank", (_RANKED, _DOCUMENTS)),
-    Route(b"POST", b"/v1/rerank", (_RANKED, _DOCUMENTS)),
-    Route(b"POST", b"/v2/rerank", (_DOCUMENTS,)),
+    Route(b"POST", b"/rerank", (_RANKED, *_RERANKED), fields=_RERANKER_FIELD),
+    Route(b"POST", b"/v1/rerank", (_RANKED, _DOCUMENTS, *_RERANKED)),
+    Route(b"POST", b"/v2/rerank", (_DOCUMENTS, _REQUEST)),
+    Route(b"POST", b"/score", ({"text_1": ["one"], "text_2": ["two"], "model": RERANKER},)),
     Route(b"POST", b"/invocations", (_RANKED,)),
     Route(b"POST", b"/v1/score", ({"queries": "one", "items": ["two", "three"]},)),
     Route(b"POST", b"/score", ({"text_1": ["one", "two"], "text_2": ["three", "four"], "use_activation": False},)),

@@ -17,11 +17,12 @@ from schemathesis.specs.openapi.checks import (
 from api.app import description
 from api.jobs import results
 from api.jobs.schema import NDJSON_TYPES
+from tests.integration.clients.test_rerank import queue_of
 from tests.integration.gateway.gateway_cluster import GatewayProcess
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow]
 
-EXAMPLES = 25
+EXAMPLES, FEW_EXAMPLES = 25, 4
 
 
 @schemathesis.serializer(*NDJSON_TYPES)
@@ -38,6 +39,8 @@ def bytes_of(_context: schemathesis.SerializationContext, value: object) -> byte
 
 
 described = schemathesis.openapi.from_dict(description())
+scoring = described.include(path_regex=r"^/(rerank|score|classify|predict|invocations)$", method="POST")
+"""The routes that rank, score and classify, without their other paths."""
 
 
 def no_server_error(_context: CheckContext, response: schemathesis.Response, _case: schemathesis.Case[Any]) -> None:
@@ -54,3 +57,13 @@ CHECKS = [no_server_error, status_code_conformance, content_type_conformance, re
 def test_any_request_is_answered_as_described(case: schemathesis.Case[Any], served: GatewayProcess) -> None:
     """Valid and invalid bodies with any headers get no 500, and no status that the document does not list."""
     case.call_and_validate(base_url=served.url, checks=CHECKS, timeout=30)
+
+
+@scoring.parametrize()
+@settings(max_examples=FEW_EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+@pytest.mark.timeout(300)
+def test_any_request_to_a_model_that_scores(case: schemathesis.Case[Any], gateway: GatewayProcess) -> None:
+    """The same of a reranker, the default model here, and of a classifier, if the request names no other model."""
+    labels = "-labels" if case.path.endswith(("/classify", "/predict", "/invocations")) else ""
+    named = {"X-Model": queue_of(gateway, labels)} | dict(case.headers or {})
+    case.call_and_validate(base_url=gateway.url, checks=CHECKS, timeout=30, headers=named)

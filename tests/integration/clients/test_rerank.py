@@ -8,15 +8,39 @@ import json
 import math
 import re
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import httpx
 import numpy as np
 import pytest
+from huggingface_hub import InferenceClient
 
+from shared.messages import Failure, Vectors
+from shared.queue_connections import QueueConnections
 from tests import plain_http
-from tests.integration.clients.conftest import RERANKER
+from tests.integration.clients.conftest import RERANKER, Guarded
+from tests.integration.clients.error_cases import (
+    ERROR_CASES,
+    FAILED,
+    FAILING,
+    LATE,
+    LIMITED,
+    LONG,
+    LONG_FOR_TEI,
+    NO_KEY,
+    NO_SCOPE,
+    NOT_A_NUMBER,
+    QUEUE,
+    REQUEST_ID,
+    TEXT_BODIES,
+    ErrorCase,
+    in_each_format,
+    own,
+    rerank,
+)
+from tests.integration.clients.fake_worker import NAN, FakeWorker, failure
 from tests.integration.gateway.gateway_cluster import (
     GatewayCluster,
     GatewayProcess,
@@ -188,7 +212,9 @@ def test_the_examples_of_the_page_are_answered(gateway: GatewayProcess) -> None:
     """Each request that docs/api.md shows, with the keys of the answer that it shows."""
     section = PAGE.read_text(encoding="utf-8").partition("## Rerank\n")[2].partition("\n## ")[0]
     shown = re.findall(r"8080(/\S+) .*\\\n  -d '(.+)'\n# ([^`]+)```", section)
-    assert [path for path, _, _ in shown] == ["/rerank", "/v1/rerank", "/v2/rerank", "/score", "/classify", "/predict"]
+    assert [path for path, _, _ in shown] == [
+        *("/rerank", "/v1/rerank", "/v1/rerank", "/v2/rerank", "/score", "/classify", "/predict"),
+    ]
     for path, body, expected in shown:
         queue = queue_of(gateway) + ("-labels" if path in ("/classify", "/predict") else "")
         sent = json.loads(re.sub("my-[a-z]+", queue, body))
@@ -220,6 +246,23 @@ def test_the_body_of_open_webui(gateway: GatewayProcess) -> None:
     refused = post(gateway, "/v1/rerank", body | {"model": "unknown"}, authorization="Bearer any")
     assert (refused.status_code, refused.json()["error"]["code"]) == (404, "model_not_found")
     assert refused.json()["message"].startswith("There is no such model here. Served: ")
+
+
+def test_an_instruction_goes_with_each_pair(gateway: GatewayProcess) -> None:
+    """In vLLM's and in SGLang's words; a model of embeddings refuses it."""
+    queue, task = queue_of(gateway), "Find animals."
+    body = {"model": queue, "query": QUERY, "documents": MANY, "use_activation": False}
+    for fields in ({"instruction": task}, {"instruct": task}):
+        answer = post(gateway, "/v1/rerank", body | fields)
+        assert answer.status_code == 200, answer.text
+        for each in answer.json()["results"]:
+            expected = logit(f"{task}\0{QUERY}", MANY[each["index"]])
+            assert each["relevance_score"] == pytest.approx(expected, abs=1e-5)
+    pairs = {"model": queue, "text_1": QUERY, "text_2": "a dog", "instruction": task}
+    [scored] = post(gateway, "/score", pairs).json()["data"]
+    assert scored["score"] == pytest.approx(score(f"{task}\0{QUERY}", "a dog"), abs=1e-6)
+    refused = post(gateway, "/v1/rerank", body | {"model": f"{queue}-null", "max_tokens_per_doc": 9})
+    assert (refused.status_code, "max_tokens_per_doc" in refused.json()["message"]) == (400, True)
 
 
 @pytest.mark.parametrize("path", ["/score", "/v1/score"])
@@ -276,6 +319,28 @@ def test_the_model_decides_what_predict_takes(gateway: GatewayProcess, path: str
     assert (other.status_code, error_of(other)["code"]) == (400, "unsupported_operation")
 
 
+@pytest.mark.parametrize("path", ["/", "/invocations"])
+def test_teis_default_route_of_a_classifier_is_predict(gateway: GatewayProcess, path: str) -> None:
+    """Of one text, of a pair and of several; the model is named by the header, as on all routes of TEI."""
+    name = f"{queue_of(gateway)}-labels"
+    for inputs in ("a", ["a", "b"], [["a"], ["b", "c"]]):
+        found = post(gateway, path, {"inputs": inputs, "model": "unknown"}, x_model=name)
+        assert found.status_code == 200, found.text
+        assert found.json() == post(gateway, "/predict", {"inputs": inputs}, x_model=name).json()
+        assert "x-compute-tokens" in found.headers
+    assert post(gateway, path, {"inputs": "a"}, prefer="respond-async", x_model=name).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["", "/invocations", "/predict"])
+def test_hugging_faces_client_with_a_classifier(gateway: GatewayProcess, path: str) -> None:
+    """The client of TEI's makers classifies; it has no method that ranks."""
+    client = InferenceClient(
+        model=f"{gateway.url}{path}", token="none", headers={"X-Model": f"{queue_of(gateway)}-labels"}
+    )
+    found: Any = client.text_classification("a")  # of a list of labels, as TEI returns it, it returns the first
+    assert max(range(3), key=logits("a").__getitem__) == int(found.label.removeprefix("LABEL_"))
+
+
 @pytest.mark.leaves_anything
 async def test_scores_are_cached_by_query_and_text(cluster: GatewayCluster) -> None:
     """Whatever the form of the answer: the cache holds logits. Another query is another pair."""
@@ -301,6 +366,9 @@ async def test_scores_are_cached_by_query_and_text(cluster: GatewayCluster) -> N
     assert metric(worker, "redbatch_inputs_total") == num_run
     assert [each["index"] for each in run("another query")] == order("another query", TEXTS)
     assert metric(worker, "redbatch_inputs_total") == num_run + len(TEXTS)
+    body = {"query": QUERY, "documents": TEXTS, "instruction": "Find animals."}
+    assert plain_http.post(f"{gateway.url}/v1/rerank", json=body, timeout=30).status_code == 200
+    assert metric(worker, "redbatch_inputs_total") == num_run + 2 * len(TEXTS)
 
 
 @pytest.mark.parametrize("path", ["/rerank", "/v1/rerank", "/v2/rerank"])
@@ -315,3 +383,92 @@ def test_answers_have_the_keys_of_the_examples(gateway: GatewayProcess, path: st
         answer = post(gateway, path, body, x_model=queue_of(gateway))
         assert answer.status_code == 200, answer.text
         assert (frozenset(answer.json()) if isinstance(answer.json(), dict) else "array") in keys
+
+
+def shown(text: str, queue: str) -> str:
+    """Returns an answer without what differs from run to run: the names of queues, and times."""
+    text = re.sub(r"Served: [^\"]*\.", "Served: ....", text.replace(queue, QUEUE))
+    text = re.sub(r"these do: [^\"]*\. Name", "these do: .... Name", text)
+    return re.sub(r"try again in [0-9.]+ s\.", "try again in ... s.", text)
+
+
+@pytest.mark.parametrize("case", ERROR_CASES, ids=lambda case: f"{case.path} {case.status}")
+def test_each_error_of_the_tables(gateway: GatewayProcess, case: ErrorCase) -> None:
+    """Status and body are those of the API that the client knows."""
+    queue = queue_of(gateway)
+    content = case.body if isinstance(case.body, str) else json.dumps(case.body)
+    headers = {"content-type": "application/json", "x-request-id": REQUEST_ID}
+    if case.model:
+        headers["x-model"] = case.model.replace(QUEUE, queue)
+    answer = plain_http.post(
+        gateway.url + case.path, content=content.replace(QUEUE, queue), headers=headers, timeout=60
+    )
+    assert (answer.status_code, json.loads(shown(answer.text, queue))) == (case.status, case.error)
+
+
+MODEL_ERRORS: list[tuple[Failure | Vectors, list[int], tuple[str, str, str], tuple[str, str]]] = [
+    (
+        failure("invalid_request", LONG),
+        [422, 400, 400, 400, 422],
+        (LONG, "invalid_request", "invalid_request_error"),
+        (LONG_FOR_TEI, "Validation"),
+    ),
+    (
+        failure("input_failed", FAILED),
+        [424, 500, 500, 500, 424],
+        (FAILED, "input_failed", "server_error"),
+        (f"Backend error: {FAILED}", "Backend"),
+    ),
+    (NAN, [424, 500, 500, 500, 424], (NOT_A_NUMBER, "input_failed", "server_error"), (NOT_A_NUMBER, "Backend")),
+]
+
+
+async def test_errors_of_models_and_of_time(gateway: GatewayProcess, queue: QueueConnections) -> None:
+    """A pair that is too long, a model that fails or returns no number, no answer in time, and no worker that works."""
+    worker = FakeWorker(queue)
+    await worker.join()
+    await wait_until(lambda: gateway.ready_workers(worker.queue) == 1, "the gateway knows the worker")
+    for sent, statuses, error, in_tei in MODEL_ERRORS:
+        for path, status, expected in zip(TEXT_BODIES, statuses, in_each_format(*error, in_tei), strict=True):
+            answer = await worker.answer(gateway, path, sent)
+            assert (answer.status_code, answer.json()) == (status, expected), path
+    late = in_each_format(LATE, "deadline_exceeded", "server_error", (LATE, "Backend"))
+    for path, expected in zip(TEXT_BODIES, late, strict=True):
+        answer = await worker.post(gateway, path, x_timeout_ms="50")
+        assert (answer.status_code, answer.json()) == (504, expected), path
+    await worker.beat(failing="ValueError")
+    await wait_until(lambda: gateway.ready_workers(worker.queue) == 0, "the gateway knows that the model fails")
+    failing = in_each_format(FAILING, "model_failing", "server_error", (FAILING, "Unhealthy"))
+    for path, expected in zip(TEXT_BODIES, failing, strict=True):
+        answer = await worker.post(gateway, path)
+        assert (answer.status_code, answer.json()) == (503, expected), path
+        assert int(answer.headers["retry-after"]) >= 1
+    await worker.leave()
+
+
+UNREAD: dict[str, Callable[[str, str], dict[str, Any]]] = {
+    "/rerank": lambda message, code: rerank(message, None, code),
+    "/predict": own,
+}
+"""The errors of paths with several dialects, before the body is read."""
+
+
+@pytest.mark.parametrize(("index", "path"), list(enumerate(TEXT_BODIES)))
+def test_errors_of_keys_and_quotas(guarded: Guarded, index: int, path: str) -> None:
+    """No key, one without the scope, and one whose tenant has no tokens left: the answer says when to try again."""
+    suffix = "-labels" if path == "/predict" else ""
+    for key, status, error, kind in (
+        ("", 401, (NO_KEY, "invalid_api_key", "invalid_request_error"), "Validation"),
+        (guarded.jobs_key, 403, (NO_SCOPE, "forbidden", "invalid_request_error"), "Validation"),
+        (guarded.poor_key, 429, (LIMITED, "rate_limited", "rate_limit_error"), "Overloaded"),
+    ):
+        headers = {"x_model": guarded.queue + suffix, "x_request_id": REQUEST_ID}
+        body = json.loads(json.dumps(TEXT_BODIES[path]).replace(QUEUE, guarded.queue))
+        for _ in range(2):  # the first request takes all tokens
+            answer = post(guarded.gateway, path, body, **headers, **({"x_api_key": key} if key else {}))
+        message = f"Model is overloaded. {error[0]}" if status == 429 else error[0]
+        expected = in_each_format(*error, (message, kind))[index]
+        if status < 429 and path in UNREAD:  # the body, which would say that it is TEI's, is not read
+            expected = UNREAD[path](error[0], error[1])
+        assert (answer.status_code, json.loads(shown(answer.text, guarded.queue))) == (status, expected)
+        assert ("retry-after" in answer.headers) == (status == 429)

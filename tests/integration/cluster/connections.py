@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import orjson
 
-from tests.integration.gateway.gateway_cluster import null_vector, vector_bytes
+from tests.operations import EMBED, Operation
 
 MAX_OPENING = 256
 """Maximum number of connections that are being opened at a time."""
@@ -30,11 +30,13 @@ class ClientConnection:
     text: str
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
+    operation: Operation = EMBED
 
     async def call(self) -> str:
-        """Sends the request; returns ok, foreign (a vector of another text), nothing (no answer), or the status."""
-        body = json.dumps({"text": self.text, "timeout_ms": 60_000}).encode()
-        request = f"POST /embed HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"
+        """Sends the request; returns ok, foreign (the answer for another text), nothing (no answer), or the status."""
+        body = json.dumps(self.operation.body(self.text) | {"timeout_ms": 60_000}).encode()
+        heads = f"Host: x\r\nConnection: close\r\nContent-Length: {len(body)}"
+        request = f"POST {self.operation.path} HTTP/1.1\r\n{heads}\r\n\r\n"
         self.writer.write(request.encode() + body)
         answer = await self.reader.read(-1)
         self.writer.close()
@@ -42,15 +44,16 @@ class ClientConnection:
         status = head.split(b" ", 2)[1].decode() if head else "nothing"
         if status != "200":
             return status
-        return "ok" if vector_bytes(orjson.loads(content)["embedding"]) == null_vector(self.text) else "foreign"
+        return "ok" if self.operation.is_answer(orjson.loads(content), self.text) else "foreign"
 
 
-async def connect(ports: Sequence[int], texts: Sequence[str]) -> list[ClientConnection]:
+async def connect(ports: Sequence[int], texts: Sequence[str], operation: Operation = EMBED) -> list[ClientConnection]:
     """Opens a connection for each text, to the ports in turn."""
     slots = asyncio.Semaphore(MAX_OPENING)
 
     async def one(number: int, text: str) -> ClientConnection:
         async with slots:
-            return ClientConnection(text, *await asyncio.open_connection("127.0.0.1", ports[number % len(ports)]))
+            streams = await asyncio.open_connection("127.0.0.1", ports[number % len(ports)])
+            return ClientConnection(text, *streams, operation)
 
     return await asyncio.gather(*(one(number, text) for number, text in enumerate(texts)))

@@ -10,6 +10,7 @@ import httpx
 import numpy as np
 import pytest
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.util import quantize_embeddings
 
 from gpuworker.model_spec import parse_model
 from tests import plain_http
@@ -72,7 +73,8 @@ async def test_fewer_dimensions_have_length_1_again_and_prompts_are_empty(cluste
     await wait_until(is_job_refused, "the gateway has heard of the model's prompts, and names them")
 
 
-PROMPTS = {"query": "query: ", "passage": "passage: "}
+TASK = "Instruct: Find texts about {}.\nQuery: "
+PROMPTS = {"query": "query: ", "passage": "passage: ", "task": TASK.format("worlds")}
 
 
 @pytest.mark.timeout(180)
@@ -82,33 +84,94 @@ async def test_an_input_type_puts_the_prompt_of_its_purpose_before_texts(
     """In each API's words, at once and as a job: the vectors are those of `encode` with that prompt."""
     model = SentenceTransformer(parse_model("minilm").path, prompts=PROMPTS)
     await asyncio.to_thread(model.save, str(tmp_path / "prompted"))
-    gateway, _ = await asyncio.gather(cluster.start_gateway(), cluster.start_worker(str(tmp_path / "prompted")))
+    calibration = model.encode([f"text {number}" for number in range(50)])
+    ranges = np.vstack([calibration.min(axis=0), calibration.max(axis=0)])
+    np.save(tmp_path / "ranges.npy", ranges)
+    gateway, _ = await asyncio.gather(
+        cluster.start_gateway(),
+        cluster.start_worker(str(tmp_path / "prompted"), int8_ranges=str(tmp_path / "ranges.npy")),
+    )
     name = (await asyncio.to_thread(plain_http.get, f"{gateway.url}/v1/models")).json()["data"][0]["id"]
-    openai, text = {"model": name, "input": ["Hello, world"]}, {"texts": ["Hello, world"]}
-    bodies = {
-        "query": (
-            ("/embed", text | {"input_type": "query"}),
-            ("/v1/embeddings", openai | {"input_type": "query"}),
-            ("/v1/embeddings", openai | {"task": "retrieval.query"}),
-            ("/v2/embed", text | {"model": name, "input_type": "search_query"}),
-        ),
-        "passage": (
-            ("/batch_embed", text | {"input_type": "document"}),
-            ("/v1/embeddings", openai | {"task": "retrieval.passage"}),
-            ("/v2/embed", text | {"model": name, "input_type": "search_document"}),
-        ),
-    }
-    for prompt, requests in bodies.items():
+    text = {"texts": ["Hello, world"]}
+    for prompt, requests in requests_of(name).items():
         expected = model.encode(["Hello, world"], prompt_name=prompt)[0]
         for route, body in requests:
             answer = await asyncio.to_thread(plain_http.post, gateway.url + route, json=body, timeout=60)
             assert answer.status_code == 200, answer.text
             assert np.abs(first_vector(answer.json()) - expected).max() <= 1e-5, (route, body)
         client = JobClient(gateway)
-        job = await asyncio.to_thread(client.post, text | {"input_type": prompt})
+        job = await asyncio.to_thread(client.post, text | {"model": f"{name}-{prompt}"})
         await asyncio.to_thread(client.wait_until_ended, job.json())
         vector = np.frombuffer((await asyncio.to_thread(client.vectors, job.json()))[0], dtype="<f4")
         assert np.abs(vector - expected).max() <= 1e-5
+    await asyncio.to_thread(check_instructions, gateway.url, name, model)
+    await asyncio.to_thread(check_ranges, gateway.url, name, model, ranges)
+
+
+def requests_of(name: str) -> dict[str, tuple[tuple[str, dict[str, Any]], ...]]:
+    """Returns the routes and bodies that put a prompt before a text, by the name of the prompt."""
+    openai, text = {"model": name, "input": ["Hello, world"]}, {"texts": ["Hello, world"]}
+    return {
+        "query": (
+            ("/embed", text | {"input_type": "query"}),
+            ("/v1/embeddings", openai | {"input_type": "query"}),
+            ("/v1/embeddings", openai | {"task": "retrieval.query"}),
+            ("/v2/embed", text | {"model": name, "input_type": "search_query"}),
+            ("/embed", text | {"model": f"{name}-query"}),
+            ("/v1/embeddings", openai | {"model": f"{name}-query"}),
+        ),
+        "passage": (
+            ("/batch_embed", text | {"input_type": "document"}),
+            ("/v1/embeddings", openai | {"task": "retrieval.passage"}),
+            ("/v2/embed", text | {"model": name, "input_type": "search_document"}),
+            ("/v1/embeddings", openai | {"model": f"{name}-passage"}),
+        ),
+    }
+
+
+def check_instructions(url: str, name: str, model: SentenceTransformer) -> None:
+    """An instruction takes the place of the task in the prompt that has one, on each route."""
+    text, task = {"texts": ["Hello, world"], "model": name}, {"instruction": "Find texts about greetings."}
+    expected = model.encode(["Hello, world"], prompt=TASK.format("greetings"))[0]
+    requests = (
+        ("/embed", text | task),
+        ("/batch_embed", text | task | {"prompt_name": "task"}),
+        ("/v1/embeddings", {"model": name, "input": ["Hello, world"]} | task),
+        ("/v2/embed", text | task),
+    )
+    for route, body in requests:
+        answer = plain_http.post(url + route, json=body, timeout=60)
+        assert answer.status_code == 200, answer.text
+        assert np.abs(first_vector(answer.json()) - expected).max() <= 1e-5, route
+    refused = plain_http.post(f"{url}/embed", json=text | task | {"input_type": "query"})
+    assert (refused.status_code, "this model has task." in refused.text) == (400, True), refused.text
+    refused = plain_http.post(f"{url}/embed", json=text | {"model": f"{name}-query", "input_type": "query"})
+    assert (refused.status_code, "leave one of them out" in refused.text) == (400, True), refused.text
+    unknown = plain_http.post(f"{url}/embed", json=text | {"model": "unknown-query"})
+    assert unknown.status_code == 404, unknown.text
+
+
+def check_ranges(url: str, name: str, model: SentenceTransformer, ranges: np.ndarray) -> None:
+    """Whole numbers are those of sentence-transformers with these ranges, or beside them by a rounding of float32."""
+    texts = [f"sentence {number}" for number in range(20)]
+    vectors = model.encode(texts)
+    for kind, dtype in (("int8", np.int8), ("uint8", np.uint8)):
+        expected = quantize_embeddings(vectors, kind, ranges=ranges)  # type: ignore[arg-type]
+        for route, body in (
+            ("/embed", {"texts": texts, "output_dtype": kind}),
+            ("/v1/embeddings", {"model": name, "input": texts, "embedding_type": kind}),
+            ("/v2/embed", {"model": name, "texts": texts, "embedding_types": [kind]}),
+        ):
+            answer = plain_http.post(url + route, json=body, timeout=60)
+            assert answer.status_code == 200, answer.text
+            found = answer.json()
+            rows = [each["embedding"] for each in found["data"]] if "data" in found else found["embeddings"]
+            whole = np.asarray(rows[kind] if isinstance(rows, dict) else rows, dtype=dtype)
+            difference = np.abs(whole.astype(int) - np.asarray(expected).astype(int))
+            assert difference.max() <= 1
+            assert (difference > 0).mean() < 0.002
+    cut = plain_http.post(f"{url}/embed", json={"texts": texts, "output_dtype": "int8", "dimensions": 64})
+    assert (cut.status_code, "ranges for all 384" in cut.text) == (400, True), cut.text
 
 
 def first_vector(answer: dict[str, Any]) -> np.ndarray:

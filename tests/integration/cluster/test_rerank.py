@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import random
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from torch.nn import Identity
 
 from tests import plain_http
 from tests.integration.gateway.gateway_cluster import GatewayCluster
+from tests.integration.gateway.job_client import JobClient
 from tests.integration.worker.test_minilm import mixed_texts
 from tests.scoring_models import LABELS, build_scoring_model
 from tests.waiting import wait_until
@@ -54,10 +56,19 @@ async def rank(client: httpx.AsyncClient, url: str, number: int, query: str, tex
     return {each["index"]: each["relevance_score"] for each in answer.json()["results"]}
 
 
+def logits_of_job(client: JobClient, pairs: list[tuple[str, str]]) -> np.ndarray:
+    """Returns the logits of pairs from a job of lines."""
+    new_job = client.job_of(client.post_lines([{"query": query, "text": text} for query, text in pairs]))
+    assert client.wait_until_ended(new_job)["done"] == len(pairs)
+    file = client.get(f"{new_job['result_url']}?raw_scores=true", accept="application/x-npy")
+    logits: np.ndarray = np.load(io.BytesIO(file.content))
+    return logits[:, 0]
+
+
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("num_pairs", [150, pytest.param(1_000, marks=[pytest.mark.slow, pytest.mark.long])])
 async def test_each_pair_has_its_score(cluster: GatewayCluster, tmp_path: Path, num_pairs: int) -> None:
-    """In 16 concurrent requests to two gateways, whose pairs share batches, by two dialects."""
+    """In 16 concurrent requests to two gateways, whose pairs share batches, by two dialects; and in a job."""
     folder = build_scoring_model(tmp_path / "my-reranker")
     worker = await cluster.start_worker(str(folder))
     assert [(each["type"], each["packed"]) for each in worker.log_records("engine ready")] == [("reranker", True)]
@@ -74,10 +85,16 @@ async def test_each_pair_has_its_score(cluster: GatewayCluster, tmp_path: Path, 
     assert [list(each.values()) for each in found] == [sorted(each.values(), reverse=True) for each in found]
     actual = [scores[index] for scores, (_, texts) in zip(found, requests, strict=True) for index in range(len(texts))]
     pairs = [(query, text) for query, texts in requests for text in texts]
+    in_job = await asyncio.to_thread(logits_of_job, JobClient(gateways[1]), pairs)
     expected = CrossEncoder(str(folder), device="cpu").predict(pairs, activation_fn=Identity())
     assert len(actual) == num_pairs
     assert np.asarray(expected).std() > 0.01, "the scores are too much alike for a comparison"
-    assert np.abs(np.asarray(actual) - expected).max() <= 1e-5
+    for each in (actual, in_job):
+        assert np.abs(np.asarray(each) - expected).max() <= 1e-5
+    body = {"query": "a", "texts": ["word " * 600], "truncate": False}
+    refused = await asyncio.to_thread(plain_http.post, f"{gateways[0].url}/rerank", json=body, timeout=60)
+    assert (refused.status_code, refused.json()["error_type"]) == (422, "Validation")
+    assert "`inputs` must have less than 256 tokens. Given: 604." in refused.json()["error"]
 
 
 async def test_a_language_model_without_a_template_ends_the_worker(cluster: GatewayCluster, tmp_path: Path) -> None:

@@ -10,11 +10,28 @@ import pytest
 from sentence_transformers import SparseEncoder
 
 from tests import plain_http
-from tests.integration.gateway.gateway_cluster import GatewayCluster
+from tests.integration.gateway.gateway_cluster import GatewayCluster, GatewayProcess, error_of
+from tests.integration.gateway.job_client import JobClient
 from tests.integration.worker.test_minilm import mixed_texts
 from tests.sparse_models import build_sparse_encoder
 
 pytestmark = [pytest.mark.redis, pytest.mark.model, pytest.mark.timeout(180)]
+
+
+def check_job(gateway: GatewayProcess, texts: list[str], expected: list[list[dict[str, float]]]) -> None:
+    """Checks that a job of texts has these weights; options that they have not are refused."""
+    client = JobClient(gateway)
+    refused = client.post({"texts": texts, "normalize": True})
+    assert "normalize: a sparse encoder has no such option" in error_of(refused)["message"]
+    new_job = client.job_of(client.post({"texts": [*texts, ""]}))
+    job = client.wait_until_ended(new_job)
+    assert (job["op"], job["done"], job["failed"]) == ("embed_sparse", len(texts), 1)
+    *rows, failed = client.outputs(new_job)
+    assert failed is None
+    for row, weights in zip(rows, expected, strict=True):
+        assert {each["index"]: each["value"] for each in row} == pytest.approx(
+            {each["index"]: each["value"] for each in weights}, abs=1e-5
+        )
 
 
 async def test_sparse_vectors_over_http(cluster: GatewayCluster, tmp_path: Path) -> None:
@@ -48,6 +65,7 @@ async def test_sparse_vectors_over_http(cluster: GatewayCluster, tmp_path: Path)
     for route in ("/", "/invocations"):
         default = await asyncio.to_thread(plain_http.post, gateway.url + route, json={"inputs": texts[0]}, timeout=60)
         assert default.json() == single.json(), default.text
+    await asyncio.to_thread(check_job, gateway, texts, answer.json())
     refused = await asyncio.to_thread(plain_http.post, f"{gateway.url}/embed", json={"text": "a"}, timeout=60)
     assert refused.status_code == 400, refused.text
     for route, body in (("/embed", {"inputs": "a"}), ("/rerank", {"query": "a", "texts": ["b"]})):

@@ -10,6 +10,9 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[3]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
 
+FRAMEWORKS = r"^(import|from) (cohere|voyageai|litellm|langchain_\w+|llama_index|haystack)\b"
+"""What a Python block for another client begins with, which needs its packages."""
+
 ELSEWHERE = {
     r"\bkubectl ": "a Kubernetes cluster; tests/deploy checks the manifests",
     r"\bhelm ": "Helm and a cluster; tests/deploy/test_helm_chart.py renders the chart",
@@ -20,13 +23,13 @@ ELSEWHERE = {
     r"^pip install '\.\[gateway\]'": "an environment to install; tests/deploy/test_images.py",
     r"--duration 45s": "two minutes; tests/integration/test_bench.py sends such loads",
     r"bench \S+ --path /predict": "a gateway of this function alone; tests/integration/functions runs the page's load",
-    r"^import cohere": "a separate environment; tests/integration/clients/test_frameworks.py",
     r"examples/rag\.py": "the documents; tests/integration/gateway/test_rag.py",
-    r"langchain_openai|llama_index": "a separate environment; tests/integration/clients/test_frameworks.py",
+    FRAMEWORKS: "a separate environment; tests/integration/clients/test_frameworks.py",
     r"\Aimport secrets, time, msgpack": "a Redis on a port; tests/integration/worker/test_documented_client.py",
     r"^class |\bSquarer\(": "a worker of each class; tests/integration/functions/test_documentation.py",
     r"\$first|\$old|\$last": "several Redis; tests/integration/gateway/test_shard_removal.py, and that of commands",
-    r"8080/(v\d/rerank|rerank|score|classify)|my-classifier": "a reranker; tests/integration/clients/test_rerank.py",
+    r"8080/(v\d/rerank|rerank|score|classify)|my-(classifier|reranker)": "a reranker; tests/integration/clients",
+    r"my-bge-m3": "a hybrid model; tests/integration/cluster/test_hybrid.py sends such requests",
     r"@photo\.jpg": "a class that takes photos; tests/integration/functions sends such bodies",
 }
 """What a block that matches the pattern needs. Every other block runs in `test_commands.py`."""

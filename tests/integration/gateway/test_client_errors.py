@@ -246,11 +246,6 @@ TEI, OPENAI_ERROR, OWN = "error_type", "type", "request_id"
         ("/pooling", "POST /embed_all", OPENAI_ERROR),
         ("/detokenize", "POST /decode", OPENAI_ERROR),
         ("/embeddings_image", "only texts", OPENAI_ERROR),
-        (
-            "/v1/embed",
-            "embeddings of the first version of Cohere's API are not served: those of POST /v2/embed are",
-            OPENAI_ERROR,
-        ),
     ],
 )
 def test_a_route_of_another_server_is_answered_with_what_there_is(

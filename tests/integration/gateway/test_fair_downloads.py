@@ -11,6 +11,7 @@ import pytest
 
 from api.fair_lock import FairLock
 from api.http.client_connection import ClientConnection
+from api.jobs.result_form import ResultForm
 from api.jobs.results import PORTION_BYTES, JobResults
 from api.jobs.store import JobStore
 from api.tenants import ShareHolder
@@ -25,6 +26,7 @@ pytestmark = [pytest.mark.redis]
 DOWNLOADS, PORTIONS = 50, 8
 DIM, PER_ENTRY = 4_096, 32
 INPUTS = PORTIONS * PORTION_BYTES // (4 * DIM)
+VECTORS = ResultForm("embeddings")
 
 
 async def store_job(store: JobStore, inputs: int) -> Job:
@@ -43,11 +45,11 @@ async def test_many_downloads_delay_another_page_by_a_few_portions(queue: QueueC
     """While 50 downloads of one tenant wait, three pages of another one come after two portions each."""
     store, lock = JobStore(queue), FairLock()
     job, small = await store_job(store, INPUTS), await store_job(store, 10)
-    num_portions = 0
+    num_portions, other = 0, ShareHolder("other")
 
     async def download() -> None:
         nonlocal num_portions
-        read = JobResults(store, job, ClientConnection(), lock, ShareHolder("greedy"))
+        read = JobResults(store, job, VECTORS, ClientConnection(), lock, ShareHolder("greedy"))
         async for _ in read.iter_npy(DIM, range(job.n)):
             num_portions += 1
 
@@ -55,7 +57,7 @@ async def test_many_downloads_delay_another_page_by_a_few_portions(queue: QueueC
     await wait_until(lambda: num_portions > 0, "the downloads have begun")
     for _ in range(3):
         before = num_portions
-        page = await JobResults(store, small, ClientConnection(), lock, ShareHolder("other")).json_page("x", 0, 10)
+        page = await JobResults(store, small, VECTORS, ClientConnection(), lock, other).json_page("x", 0, 10)
         assert len(orjson.loads(page)["embeddings"]) == 10
         assert num_portions - before <= 2
     await asyncio.gather(*downloads)

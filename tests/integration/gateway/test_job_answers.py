@@ -65,6 +65,20 @@ def test_an_invalid_idempotency_key_is_refused(served: GatewayProcess, key: str)
         )
 
 
+def test_a_model_of_embeddings_has_no_jobs_of_pairs(served: GatewayProcess) -> None:
+    """The error says what it takes, and which requests compare the vectors of pairs."""
+    client = JobClient(served)
+    for answer in (
+        client.post({"query": "a", "documents": ["b"]}),
+        client.post_lines([{"query": "a", "text": "b"}]),
+    ):
+        error = error_of(answer)
+        assert (answer.status_code, error["code"]) == (400, "unsupported_operation")
+        assert (
+            'Send the request to POST /jobs with {"texts": [...]}. For the cosines of its vectors' in error["message"]
+        )
+
+
 def test_the_error_of_an_unknown_job_names_what_may_hide_it(served: GatewayProcess) -> None:
     """It is the same for a job of another tenant, for one that has expired, and for a queue that is not there."""
     ann = JobClient(served, x_tenant="ann")

@@ -241,6 +241,17 @@ async def test_a_gateway_may_serve_only_its_own_queue(isolated_cluster: GatewayC
     assert gateway.embed({"text": "a", "model": "other"}).status_code == 404
 
 
+async def send_requests(
+    gateway: GatewayProcess, client: httpx.AsyncClient, revisions: list[set[str]], name: str, texts: int
+) -> None:
+    """Sends requests until cancelled; notes in `revisions` whose vectors each answer has."""
+    while True:
+        sent = [f"{name} {len(revisions)} {i}" for i in range(texts)]
+        answer = await client.post(f"{gateway.url}/embed", json={"texts": sent}, headers={"x-timeout-ms": "30000"})
+        revisions.append(revision_of(answer, sent))
+        assert {answer.headers["x-model-revision"]} == {f"sha256-{each}" for each in revisions[-1]}
+
+
 async def send_pinned(
     gateway: GatewayProcess, client: httpx.AsyncClient, answers: list[int], fields: dict[str, Any], revision: str
 ) -> None:
@@ -272,22 +283,11 @@ async def test_a_new_revision_fails_no_request(
     await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
     revisions: list[set[str]] = []
     pinned: list[int] = []
-    done = asyncio.Event()
-
-    async def send_requests(name: int) -> None:
-        number = 0
-        while not done.is_set():
-            number += 1
-            sent = [f"{name} {number} {i}" for i in range(texts)]
-            answer = await client.post(f"{gateway.url}/embed", json={"texts": sent}, headers={"x-timeout-ms": "30000"})
-            revisions.append(revision_of(answer, sent))
-            assert {answer.headers["x-model-revision"]} == {f"sha256-{each}" for each in revisions[-1]}
-
-    clients = [asyncio.create_task(send_requests(name)) for name in range(4)]
+    senders = [asyncio.create_task(send_requests(gateway, client, revisions, str(name), texts)) for name in range(4)]
     many, revision = {"texts": [""] * texts}, "sha256-old"
     by_name = many | {"model": f"{isolated_cluster.queue}@{revision}"}
     ways = ((many, revision), (by_name, ""))
-    senders = [asyncio.create_task(send_pinned(gateway, client, pinned, *each)) for each in ways]
+    senders += [asyncio.create_task(send_pinned(gateway, client, pinned, *each)) for each in ways]
     await wait_until(lambda: len(revisions) > 4, "requests are answered")
     await isolated_cluster.start_worker(NEW)
     before = len(revisions)
@@ -296,8 +296,6 @@ async def test_a_new_revision_fails_no_request(
     before = len(revisions)
     await wait_until(lambda: len(revisions) > before + 8, "the new worker serves", timeout_s=30)
     await wait_until(lambda: pinned[-1:] == [409], "requests that are pinned to the old revision are refused")
-    done.set()
-    await asyncio.gather(*clients)
     assert not any(each.done() for each in senders), "no answer was a wrong one"
     await cancel_and_wait(senders)
     assert all(len(each) == 1 for each in revisions)

@@ -7,10 +7,12 @@ import json
 import pytest
 
 from api.dialects.base import BaseDialect
+from api.dialects.cohere_operations import COHERE_OPERATIONS
 from api.dialects.operations import OPERATIONS
 from api.dialects.ranking_operations import RANKING_OPERATIONS
 from api.errors import STATUS, error_body, headers_of, status_of
 from api.routes import DIALECTS
+from shared.error_tree import error_tree
 from shared.errors import (
     HeadTooLargeError,
     InvalidRequestError,
@@ -23,7 +25,6 @@ from shared.errors import (
     QueueFullError,
     RedbatchError,
     UrlTooLongError,
-    error_tree,
 )
 
 EXPECTED = {
@@ -101,13 +102,14 @@ def test_the_documented_statuses_are_those_of_possible_errors(dialect: BaseDiale
     the tree.
     """
     body = b'{"inputs": "a"}'
-    dialects = {dialect, dialect.for_body(body), dialect.for_body(b'{"texts": ["a"]}')}
-    dialects |= {other for _, other in filter(None, [dialect.for_op(body)])}
+    dialects = {dialect, *(dialect.for_body(each) for each in (body, b'{"texts": ["a"]}', b'{"top_k": 1}'))}
+    dialects |= {other for _, other in dialect.for_ops(body)}
     impossible = UNDOCUMENTED if dialect.becomes_jobs else UNDOCUMENTED | {KeyReusedError}
     errors = [*(cls("") for cls in set(error_tree()) - impossible), InvalidRequestError("", param="a")]
     possible = {each.encode_error(error, "")[0] for each in dialects for error in errors}
     accepted = {202} if dialect.becomes_jobs else set()
-    assert set((OPERATIONS | RANKING_OPERATIONS)[dialect.route].answers) == {200} | accepted | possible
+    described = OPERATIONS | COHERE_OPERATIONS | RANKING_OPERATIONS
+    assert set(described[dialect.route].answers) == {200} | accepted | possible
 
 
 def test_an_error_has_one_format() -> None:

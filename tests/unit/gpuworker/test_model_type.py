@@ -39,6 +39,22 @@ def config(name: str, **fields: Any) -> dict[str, Any]:  # noqa: ANN401
         (ModelFiles(config("BertForMaskedLM")), ModelType("embedding")),
         (ModelFiles(config("BertForMaskedLM"), [TRANSFORMER, SPLADE]), ModelType("sparse")),
         (ModelFiles({}, [TRANSFORMER], {"model_type": "SparseEncoder"}), ModelType("sparse")),
+        (ModelFiles({}, [TRANSFORMER], {"model_type": "MultiVectorEncoder"}), ModelType("multi-vector")),
+        (ModelFiles({}, [TRANSFORMER], {"model_type": "ColBERT"}), ModelType("multi-vector")),
+        (ModelFiles(config("HF_ColBERT")), ModelType("multi-vector")),
+        (
+            ModelFiles(config("XLMRobertaModel"), [TRANSFORMER, POOLING], heads=["colbert_linear", "sparse_linear"]),
+            ModelType("hybrid", parts=("dense", "sparse", "multi_vector")),
+        ),
+        (ModelFiles(config("BertModel"), heads=["sparse_linear"]), ModelType("hybrid", parts=("dense", "sparse"))),
+        (
+            ModelFiles(config("BertModel"), heads=["colbert_linear"]),
+            ModelType("hybrid", parts=("dense", "multi_vector")),
+        ),
+        (
+            ModelFiles(config("BertForSequenceClassification", num_labels=1), heads=["sparse_linear"]),
+            ModelType("reranker", ("LABEL_0",), "sigmoid"),
+        ),
         (ModelFiles(config("BertForSequenceClassification"), [TRANSFORMER, POOLING]), ModelType("embedding")),
         (ModelFiles(config("Qwen3ForCausalLM"), [TRANSFORMER, POOLING]), ModelType("embedding")),
         (
@@ -93,7 +109,6 @@ def test_a_served_model_is_what_its_files_say(files: ModelFiles, expected: Model
             "sparse",
             "with a separate way for queries",
         ),
-        (ModelFiles({}, [TRANSFORMER], {"model_type": "MultiVectorEncoder"}), "multi-vector", "not served yet"),
         (ModelFiles(config("BertForTokenClassification")), "token-classifier", "labels single tokens"),
         (ModelFiles(config("Qwen3ForCausalLM")), "causal", "add the chat_template.jinja of its authors"),
         (

@@ -30,6 +30,7 @@ from shared.messages import (
     DEFAULT_OPTIONS,
     EMBED,
     OPS,
+    PARTS,
     PREDICT,
     SCORE,
     Body,
@@ -37,6 +38,7 @@ from shared.messages import (
     FailureOrigin,
     Options,
     Timing,
+    TooLong,
     Values,
     Vectors,
 )
@@ -51,6 +53,11 @@ OPTIONS = st.builds(
     truncate=st.sampled_from(["right", "left", "no"]),
     special_tokens=st.booleans(),
     query=st.none() | TEXTS,
+    instruction=st.none() | st.text(max_size=codec.MAX_INSTRUCTION),
+    max_tokens=st.none() | st.integers(1, codec.MAX_CUT_TOKENS),
+    max_query_tokens=st.none() | st.integers(1, codec.MAX_CUT_TOKENS),
+    max_document_tokens=st.none() | st.integers(1, codec.MAX_CUT_TOKENS),
+    parts=st.lists(st.sampled_from(PARTS), unique=True).map(tuple),
 )
 BODIES = st.builds(
     Body,
@@ -76,6 +83,7 @@ FAILURES = st.integers(1, 1_024).flatmap(
         message=st.text(),
         input_index=st.none() | st.integers(0, n - 1),
         origin=st.builds(FailureOrigin, worker=NAMES, exception=NAMES),
+        too_long=st.none() | st.builds(TooLong, POSITIONS, POSITIONS),
     )
 )
 
@@ -337,6 +345,7 @@ WRONG_BODIES: list[dict[str, Any]] = [
     {**BODY, "op": PREDICT, "inputs": [b"1234"]},
     *({**BODY, "options": value} for value in NO_OPTIONS),
     *({**BODY, "query": value} for value in (1, b"text", ["a"])),
+    *({**BODY, "parts": value} for value in (None, "dense", ["colbert"], [1], ["dense"] * 4)),
     *({key: value for key, value in BODY.items() if key != missing} for missing in BODY),
 ]
 

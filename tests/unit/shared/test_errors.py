@@ -7,7 +7,8 @@ import re
 import pytest
 
 from shared import errors
-from shared.errors import InternalError, InvalidRequestError, RedbatchError, error_from_code, error_tree
+from shared.error_tree import error_from_code, error_tree
+from shared.errors import InternalError, InvalidRequestError, RedbatchError
 
 TREE = error_tree()
 LEAVES = [cls for cls in TREE if not cls.__subclasses__()]

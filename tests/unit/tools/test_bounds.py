@@ -32,6 +32,7 @@ NO_BOUNDS_OF_CLIENTS = {
     "shared.activity": {"MAX_BUCKET"},
     "shared.codec": {
         "MAX_BODY_BYTES",
+        "MAX_CUT_TOKENS",
         "MAX_DIM",
         "MAX_INPUTS",
         "MAX_INPUT_BYTES",

@@ -33,8 +33,4 @@ with_documents = client.rerank(
 ).results
 assert all(each.document.text == job["texts"][each.index] for each in with_documents), with_documents
 rankings["Client, documents"] = [(each.index, each.relevance_score) for each in with_documents]
-try:
-    client.embed(texts=["a"], model=job["model"])
-except cohere.core.ApiError as error:
-    errors["Client, embed"] = str(error)
 json.dump({"rankings": rankings, "errors": errors}, sys.stdout)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.dialects.cohere import CohereEmbed
+from api.dialects.cohere import CohereEmbed, CohereEmbedV1
 from api.dialects.request import InferenceRequest, InferenceResult, Stamp
 from api.settings import GatewaySettings
 from shared.errors import QueueFullError, RequestError, TooLargeError
@@ -19,7 +19,7 @@ from tests.unit.api.dialects.test_native import jsonish, values
 from tests.unit.api.dialects.test_vectors import result_of
 
 LIMITS = GatewaySettings(max_inputs=8, max_input_chars=50).requests
-DIALECT = CohereEmbed()
+DIALECT, V1 = CohereEmbed(), CohereEmbedV1()
 NAMES = ("texts", "inputs", "model", "input_type", "embedding_types", "output_dimension", "truncate", "priority")
 
 bodies = st.fixed_dictionaries({}, optional=dict.fromkeys(NAMES, values))
@@ -30,11 +30,11 @@ def parse(**fields: object) -> InferenceRequest:
     return DIALECT.parse(json.dumps({"model": "minilm"} | fields).encode(), {}, LIMITS)
 
 
-@given(jsonish | bodies.map(lambda value: json.dumps(value).encode()))
-def test_any_bytes_give_a_request_or_a_request_error(data: bytes) -> None:
+@given(st.sampled_from((DIALECT, V1)), jsonish | bodies.map(lambda value: json.dumps(value).encode()))
+def test_any_bytes_give_a_request_or_a_request_error(dialect: CohereEmbed, data: bytes) -> None:
     """An accepted request has texts."""
     try:
-        request = DIALECT.parse(data, {}, LIMITS)
+        request = dialect.parse(data, {}, LIMITS)
     except RequestError:
         return
     assert all(isinstance(each, str) and each for each in request.inputs)
@@ -59,6 +59,8 @@ def test_the_fields_of_a_request() -> None:
     assert request.output_types == ("int8", "ubinary")
     assert request.input_type == "search_query"
     assert parse(texts=["a"], truncate="NONE").options.truncate == "no"
+    options = parse(texts=["a"], max_tokens=9, instruction="Find animals.").options
+    assert (options.max_tokens, options.instruction) == (9, "Find animals.")
 
 
 @pytest.mark.parametrize(
@@ -68,7 +70,7 @@ def test_the_fields_of_a_request() -> None:
         ({"texts": []}, 422, "texts is empty"),
         ({"texts": ["a", ""]}, 422, r"texts\[1\] is empty"),
         ({"texts": ["a"], "images": ["data:,"]}, 422, "images: images are not embedded here"),
-        ({"texts": ["a"], "max_tokens": 5}, 422, "max_tokens: texts are cut at the model's maximum length"),
+        ({"texts": ["a"], "max_tokens": 0}, 422, "max_tokens: "),
         ({"texts": ["a"], "embedding_types": []}, 422, "embedding_types: "),
         ({"texts": ["a"], "embedding_types": ["int4"]}, 422, r"embedding_types\[0\]: "),
         ({"texts": ["a"], "model": 7}, 422, "model: "),
@@ -128,3 +130,33 @@ def test_a_priority_above_0_is_bulk(priority: int | None, header: str | None, la
     body = {"model": "m", "texts": ["a"]} | ({} if priority is None else {"priority": priority})
     given = {} if header is None else {"x-priority": header}
     assert CohereEmbed().parse(json.dumps(body).encode(), given, LIMITS).lane == lane
+
+
+def test_the_first_version_returns_floats_unless_the_body_names_types() -> None:
+    """As cohere-python's union tells the two answers apart by `response_type`; the model is optional."""
+    rows = [[0.5, -0.5, 0.5, -0.5, 0.0, 0.0, 0.0, 0.0]]
+
+    def answer(body: dict[str, Any]) -> Any:  # noqa: ANN401 - any JSON value
+        request = V1.parse(json.dumps(body).encode(), {}, LIMITS)._replace(stamp=Stamp("id-1", 0))
+        return json.loads(V1.encode_result(request, result_of(*rows)._replace(tokens=5)))
+
+    meta = {"api_version": {"version": "1"}, "billed_units": {"input_tokens": 5}}
+    for body in ({"texts": ["a"]}, {"texts": ["a"], "embedding_types": None, "images": None, "model": "m"}):
+        assert answer(body) == {
+            "id": "id-1",
+            "response_type": "embeddings_floats",
+            "embeddings": rows,
+            "texts": ["a"],
+            "meta": meta,
+        }
+    named = answer({"texts": ["a"], "embedding_types": ["float", "ubinary"]})
+    assert (named["response_type"], named["meta"]) == ("embeddings_by_type", meta)
+    assert named["embeddings"] == {"float": rows, "ubinary": [[0b10100000]]}
+
+
+def test_the_model_of_the_first_version() -> None:
+    """The body goes before the header X-Model; with neither it is the default model."""
+    for body, header, model in (({}, {}, None), ({}, {"x-model": "b"}, "b"), ({"model": "a"}, {"x-model": "b"}, "a")):
+        assert V1.parse(json.dumps({"texts": ["a"]} | body).encode(), header, LIMITS).model == model
+    request = V1.parse(b'{"texts": ["a"], "truncate": "NONE", "input_type": "search_query"}', {}, LIMITS)
+    assert (request.options, request.input_type) == (Options(normalize=True, truncate="no"), "search_query")

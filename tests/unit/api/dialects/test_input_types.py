@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from api.dialects.input_types import prompt_of
+from api.dialects.input_types import prompt_of, split_suffix
 from shared.errors import InvalidRequestError
 
 
@@ -50,3 +50,19 @@ def test_a_model_without_the_prompt_refuses(input_type: str, prompts: tuple[str,
         prompt_of(input_type, prompts, prompts)
     assert caught.value.message == f"input_type: this model has no prompt for it; it has {known}."
     assert caught.value.param == "input_type"
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        ("nv-embed-query", ("nv-embed", "query")),
+        ("nvidia/NV-Embed-Passage", ("nvidia/NV-Embed", "passage")),
+        ("nv-embed", None),
+        ("-query", None),
+        ("query", None),
+        ("nv-embed-document", None),
+    ],
+)
+def test_the_name_of_a_model_may_end_with_an_input_type(model: str, expected: tuple[str, str] | None) -> None:
+    """As clients of NVIDIA NIM write it."""
+    assert split_suffix(model) == expected

@@ -15,7 +15,8 @@ from api.dialects.openai import OpenAI
 from api.dialects.request import InferenceResult
 from api.settings import GatewaySettings
 from shared.codec import decode_body, decode_ids, encode_body, encode_ids
-from shared.errors import InvalidRequestError, RedbatchError, RequestError, TooLargeError, error_tree
+from shared.error_tree import error_tree
+from shared.errors import InvalidRequestError, RedbatchError, RequestError, TooLargeError
 from shared.keys import BULK, INTERACTIVE
 from shared.messages import EMBED, Body, Options, Vectors
 from tests.unit.api.dialects.test_native import MARK, headers, jsonish, values

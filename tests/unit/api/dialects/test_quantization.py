@@ -53,6 +53,21 @@ def test_the_range_is_four_root_mean_squares_of_a_vector_of_length_1() -> None:
     assert np.asarray(encode_rows(row, "int8")).tolist() == [[32] * 400]
 
 
+@given(vectors, arrays(np.int8, (5, DIM)).map(lambda rows: rows.astype(np.float32) / 128))
+@pytest.mark.parametrize("output_type", ["int8", "uint8"])
+def test_ranges_are_those_of_sentence_transformers(
+    output_type: Literal["int8", "uint8"], rows: Vectors, calibration: Vectors
+) -> None:
+    """Also of numbers outside of the range, and of a dimension that is always the same."""
+    ranges = np.vstack([calibration.min(axis=0), calibration.max(axis=0)])
+    expected = np.asarray(quantize_embeddings(rows, output_type, ranges=ranges))
+    found = np.asarray(encode_rows(rows, output_type, int8_ranges=ranges.tobytes()))
+    assert found.dtype == expected.dtype
+    assert np.array_equal(found, expected)
+    with pytest.raises(InvalidRequestError, match="ranges for all 16"):
+        encode_rows(rows[:, :8], output_type, int8_ranges=ranges.tobytes())
+
+
 @given(vectors)
 def test_float16_and_base64(rows: Vectors) -> None:
     """float16 rounds to eleven bits; base64 has the little-endian numbers of the type, by default float32."""

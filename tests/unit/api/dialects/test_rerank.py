@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 from api.dialects.base import BaseDialect
 from api.dialects.ranking import sigmoid
 from api.dialects.request import InferenceResult, Ranking, Stamp
-from api.dialects.rerank import CohereRerank, Rerank
+from api.dialects.rerank import CohereRerank, Rerank, VoyageRerank
 from api.dialects.tei import Default, Embed
 from api.dialects.tei_rerank import TeiRerank
 from api.settings import GatewaySettings
-from gpuworker.model_spec import parse_model
 from shared.codec import decode_body, encode_body
 from shared.errors import (
     InputFailedError,
@@ -30,13 +29,17 @@ from shared.errors import (
     UnsupportedOperationError,
 )
 from shared.keys import BULK, INTERACTIVE
-from shared.messages import CLASSIFY, EMBED, SCORE, Body, Options, Vectors
+from shared.messages import CLASSIFY, EMBED, SCORE, Body, Options, TooLong, Vectors
 from tests.unit.api.dialects.test_native import headers, jsonish, values
 
 LIMITS = GatewaySettings(max_inputs=4, max_input_chars=50).requests
 TEI, RERANK, COHERE = TeiRerank("/rerank"), Rerank("/rerank"), CohereRerank()
-DIALECTS = (TEI, RERANK, COHERE)
-NAMES = ("query", "texts", "documents", "model", "top_n", "return_documents", "raw_scores", "truncate", "priority")
+VOYAGE = VoyageRerank()
+DIALECTS = (TEI, RERANK, COHERE, VOYAGE)
+NAMES = (
+    *("query", "texts", "documents", "model", "top_n", "return_documents", "raw_scores", "truncate", "priority"),
+    *("top_k", "truncation"),
+)
 TEXTS = ("b", "a", "c")
 LOGITS = (-2.0, 3.0, 0.5)
 DOCUMENTS: dict[str, Any] = {"model": "m", "query": "q", "documents": list(TEXTS)}
@@ -104,6 +107,11 @@ def test_any_bytes_give_a_request_or_a_request_error(
         (RERANK, {"query": '"texts": 1', "documents": ['"texts"']}, Rerank),
         (RERANK, {"query": "q", "documents": [{"text": "a", "texts": 1}]}, Rerank),
         (RERANK, {"query": "q"}, Rerank),
+        (RERANK, {"query": "q", "documents": ["a"], "top_k": None, "truncation": True}, VoyageRerank),
+        (RERANK, {"query": "q", "documents": ["a"], "top_k": 1}, VoyageRerank),
+        (RERANK, {"query": "top_k", "documents": ["truncation", '"top_k"']}, Rerank),
+        (RERANK, {"query": "q", "texts": ["a"], "top_k": 1}, TeiRerank),
+        (COHERE, {"query": "q", "documents": ["a"], "top_k": 1}, CohereRerank),
         (COHERE, {"query": "q", "texts": ["a"]}, CohereRerank),
         (Default("/"), {"query": "q", "texts": ["a"]}, TeiRerank),
         (Default("/"), {"inputs": "a"}, Default),
@@ -172,21 +180,73 @@ def test_the_answer_for_clients_of_coheres_second_version() -> None:
     }
 
 
+def test_the_answer_for_clients_of_voyage() -> None:
+    """It has `data` in place of `results`, and a document is a text."""
+    body = {"query": "q", "documents": list(TEXTS), "model": "m", "top_k": 2, "truncation": True}
+    found = answer(VOYAGE, body | {"return_documents": True})
+    assert found == {
+        "object": "list",
+        "data": [
+            {"index": 1, "relevance_score": pytest.approx(0.952574, abs=1e-6), "document": "a"},
+            {"index": 2, "relevance_score": pytest.approx(0.622459, abs=1e-6), "document": "c"},
+        ],
+        "model": "m",
+        "usage": {"total_tokens": 21},
+    }
+    assert [sorted(each) for each in answer(VOYAGE, body)["data"]] == [["index", "relevance_score"]] * 2
+    assert len(answer(VOYAGE, body | {"top_k": None})["data"]) == 3
+    assert len(answer(VOYAGE, body | {"top_k": None, "top_n": 1})["data"]) == 1
+
+
+def test_the_errors_for_clients_of_voyage() -> None:
+    """They read `detail`."""
+    for fields, message in (
+        ({"top_n": 1, "top_k": 1}, "Send top_n or top_k: one of them."),
+        ({"top_k": 0}, "top_k: send a whole number of at least 1."),
+        ({"truncation": "no"}, "truncation: send true or false."),
+    ):
+        status, body = error(VOYAGE, DOCUMENTS | fields)
+        assert (status, body["detail"]) == (400, message)
+
+
 @pytest.mark.parametrize(
     ("dialect", "fields", "options"),
     [
+        (VOYAGE, {"documents": ["a"], "truncation": False}, Options(query="q", truncate="no")),
+        (VOYAGE, {"documents": ["a"], "truncation": True}, Options(query="q")),
         (TEI, {"texts": ["a"]}, Options(query="q")),
         (TEI, {"texts": ["a"], "truncate": False}, Options(query="q", truncate="no")),
         (TEI, {"texts": ["a"], "truncate": None, "truncation_direction": "Left"}, Options(query="q", truncate="left")),
         (TEI, {"texts": ["a"], "prompt_name": "p"}, Options("p", query="q")),
         (RERANK, {"documents": ["a"], "truncation_side": "left"}, Options(query="q", truncate="left")),
         (COHERE, {"documents": ["a"], "model": "m"}, Options(query="q")),
+        (
+            COHERE,
+            {"documents": ["a"], "model": "m", "max_tokens_per_doc": 9},
+            Options(query="q", max_document_tokens=9),
+        ),
+        (RERANK, {"documents": ["a"], "max_tokens_per_query": 9}, Options(query="q", max_query_tokens=9)),
+        (RERANK, {"documents": ["a"], "max_tokens_per_query": 0, "max_tokens_per_doc": 0}, Options(query="q")),
+        (RERANK, {"documents": ["a"], "truncate_prompt_tokens": 9}, Options(query="q", max_tokens=9)),
+        (RERANK, {"documents": ["a"], "truncate_prompt_tokens": -1}, Options(query="q")),
+        (RERANK, {"documents": ["a"], "instruction": "i"}, Options(query="q", instruction="i")),
+        (RERANK, {"documents": ["a"], "instruct": "i"}, Options(query="q", instruction="i")),
+        (RERANK, {"documents": ["a"], "instruction": ""}, Options(query="q")),
     ],
 )
 def test_the_options_of_a_body_reach_the_model(dialect: BaseDialect, fields: dict[str, Any], options: Options) -> None:
     """The query and how a long pair is cut."""
     request = dialect.parse(json.dumps({"query": "q"} | fields).encode(), {}, LIMITS)
     assert (request.op, request.inputs, request.options) == (SCORE, ("a",), options)
+
+
+@pytest.mark.parametrize(
+    "fields", [{"truncate_prompt_tokens": 0}, {"max_tokens_per_doc": -1}, {"instruction": "x" * 4_097}]
+)
+def test_options_out_of_their_bounds_are_refused(fields: dict[str, Any]) -> None:
+    """The error names the field."""
+    with pytest.raises(InvalidRequestError, match=f"^{next(iter(fields))}: "):
+        RERANK.parse(json.dumps(DOCUMENTS | fields).encode(), {}, LIMITS)
 
 
 @pytest.mark.parametrize(
@@ -297,17 +357,12 @@ def test_teis_errors_of_requests_that_were_read(fault: RedbatchError, status: in
     assert encoded(TEI, fault) == (status, {"error": message, "error_type": kind})
 
 
-@pytest.mark.model
 def test_a_pair_that_is_too_long_is_reported_in_teis_words() -> None:
-    """The message of the tokenizer, for a client that forbids truncation."""
-    from gpuworker.backends.base import OneInputError  # noqa: PLC0415 - imports torch
-    from gpuworker.backends.selection import load_backend  # noqa: PLC0415
-    from tests.unit.gpuworker.backends.options import OPTIONS  # noqa: PLC0415
-
-    backend = load_backend(parse_model("minilm"), OPTIONS)
-    with pytest.raises(OneInputError) as refused:
-        backend.tokenize(["word " * 400], Options(query="a query", truncate="no"))
-    status, body = encoded(TEI, InvalidRequestError(f"Input 3: {refused.value.cause}"))
+    """The worker reports both numbers; a text that looks like its message is no such report."""
+    error = InvalidRequestError("Input 3: 405 tokens, and this model takes 256: shorten it, or allow truncate.")
+    assert encoded(TEI, error)[1]["error"] == error.message
+    error.too_long = TooLong(405, 256)
+    status, body = encoded(TEI, error)
     assert (status, body["error_type"]) == (422, "Validation")
     assert body["error"].startswith("Input validation error: `inputs` must have less than 256 tokens. Given: 405.")
 

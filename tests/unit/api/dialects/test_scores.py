@@ -13,14 +13,16 @@ from hypothesis import strategies as st
 from api.dialects.base import BaseDialect
 from api.dialects.predict import Predict
 from api.dialects.request import InferenceResult, Labels, Stamp
+from api.dialects.tei import Default, DefaultPredict, EmbedSparse
 from api.dialects.tei_predict import TeiPredict
+from api.dialects.tei_rerank import TeiRerank
 from api.dialects.vllm import Classify, Score
 from api.dispatch.splitting import split
 from api.settings import GatewaySettings
 from shared.codec import decode_body, encode_ids
 from shared.errors import InputFailedError, InternalError, RequestError, UnsupportedOperationError
 from shared.keys import BULK, INTERACTIVE
-from shared.messages import CLASSIFY, SCORE, Options, Vectors
+from shared.messages import CLASSIFY, EMBED_SPARSE, SCORE, Options, Vectors
 from tests.unit.api.dialects.test_native import headers, jsonish, values
 
 LIMITS = GatewaySettings(max_inputs=4, max_input_chars=50).requests
@@ -232,14 +234,27 @@ def test_labels_whose_scores_are_alike_are_in_the_order_of_their_logits() -> Non
     assert [each["label"] for each in answer(PREDICT, {"inputs": "a"}, logits, labels)] == ["yes", "no", "maybe"]
 
 
+def test_teis_default_route_is_that_of_the_model() -> None:
+    """A reranker has labels too, but ranks here; a classifier is named by the header alone, as on all routes of TEI."""
+    default = Default("/invocations")
+    kinds = [(op, type(each), each.route) for op, each in default.for_ops(b'{"inputs": "a"}')]
+    assert kinds == [
+        (EMBED_SPARSE, EmbedSparse, "/invocations"),
+        (SCORE, TeiRerank, "/invocations"),
+        (CLASSIFY, DefaultPredict, "/invocations"),
+    ]
+    request = parse(DefaultPredict("/"), {"inputs": ["a", "b"], "model": "m"}, {"x-model": "n"})
+    assert (request.inputs, request.queries, request.model, request.op) == (("b",), ("a",), "n", CLASSIFY)
+
+
 def test_the_model_decides_whose_body_it_is() -> None:
     """A body with `inputs` may be TEI's, if the model is a classifier; `input` is always Redbatch's own."""
     dialect = Predict("/v1/predict")
-    op, other = dialect.for_op(b'{"inputs": "a"}') or ("", dialect)
+    ((op, other),) = dialect.for_ops(b'{"inputs": "a"}')
     assert op == CLASSIFY
     assert isinstance(other, TeiPredict)
     assert other.route == "/v1/predict"
-    assert dialect.for_op(b'{"input": 7}') is None
+    assert not dialect.for_ops(b'{"input": 7}')
     assert dialect.model_of(b'{"inputs": [1], "model": "m"}', {"x-model": "n"}) == "m"
     assert dialect.model_of(b'{"inputs": [1]}', {"x-model": "n"}) == "n"
     status, encoded = other.encode_error(UnsupportedOperationError.of(CLASSIFY, "It offers: embed."), "")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from api.dialects.ranking import scores_of
 from api.dialects.request import InferenceRequest, InferenceResult
 from api.dispatch.cosines import cosines_of
+from shared.errors import InvalidRequestError
 from shared.messages import CLASSIFIER_OPS, EMBED, RERANKER_OPS, SCORE, TEXT_OPS, Input, Options, Vectors
 
 
@@ -34,6 +37,17 @@ def test_each_text_is_embedded_once() -> None:
     assert request.options == Options(truncate="left", normalize=True)
     assert request.indices == [0, 0, 1]
     assert cosines.pairs == ((0, 1), (0, 2), (0, 0), (0, 1))
+
+
+@pytest.mark.parametrize("option", [{"instruction": "i"}, {"max_query_tokens": 1}, {"max_document_tokens": 1}])
+def test_an_option_of_one_text_of_a_pair_is_refused(option: dict[str, Any]) -> None:
+    """All texts are embedded alike; but each may be cut to as many tokens."""
+    request = pairs_of(("a",), "q")
+    with pytest.raises(InvalidRequestError, match="embeddings of all texts alike"):
+        cosines_of(request._replace(options=request.options._replace(**option)), TEXT_OPS)
+    cut = cosines_of(request._replace(options=request.options._replace(max_tokens=9)), TEXT_OPS)
+    assert cut is not None
+    assert cut.request.options.max_tokens == 9
 
 
 def test_each_pair_has_its_cosine() -> None:

@@ -10,7 +10,20 @@ import pytest
 from api.dialects.request import InferenceRequest
 from api.dispatch.inflight import RESUBMIT_INTERVAL_S, InFlight
 from shared.errors import DeadlineExceededError, InputFailedError, InternalError, InvalidRequestError
-from shared.messages import DECODE, EMBED, EMBED_ALL, PREDICT, TOKENIZE, Failure, NewEntry, Ref, Reply, Values, Vectors
+from shared.messages import (
+    DECODE,
+    EMBED,
+    EMBED_ALL,
+    PREDICT,
+    TOKENIZE,
+    Failure,
+    NewEntry,
+    Ref,
+    Reply,
+    TooLong,
+    Values,
+    Vectors,
+)
 
 ID = "a" * 32
 WHOLE = InferenceRequest((), 0)
@@ -80,9 +93,10 @@ async def test_an_error_names_the_input_at_fault(indices: tuple[int, ...], named
     """By its index in the client's request, of which the inputs in flight may be a part."""
     entries = [NewEntry(0, 2, 10, b""), NewEntry(2, 2, 10, b"")]
     request = InFlight(ID, entries, 0.0, WHOLE._replace(indices=indices))
-    assert request.accept(Failure(ID, 2, 2, "invalid_request", "too long", 1))
-    with pytest.raises(InvalidRequestError, match=f"^Input {named}: too long$"):
+    assert request.accept(Failure(ID, 2, 2, "invalid_request", "too long", 1, too_long=TooLong(9, 8)))
+    with pytest.raises(InvalidRequestError, match=f"^Input {named}: too long$") as caught:
         await request.answer
+    assert caught.value.too_long == (9, 8)
 
 
 @pytest.mark.parametrize(("indices", "message"), [((), "too long"), ((4,), "Input 4: too long")])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 from sys import getsizeof
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from api.dialects.request import InferenceRequest
 from api.dispatch.splitting import (
     MAX_ENTRY_BYTES,
+    cost_of,
     cost_of_request,
     estimate_tokens,
     merge_failures,
@@ -20,7 +22,21 @@ from api.dispatch.splitting import (
 )
 from shared.codec import decode_body, encode_binary
 from shared.errors import InvalidRequestError
-from shared.messages import BYTES, CLASSIFY, EMBED, EMBED_ALL, PREDICT, SCORE, TOKENIZE, Failure, Options
+from shared.messages import (
+    BYTES,
+    CLASSIFY,
+    DENSE,
+    EMBED,
+    EMBED_ALL,
+    EMBED_PARTS,
+    MULTI_VECTOR,
+    PREDICT,
+    SCORE,
+    SPARSE,
+    TOKENIZE,
+    Failure,
+    Options,
+)
 
 texts = st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40), min_size=1, max_size=70)
 
@@ -32,14 +48,22 @@ def make_request(inputs: list[str]) -> InferenceRequest:
 
 @given(texts, st.integers(1, 33))
 def test_the_entries_together_hold_the_request(inputs: list[str], per_entry: int) -> None:
-    """Each input is in one entry, in order; no entry exceeds the bound, and only the last may be smaller."""
+    """Each input is in one entry, in order; no entry exceeds the bound, and no more entries are used than necessary."""
     new_entries, _ = split(make_request(inputs), per_entry)
     parts = [decode_body(entry.body).inputs for entry in new_entries]
     assert [text for part in parts for text in part] == inputs
     assert [entry.n for entry in new_entries] == [len(part) for part in parts]
-    assert [entry.position for entry in new_entries] == list(range(0, len(inputs), per_entry))
-    assert all(entry.n == per_entry for entry in new_entries[:-1])
-    assert 1 <= new_entries[-1].n <= per_entry
+    sizes = [entry.n for entry in new_entries]
+    assert [entry.position for entry in new_entries] == [sum(sizes[:number]) for number in range(len(sizes))]
+    assert (min(sizes) >= 1, max(sizes) <= per_entry) == (True, True)
+    assert len(sizes) <= -(-len(inputs) // per_entry)
+
+
+def test_a_request_is_split_evenly() -> None:
+    """Workers share its entries: if the last one were smaller, some would have less to do than others."""
+    assert [entry.n for entry in split(make_request(["a"] * 100), 32)[0]] == [25] * 4
+    assert [entry.n for entry in split(make_request(["a"] * 33), 32)[0]] == [17, 16]
+    assert [entry.n for entry in split(make_request(["a"] * 32), 32)[0]] == [32]
 
 
 @given(texts)
@@ -60,7 +84,7 @@ def test_the_query_costs_tokens_with_each_text(inputs: list[str], query: str, ma
     entries, _ = split(request, 7, max_tokens)
     pairs = [estimate_tokens(query) + estimate_tokens(text) for text in inputs]
     assert sum(each.cost for each in entries) == sum(min(each, max_tokens or each) for each in pairs)
-    assert len(entries) == -(-len(inputs) // 7)
+    assert len(entries) <= -(-len(inputs) // 7)
     assert {decode_body(each.body).options.query for each in entries} == {query}
 
 
@@ -177,3 +201,31 @@ def test_what_the_model_does_not_read_costs_nothing(op: str, cost: int) -> None:
     request = InferenceRequest(("x" * 40_000, "four", b"1234" * 5_000), 1_000, op=op)
     new_entries, _ = split(request, 3, 256)
     assert new_entries[0].cost == cost
+
+
+@pytest.mark.parametrize(
+    ("options", "max_tokens", "tokens"),
+    [
+        ({}, 0, 12 + 22),
+        ({}, 30, 30),
+        ({"max_document_tokens": 5}, 0, 12 + 5),
+        ({"max_query_tokens": 3}, 0, 3 + 22),
+        ({"max_tokens": 20}, 0, 20),
+        ({"max_tokens": 20}, 30, 20),
+        ({"max_tokens": 100}, 30, 30),
+        ({"instruction": "i" * 16}, 0, 12 + 6 + 22),
+        ({"instruction": "i" * 16, "max_document_tokens": 2, "max_query_tokens": 2}, 30, 2 + 6 + 2),
+    ],
+)
+def test_the_cost_of_pairs_is_what_is_read_of_them(options: dict[str, Any], max_tokens: int, tokens: int) -> None:
+    """The query, the instruction and each text, up to their maximum tokens and those of the model."""
+    assert cost_of(SCORE, ["a" * 80] * 2, max_tokens, Options(query="q" * 40, **options)) == 2 * tokens
+
+
+def test_a_text_with_vectors_of_tokens_has_its_own_entry() -> None:
+    """Its answer may be long; other parts of several texts travel together."""
+    for parts, numbers in (((DENSE, SPARSE), [2, 1]), ((DENSE, MULTI_VECTOR), [1, 1, 1])):
+        request = InferenceRequest(("a", "b", "c"), 1_000, op=EMBED_PARTS, options=Options(parts=parts))
+        new_entries, _ = split(request, 2)
+        assert [each.n for each in new_entries] == numbers
+        assert {decode_body(each.body).options.parts for each in new_entries} == {parts}

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from api.dialects.parsing import MAX_PARTS
 from api.dispatch.size_limits import InputLimit
-from api.jobs.inputs import JobInput
+from api.jobs.inputs import JobInput, Pair
+from api.jobs.kinds import PAIRS, VALUES
 from api.jobs.ndjson import NdjsonReader
 from shared.errors import InvalidRequestError, RequestError, TooLargeError
-from shared.messages import EMBED, PREDICT
+from shared.messages import CLASSIFY, EMBED, PREDICT, SCORE
 
 LIMIT = InputLimit(50, "max_input_bytes of the gateway")
 
@@ -53,11 +54,15 @@ def test_texts_are_the_same_however_the_body_is_cut(
         (b'"\xc3\xa9" "b" "c"', "Line 3 .* line ends.*--data-binary"),
         (b"12", "Line 3: send"),
         (b'{"texts": ["a"]}', "Line 3: texts: there is no such field; did you mean text\\?"),
-        (b'{"text": "a", "id": 7}', "Line 3: id: there is no such field; the fields are text, input"),
+        (b'{"text": "a", "id": 7}', "Line 3: id: there is no such field; the fields are text, query, input"),
         (b'{"text": "a", "my own text": 7}', "Line 3: body: there is no such field"),
         (b'{"text": "a", "prompt_name": "query"}', "Line 3: prompt_name is for the whole job: send it in the query"),
         (b'{"input": 1, "options": {}}', "Line 3: options: there is no such field"),
         (b"{}", "Line 3: send"),
+        (b'{"query": "a"}', "Line 3: send"),
+        (b'{"query": "a", "text": "b", "input": 1}', "Line 3: send"),
+        (b'{"query": 1, "text": "b"}', "Line 3: send"),
+        (b'{"query": "a", "text": "b"}', "Line 3: send lines of one kind"),
         (b'{"text": null}', "Line 3: send"),
         (b"[" * 100_000, "Line 3"),
     ],
@@ -99,15 +104,31 @@ def test_lines_may_hold_inputs_of_a_function() -> None:
     """`input` is any JSON value, which the job keeps as JSON; the first line decides what all lines hold."""
     reader = NdjsonReader(10, 50, LIMIT)
     assert reader.feed(b'{"input": {"a": [1, null]}}\n{"input": null}\n') == ['{"a":[1,null]}', "null"]
-    assert reader.op == PREDICT
+    assert reader.kind == VALUES
     for line in (b'"a"\n', b'{"text": "a"}\n'):
-        with pytest.raises(InvalidRequestError, match="either texts or inputs"):
+        with pytest.raises(InvalidRequestError, match="lines of one kind"):
             reader.feed(line)
     with pytest.raises(InvalidRequestError, match="Line 5: send"):
         reader.feed(b'{"text": "a", "input": 1}\n')
     [error] = reader.feed(b'{"input": "%s"}\n' % (b"x" * 50))
     assert isinstance(error, TooLargeError)
     assert f"52 bytes, over the limit of 50: send less, or raise the setting {LIMIT.setting}." in error.message
+
+
+def test_lines_may_hold_pairs() -> None:
+    """An empty text is one, as on /rerank; a pair with an invalid text fails alone."""
+    reader = NdjsonReader(10, 50, LIMIT)
+    lines = [("a", "b"), ("a", ""), ("", "b"), ("a" * 51, "b"), ("a", "b" * 51)]
+    pairs = reader.feed(b"".join(json.dumps({"query": q, "text": t}).encode() + b"\n" for q, t in lines))
+    assert reader.kind == PAIRS
+    assert pairs[:2] == [Pair("a", "b"), Pair("a", "")]
+    assert [each.code for each in pairs[2:] if isinstance(each, RequestError)] == [
+        "invalid_request",
+        "too_large",
+        "too_large",
+    ]
+    with pytest.raises(InvalidRequestError, match="lines of one kind"):
+        reader.feed(b'"a"\n')
 
 
 def test_the_error_names_a_line_that_is_far_too_long() -> None:
@@ -118,6 +139,7 @@ def test_the_error_names_a_line_that_is_far_too_long() -> None:
 
 
 TEXT_LINE, VALUE_LINE = 12 * 1_000 + 4_096, 6 * 10_000 + 4_096
+PAIR_LINE = 2 * 12 * 1_000 + 4_096
 OF_TEXTS = "at most 1000 characters: .* max_input_chars"
 OF_VALUES = "at most 10000 bytes: .* raise the setting max_x of y"
 
@@ -127,6 +149,7 @@ OF_VALUES = "at most 10000 bytes: .* raise the setting max_x of y"
     [
         ({EMBED}, b"", TEXT_LINE, OF_TEXTS),
         ({PREDICT}, b"", VALUE_LINE, OF_VALUES),
+        ({SCORE, CLASSIFY}, b"", PAIR_LINE, OF_TEXTS),
         ({PREDICT, "embed_all"}, b'"a"\n', TEXT_LINE, OF_TEXTS),
         (set(), b"", VALUE_LINE, OF_VALUES),
         (set(), b'"a"\n', TEXT_LINE, OF_TEXTS),

@@ -9,12 +9,14 @@ import pytest
 
 from api.dispatch.splitting import MAX_ENTRY_BYTES
 from api.jobs import upload as upload_module
+from api.jobs.inputs import EMPTY_TEXT, Pair
 from api.jobs.upload import RESULT_BYTES, JobRequest, JobUpload
 from api.settings import GatewaySettings
+from shared.codec import decode_body
 from shared.errors import TooLargeError
 from shared.job_uploads import ELEMENT_BYTES, JOB_BYTES, UploadReservation, UploadResult
 from shared.keys import BULK
-from shared.messages import EMBED, EMBED_ALL, PREDICT, Options
+from shared.messages import CLASSIFY, EMBED, EMBED_ALL, EMBED_SPARSE, PREDICT, SCORE, Options
 from shared.tenants import Limits, Quota
 
 if TYPE_CHECKING:
@@ -55,6 +57,18 @@ async def test_entries_of_functions_are_bounded_in_bytes(portions: Portions) -> 
     assert [each.position for each in uploaded] == [*range(0, 30, 2), 30, 31]
 
 
+async def test_an_entry_has_one_query(portions: Portions) -> None:
+    """Neighbours with the same query share an entry; each pair costs the tokens of both of its texts."""
+    job_upload = JobUpload(cast("Any", FakeStore()), GatewaySettings().jobs, JobRequest("", BULK, op=SCORE))
+    await job_upload.add([Pair("q" * 40, "a" * 8)] * 30 + [EMPTY_TEXT, Pair("q", "b"), *[Pair("r", "b")] * 32])
+    await job_upload._flush()
+    [(reservation, entries)] = portions
+    assert [(each.position, each.n) for each in entries] == [(0, 30), (31, 1), (32, 32)]
+    assert [decode_body(each.body).options.query for each in entries] == ["q" * 40, "q", "r"]
+    assert entries[0].cost == 30 * (12 + 4)
+    assert reservation.inputs == 63
+
+
 async def test_a_slow_upload_is_renewed(portions: Portions, monkeypatch: pytest.MonkeyPatch) -> None:
     """At the interval, an upload is renewed also without a new entry; one of which nothing is stored is not."""
     job_upload = JobUpload(cast("Any", FakeStore()), GatewaySettings().jobs, JobRequest("", BULK))
@@ -93,6 +107,9 @@ async def test_an_upload_above_the_share_of_a_lone_tenant_is_too_large(
         (EMBED, 500, 4 * 384),
         (EMBED_ALL, None, 2 * 4 * 384),
         (PREDICT, None, 0),
+        (SCORE, None, 4),
+        (CLASSIFY, None, 4 * 384),
+        (EMBED_SPARSE, None, 0),
     ],
 )
 async def test_what_results_will_take_is_reserved(

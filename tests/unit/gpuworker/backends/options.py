@@ -18,6 +18,7 @@ OPTIONS = EngineOptions(
     compile=False,
     shape_buckets="auto",
     prepack=True,
+    int8_ranges=None,
     max_batch_size=64,
     max_batch_tokens=None,
     max_batch_wait_ms=0,

@@ -29,13 +29,19 @@ from transformers import (
     XLMRobertaForSequenceClassification,
 )
 
-from gpuworker.backends.base import Backend, InputRefusedError, OneInputError
+from gpuworker.backends.base import Backend, InputRefusedError, InputTooLongError, OneInputError
 from gpuworker.backends.selection import load_backend
 from gpuworker.ipc.engine_options import EngineOptions
 from gpuworker.model_spec import ModelLoadError, parse_model
 from shared.codec import encode_ids
 from shared.messages import CLASSIFIER_OPS, CLASSIFY, RERANKER_OPS, SCORE, Options
-from tests.scoring_models import LABELS, build_language_model_reranker, build_scoring_model, save_as_cross_encoder
+from tests.scoring_models import (
+    LABELS,
+    TEMPLATE,
+    build_language_model_reranker,
+    build_scoring_model,
+    save_as_cross_encoder,
+)
 from tests.unit.gpuworker.backends.options import OPTIONS
 from tests.unit.gpuworker.backends.test_architectures import SIZES
 
@@ -174,7 +180,8 @@ def test_a_long_pair_is_cut_as_its_options_say(reranker: Path) -> None:
     with pytest.raises(OneInputError) as refused:
         backend.tokenize(["short", long], Options(query=QUERY, truncate="no"))
     assert refused.value.index == 1
-    assert f"this model takes {backend.max_input_tokens}" in str(refused.value.cause)
+    assert isinstance(refused.value.cause, InputTooLongError)
+    assert refused.value.cause.too_long.max_tokens == backend.max_input_tokens
     swapped = backend.tokenize(["short"], Options(query=long))[0]
     assert swapped.truncated
 
@@ -205,6 +212,53 @@ def test_long_pairs_take_little_memory(reranker: Path, num_documents: int, docum
     module = "tests.unit.gpuworker.backends.pair_memory"
     done = subprocess.run([sys.executable, "-m", module, *arguments], capture_output=True, text=True, check=True)
     assert int(done.stdout.split()[-1]) < 100_000
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_the_texts_of_a_pair_may_be_cut(reranker: Path, side: Literal["right", "left"]) -> None:
+    """Query and documents to their own numbers of tokens, or the pair to one: as by hand with the library."""
+    backend, tokenizer = load(reranker), AutoTokenizer.from_pretrained(reranker, truncation_side=side)
+    cls, sep = tokenizer.cls_token_id, tokenizer.sep_token_id
+
+    def cut(text: str, length: int) -> list[int]:
+        ids: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"]
+        return ids[-length:] if side == "left" else ids[:length]
+
+    wholes = [tokenizer(QUERY, each)["input_ids"] for each in TEXTS]
+    for query_length, document_length in ((3, 5), (3, 100), (100, 2), (100, 100)):
+        options = Options(
+            truncate=side, query=QUERY, max_query_tokens=query_length, max_document_tokens=document_length
+        )
+        for text, whole, found in zip(TEXTS, wholes, backend.tokenize(TEXTS, options), strict=True):
+            query, document = cut(QUERY, query_length), cut(text, document_length)
+            assert found.ids == [cls, *query, sep, *document, sep]  # type: ignore[attr-defined]
+            assert list(found.type_ids) == [0] * (len(query) + 2) + [1] * (len(document) + 1)  # type: ignore[attr-defined]
+            assert found.truncated is (len(found.ids) < len(whole))  # type: ignore[attr-defined]
+    for length in (4, 5, 9, 12, 100):
+        pairs = tokenizer([QUERY] * len(TEXTS), TEXTS, truncation=True, max_length=length)["input_ids"]
+        tokenized = backend.tokenize(TEXTS, Options(truncate=side, query=QUERY, max_tokens=length))
+        assert [each.ids for each in tokenized] == pairs  # type: ignore[attr-defined]
+        assert [each.truncated for each in tokenized] == [len(each) > length for each in wholes]
+    with pytest.raises(InputRefusedError, match="allow at least 4 tokens"):
+        backend.tokenize(TEXTS, Options(query=QUERY, max_tokens=3))
+
+
+def test_fewer_tokens_than_the_model_reads_give_the_logits_of_predict(reranker: Path) -> None:
+    """Which has a maximum length too; a higher one than the model's changes nothing."""
+    backend = load(reranker)
+    pairs = [(QUERY, each) for each in TEXTS]
+    expected = CrossEncoder(str(reranker), max_length=12).predict(pairs, activation_fn=Identity())
+    found = logits_of(backend, TEXTS, Options(query=QUERY, max_tokens=12))
+    assert np.abs(found[:, 0] - expected).max() <= 1e-5
+    whole = expected_of(reranker, TEXTS)
+    assert np.abs(logits_of(backend, TEXTS, Options(query=QUERY, max_tokens=10_000)) - whole).max() <= 1e-5
+    assert np.abs(found - whole).max() > 1e-3
+
+
+def test_a_model_without_a_template_takes_no_instruction(reranker: Path) -> None:
+    """It would read one as a part of the query."""
+    with pytest.raises(InputRefusedError, match="this model has none"):
+        load(reranker).tokenize(["a"], Options(query=QUERY, instruction="Find animals."))
 
 
 def test_a_pair_has_no_token_ids(reranker: Path) -> None:
@@ -254,8 +308,48 @@ def test_a_language_model_with_a_template_is_a_reranker(tmp_path: Path, *, with_
         ]
         found = np.asarray(backend.run(backend.collate(mixed), SCORE, exclusive=False))[:, 0]
         assert np.abs(found - [*expected[:, 0], *prompted]).max() <= 1e-5
-    for options in (Options(), Options(query=QUERY, truncate="no"), Options(query=QUERY, truncate="left")):
+    refused = (Options(), *(Options(query=QUERY, truncate=cut) for cut in ("no", "left")), Options(max_tokens=9))
+    for options in refused:
         with pytest.raises(InputRefusedError, match="This model"):
             backend.tokenize(["a"], options)
     with pytest.raises(InputRefusedError, match="shows no tokens"):
         backend.show_tokens(["a"], Options())
+
+
+def test_an_instruction_is_the_prompt_of_a_template(tmp_path: Path) -> None:
+    """As `predict` has it; with another one, or without any in the same batch, a pair has other scores."""
+    folder = build_language_model_reranker(tmp_path)
+    backend, model = load(folder), CrossEncoder(str(folder))
+    pairs, tasks = [(QUERY, each) for each in TEXTS], (None, "Is it about animals?", "Is it about cars?")
+    expected = [model.predict(pairs, prompt=task, activation_fn=Identity()) for task in tasks]
+    assert min(np.abs(expected[i] - expected[j]).max() for i, j in ((0, 1), (0, 2), (1, 2))) > 1e-3
+    mixed = [each for task in tasks for each in backend.tokenize(TEXTS, Options(query=QUERY, instruction=task))]
+    found = np.asarray(backend.run(backend.collate(mixed), SCORE, exclusive=False))[:, 0]
+    assert np.abs(found - np.concatenate(expected)).max() <= 1e-5
+    with pytest.raises(InputRefusedError, match="not both"):
+        backend.tokenize(["a"], Options(prompt_name="", query=QUERY, instruction="a"))
+
+
+def test_texts_of_a_template_are_cut_before_it_is_applied(tmp_path: Path) -> None:
+    """After the last character of the last token that is read."""
+    folder = build_language_model_reranker(tmp_path)
+    backend, tokenizer = load(folder), AutoTokenizer.from_pretrained(folder)
+
+    def cut(text: str, length: int) -> str:
+        offsets = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+        return text[: offsets[length - 1][1]] if len(offsets) > length else text
+
+    options = Options(query=QUERY, max_query_tokens=3, max_document_tokens=4)
+    expected = expected_of(folder, [cut(each, 4) for each in TEXTS], cut(QUERY, 3))
+    assert np.abs(logits_of(backend, TEXTS, options) - expected).max() <= 1e-5
+    options = options._replace(max_query_tokens=None)
+    truncated = [each.truncated for each in backend.tokenize(TEXTS, options)]
+    assert truncated == [cut(each, 4) != each for each in TEXTS]
+
+
+def test_a_template_without_a_place_for_an_instruction(tmp_path: Path) -> None:
+    """Nothing would change: so it is an error."""
+    template = TEMPLATE.replace("{% if m.role == 'system' %}{{ m.content }} {% elif", "{% if")
+    folder = build_language_model_reranker(tmp_path, template)
+    with pytest.raises(InputRefusedError, match="no place for one"):
+        load(folder).tokenize(["a"], Options(query=QUERY, instruction="a"))

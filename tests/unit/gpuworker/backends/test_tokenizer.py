@@ -118,6 +118,21 @@ def test_an_input_knows_whether_it_was_cut(backend: SentenceBackend, cut: Litera
         assert max(each.tokens for each in tokenized) == LONGEST
 
 
+@pytest.mark.parametrize("cut", ["right", "left"])
+def test_an_input_may_be_cut_to_fewer_tokens(
+    backend: SentenceBackend, model: SentenceTransformer, cut: Literal["right", "left"]
+) -> None:
+    """Than the model reads, special tokens included; other inputs are cut as before."""
+    ids = model.tokenizer(LONG, truncation=False)["input_ids"]
+    [text, data, short] = backend.tokenize([LONG, encode_ids(ids), "short"], Options(truncate=cut, max_tokens=9))
+    expected = [*ids[:8], ids[-1]] if cut == "right" else [ids[0], *ids[-8:]]
+    assert (text.ids, data.ids) == (expected, ids[:9] if cut == "right" else ids[-9:])  # type: ignore[attr-defined]
+    assert [each.truncated for each in (text, data, short)] == [True, True, False]
+    assert backend.tokenize([LONG], Options(truncate=cut))[0].tokens == LONGEST
+    with pytest.raises(InputRefusedError, match="adds 2 special tokens: allow at least 3"):
+        backend.tokenize([LONG], Options(truncate=cut, max_tokens=2))
+
+
 @pytest.mark.parametrize("data", [LONG, encode_ids([1_000] * 257)], ids=["text", "ids"])
 def test_an_input_that_is_too_long_may_be_refused(backend: SentenceBackend, data: Input) -> None:
     """The error says how long it is, and how long it may be, and knows its index."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpuworker.backends.base import TEXT_OPS, InputRefusedError, OneInputError, Token
+from gpuworker.backends.base import TEXT_OPS, InputRefusedError, InputTooLongError, OneInputError, Token
 from gpuworker.engine.pipeline import Pipeline
 from gpuworker.engine.work import BatchResult, EntryTask, Reports
 from gpuworker.ipc.run_table import RunTable
@@ -75,6 +75,7 @@ class ScriptedBackend:
     max_input_tokens: int = 0
     prompts: Sequence[str] = ()
     empty_prompts: Sequence[str] = ()
+    parts: Sequence[str] = ()
     labels: Sequence[str] = ()
     activation = ""
     max_batch_tokens: int = 1_000
@@ -111,7 +112,7 @@ class ScriptedBackend:
         if options.truncate == "no":
             for index, text in enumerate(texts):
                 if "!long" in text:
-                    raise OneInputError(InputRefusedError("too long"), index)
+                    raise OneInputError(InputTooLongError(99, 9), index)
         return [Text(f"{options.prompt_name}: {text}" if options.prompt_name else text) for text in texts]
 
     def collate(self, inputs: Sequence[Any]) -> list[str]:

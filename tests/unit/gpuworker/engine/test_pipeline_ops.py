@@ -82,6 +82,7 @@ async def test_a_failure_names_the_input_that_is_too_long(harness: PipelineHarne
     await wait_until_answered(harness, 4)
     [failure] = [each for result in harness.results for each in result.failures]
     assert (failure.key, failure.code, failure.input_index) == ("bad", "invalid_request", 2)
+    assert failure.too_long == (99, 9)
     assert sorted(harness.completed) == ["cut", "fine", "first"]
 
 

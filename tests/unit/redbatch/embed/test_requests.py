@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from redbatch.embed.gateway_client import GatewayClient, RequestRefusedError
-from redbatch.embed.requests import BATCH_CHARS, BATCH_TEXTS, RequestEmbedder
+from redbatch.embed.requests import BATCH_CHARS, BATCH_TEXTS, EmbedRoute, RequestEmbedder
 from redbatch.embed.session import Embedded
 
 TRUNCATED_CHARS = 50
@@ -49,7 +49,7 @@ def run(handler: Handler, texts: list[str], **fields: object) -> tuple[Embedded,
         transport = httpx.MockTransport(handle)
         async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as client:
             done: list[int] = []
-            result = await RequestEmbedder(GatewayClient(client), fields, 2).embed(0, texts, done.append)
+            result = await RequestEmbedder(GatewayClient(client), EmbedRoute(fields), 2).embed(0, texts, done.append)
             assert done[-1] == len(texts)
             return result
 

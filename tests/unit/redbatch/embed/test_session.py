@@ -12,18 +12,18 @@ from rich.console import Console
 
 from redbatch.embed.checkpoint import Checkpoint, TaskIdentity
 from redbatch.embed.progress import EmbedProgress
-from redbatch.embed.readers import TXT, InputFile, InputRow
+from redbatch.embed.readers import TXT, Content, InputFile, InputRow
 from redbatch.embed.session import DoneCallback, Embedded, Session
 
 
 class Jobs:
     """An embedder of which each job has 60 texts done when it is first seen, and all 100 after that."""
 
-    async def embed(self, _number: int, texts: Sequence[str], on_done: DoneCallback) -> Embedded:
+    async def embed(self, _number: int, contents: Sequence[Content], on_done: DoneCallback) -> Embedded:
         """Returns vectors of texts."""
         on_done(60)
         on_done(100)
-        return Embedded(np.zeros((len(texts), 2), dtype="<f4"), {})
+        return Embedded(np.zeros((len(contents), 2), dtype="<f4"), {})
 
 
 def test_the_rate_leaves_out_what_jobs_did_before_a_resume(tmp_path: Path) -> None:

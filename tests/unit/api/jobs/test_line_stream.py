@@ -11,7 +11,7 @@ import pytest
 
 from api.dispatch.size_limits import InputLimit
 from api.fair_lock import FairLock
-from api.jobs import creation
+from api.jobs import line_stream
 from api.jobs.inputs import JobInput
 from api.jobs.ndjson import NdjsonReader
 from api.memory_budget import HeldMemory, MemoryBudget
@@ -47,7 +47,7 @@ async def read_chunks(*pieces: bytes) -> list[tuple[int, list[JobInput]]]:
 
     counter = asyncio.create_task(count_turns())
     request = cast("Any", FakeRequest(*pieces))
-    lines = creation._read_lines(request, {}, reader, cast("Any", state), HeldMemory(budget, ShareHolder("a")))
+    lines = line_stream.read_lines(request, {}, reader, cast("Any", state), HeldMemory(budget, ShareHolder("a")))
     chunks = [(num_turns, chunk) async for chunk in lines]
     counter.cancel()
     return chunks
@@ -70,7 +70,7 @@ async def test_memory_is_reserved_in_bytes() -> None:
     text = "\u6587" * 40_000
     request = cast("Any", FakeRequest(f'"{text}"\n'.encode(), b'"a"'))
     reader, reservation = NdjsonReader(10, 100_000, LIMIT), HeldMemory(budget, ShareHolder("a"))
-    lines = creation._read_lines(request, {}, reader, cast("Any", state), reservation)
+    lines = line_stream.read_lines(request, {}, reader, cast("Any", state), reservation)
     sizes = [(chunk, budget.num_bytes) async for chunk in lines]
     assert [held >= 80_000 for chunk, held in sizes if chunk == [text]] == [True]
 

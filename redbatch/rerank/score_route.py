@@ -1,0 +1,49 @@
+"""Scores pairs of a query and a text in requests to /score."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+import httpx
+import numpy as np
+
+from redbatch.embed.gateway_client import RequestRefusedError
+from redbatch.embed.readers import Content
+from redbatch.embed.requests import Batch, RequestRoute
+
+TRUNCATED_HEADER = "x-truncated-inputs"
+
+
+class ScoreRoute(RequestRoute):
+    """The route of the scores of pairs.
+
+    Args:
+        fields: `truncate` and `truncation_direction`, as far as they are given.
+        raw: whether scores are the logits of the model.
+    """
+
+    path = "/score"
+    input_statuses = (httpx.codes.REQUEST_ENTITY_TOO_LARGE, httpx.codes.INTERNAL_SERVER_ERROR)
+    is_partial = False
+
+    def __init__(self, fields: Mapping[str, object], *, raw: bool) -> None:
+        self._fields = fields
+        self._raw = raw
+
+    def fields_of(self, contents: Sequence[Content], *, partial: bool) -> dict[str, object]:  # noqa: ARG002 - never
+        """Returns the fields of a body. Raises RequestRefusedError: the route cannot refuse a text that is too long."""
+        if self._fields.get("truncate") is False:
+            raise RequestRefusedError("--no-truncate needs jobs: give an API key of scope jobs, or leave it out.")
+        pairs = cast("Sequence[dict[str, str]]", contents)
+        return {
+            "text_1": [each["query"] for each in pairs],
+            "text_2": [each["text"] for each in pairs],
+            "truncation_side": self._fields.get("truncation_direction", "right"),
+            "use_activation": not self._raw,
+        }
+
+    def read(self, answer: httpx.Response) -> Batch:
+        """Returns the scores in an answer, each as a row of one number."""
+        rows = [np.array([each["score"]], dtype="<f4") for each in answer.json()["data"]]
+        return Batch(list(rows), {}, int(answer.headers.get(TRUNCATED_HEADER, 0)))
