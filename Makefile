@@ -30,7 +30,7 @@ $(foreach name,$(IGNORED),$(error $(name) has no effect; give options in ARGS: m
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run docs manifests test test-long test-images test-engine stress chaos soak bench bench-peers bench-overload bench-cache bench-jobs bench-embed bench-rerank bench-gpu bench-simulation bench-autoscaling bench-sweep bench-guard bench-scale bench-replay recording test-redis7 test-valkey test-redis8 test-frameworks fuzz check fmt lock audit sbom clean FORCE
+.PHONY: help setup run docs manifests chart test test-long test-images test-engine stress chaos soak bench bench-peers bench-overload bench-cache bench-jobs bench-embed bench-rerank bench-gpu bench-simulation bench-autoscaling bench-sweep bench-guard bench-scale bench-replay recording test-redis7 test-valkey test-redis8 test-frameworks fuzz check fmt lock audit sbom clean FORCE
 
 help: ## List the targets (this page)
 	@printf 'Redbatch: a dynamic-batching cluster for embedding models, on Redis.\n\n'
@@ -55,6 +55,9 @@ docs: $(READY) ## Write the generated parts of the documents: tables of keys, se
 manifests: ## Render k8s/redbatch.yaml from k8s/overlays/gpu; needs kubectl, but no cluster
 	@{ printf '# Rendered by `make manifests` from k8s/overlays/gpu: change it there.\n'; \
 	    kubectl kustomize k8s/overlays/gpu; } >k8s/.redbatch.yaml && mv k8s/.redbatch.yaml k8s/redbatch.yaml
+
+chart: $(READY) ## Write the Helm chart in helm/redbatch from k8s/; needs kubectl, but no cluster
+	@$(BIN)/python -m tools.helm_chart
 
 test-long: $(READY) ## Run the tests that are too slow for each change, except chaos and images (five minutes)
 	@$(BIN)/pytest -m long --ignore tests/chaos --ignore tests/deploy/test_images.py $(ARGS)
