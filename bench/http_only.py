@@ -9,7 +9,7 @@ import sys
 from unittest.mock import patch
 
 from api import server
-from api.dialects.request import InferenceResult
+from api.dialects.request import InferenceRequest, InferenceResult
 from api.settings import GatewaySettings
 from gpuworker.backends.simulated import SimulatedBackend
 from gpuworker.model_spec import parse_model
@@ -40,6 +40,14 @@ class ConstantDispatcher:
     def of_model(self, _model: str | None) -> ConstantDispatcher:
         """Returns this dispatcher for any model."""
         return self
+
+    def serves(self, _model: str) -> bool:
+        """Returns True: it has every model."""
+        return True
+
+    def with_input_type(self, request: InferenceRequest) -> InferenceRequest:
+        """Returns the request: no model's name ends with an input type."""
+        return request
 
     def check_op(self, *_arguments: object, **_named: object) -> None:
         """Allows every operation."""

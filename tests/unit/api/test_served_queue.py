@@ -23,6 +23,7 @@ from shared.messages import (
     Heartbeat,
 )
 from shared.queue_connections import QueueConnections
+from shared.usage_counts import UsageCounts
 
 pytestmark = pytest.mark.redis
 
@@ -41,7 +42,7 @@ async def beat(queue: QueueConnections, *workers: Heartbeat) -> None:
 @asynccontextmanager
 async def served(redis_url: str, queue: QueueConnections) -> AsyncIterator[ServedQueue]:
     """Serves a queue in a gateway."""
-    found = ServedQueue(GatewaySettings(redis_url=redis_url), queue.keys.queue)
+    found = ServedQueue(GatewaySettings(redis_url=redis_url), queue.keys.queue, UsageCounts())
     await found.start()
     try:
         yield found
