@@ -69,7 +69,9 @@ def pin(up: Cluster) -> None:
     """
     cores, workers = sorted(os.sched_getaffinity(0)), up.processes()["worker"]
     if len(cores) < len(workers):
-        raise ClusterError(f"{len(workers)} workers on a core each, and this process has {len(cores)}: leave out pinned")
+        raise ClusterError(
+            f"{len(workers)} workers on a core each, and this process has {len(cores)}: leave out pinned"
+        )
     for core, worker in zip(cores, workers, strict=False):  # cores may be left
         for process in (worker, *worker.children(recursive=True)):
             _bind(process, core)
