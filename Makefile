@@ -30,7 +30,7 @@ $(foreach name,$(IGNORED),$(error $(name) has no effect; give options in ARGS: m
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run docs manifests test test-long test-images stress chaos soak bench bench-peers bench-overload bench-cache bench-jobs bench-embed bench-rerank bench-gpu bench-simulation bench-autoscaling bench-sweep bench-guard bench-scale bench-replay recording test-redis7 test-valkey test-redis8 test-frameworks fuzz check fmt lock audit sbom clean FORCE
+.PHONY: help setup run docs manifests chart test test-long test-images test-engine stress chaos soak bench bench-peers bench-overload bench-cache bench-jobs bench-embed bench-rerank bench-gpu bench-simulation bench-autoscaling bench-sweep bench-guard bench-scale bench-replay recording test-redis7 test-valkey test-redis8 test-frameworks fuzz check fmt lock audit sbom clean FORCE
 
 help: ## List the targets (this page)
 	@printf 'Redbatch: a dynamic-batching cluster for embedding models, on Redis.\n\n'
@@ -56,11 +56,17 @@ manifests: ## Render k8s/redbatch.yaml from k8s/overlays/gpu; needs kubectl, but
 	@{ printf '# Rendered by `make manifests` from k8s/overlays/gpu: change it there.\n'; \
 	    kubectl kustomize k8s/overlays/gpu; } >k8s/.redbatch.yaml && mv k8s/.redbatch.yaml k8s/redbatch.yaml
 
+chart: $(READY) ## Write the Helm chart in helm/redbatch from k8s/; needs kubectl, but no cluster
+	@$(BIN)/python -m tools.helm_chart
+
 test-long: $(READY) ## Run the tests that are too slow for each change, except chaos and images (five minutes)
 	@$(BIN)/pytest -m long --ignore tests/chaos --ignore tests/deploy/test_images.py $(ARGS)
 
 test-images: $(READY) ## Install the packages of the images in fresh environments and serve requests (five minutes, 3 GB)
 	@$(BIN)/pytest -m slow tests/deploy/test_images.py $(ARGS)
+
+test-engine: $(READY) ## Build the images and run them on engines, also on a Swarm of three nodes; needs root, and 8 GB of disk
+	@$(BIN)/pytest -m engine tests/engine $(ARGS)
 
 stress: $(READY) ## Run the long stress tests: 100,000 requests under faults (two minutes)
 	@$(BIN)/pytest -m slow tests/integration/cluster/test_stress.py $(ARGS)

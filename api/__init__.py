@@ -24,5 +24,7 @@
 - settings_groups: settings in groups, for the code that uses them.
 - state: the state that all routes share.
 - tenants: the tenant of a request, and its limits.
+- usage: the route that reports what tenants have used.
+- usage_recording: counts what they use of the gateway, and writes it to Redis.
 - tracing: OpenTelemetry spans; imported only if requests are traced.
 """

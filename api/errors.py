@@ -66,10 +66,13 @@ DEFAULT_RETRY_S = 1.0
 def headers_of(error: RedbatchError) -> dict[str, str]:
     """Returns `Retry-After` (whole seconds, rounded up) and `retry-after-ms`, which each 429 and 503 has.
 
-    The answer to a missing or invalid API key has `WWW-Authenticate` instead, as HTTP requires.
+    The answer to a missing or invalid API key has `WWW-Authenticate` instead, as HTTP requires, and one that a client
+    may not repeat by itself, although of its status it would, says so.
     """
     if isinstance(error, UnauthorizedError):
         return {"www-authenticate": "Bearer"}
+    if isinstance(error, RevisionGoneError):  # OpenAI's clients repeat each 409 unless this forbids it
+        return {"x-should-retry": "false"}
     retry_after_s = error.retry_after_s
     if retry_after_s is None:
         if not isinstance(error, OverloadedError | UnavailableError):

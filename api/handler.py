@@ -28,13 +28,14 @@ from api.http.body import BodyLimits, BodyUnreadError, read_body
 from api.http.client_connection import CLIENT, ClientConnection, client_address
 from api.http.error_responses import answer_error
 from api.http.lingering_close import close_connection
-from api.http.protocol import QUEUE
+from api.http.protocol import OP, QUEUE
 from api.http.request_id import new_request_id, request_id_of
 from api.http.request_log import TENANT
 from api.http.share_holder import share_holder
 from api.jobs.acceptance import respond_async
 from api.memory_budget import SMALL_BYTES, HeldMemory
 from api.tenants import ANONYMOUS
+from api.usage_recording import count_answer
 from shared.errors import InvalidRequestError, RedbatchError, UnavailableError
 from shared.messages import CLASSIFY, EMBED, EMBED_ALL, SCORE
 from shared.process.tasks import yield_as_long
@@ -93,6 +94,7 @@ async def serve(scope: Scope, receive: Receive, send: Send, state: State, dialec
         await response(scope, receive, send)
     finally:
         metrics.answers_counter(dialect.route, response.status_code).inc()
+        count_answer(state.usage, scope["state"], response.status_code)
         if response.status_code != ACCEPTED:  # a job only begins with this answer
             metrics.DURATION.observe(took_s)
 
@@ -144,6 +146,7 @@ async def _answer(exchange: Exchange) -> Response:
             request = request._replace(tenant=tenant)
         if exchange.job_options is not None:
             options, request_id = exchange.job_options, exchange.request_id
+            scope["state"][OP] = request.op
             with _hold(state, holder, request):
                 return await respond_async(exchange.request, state, exchange.headers, request, options, request_id)
         if exchange.prefers_async:  # but the body is one that runs at once, for which `jobs` is not enough
@@ -163,6 +166,7 @@ async def _answer_from(
     state = exchange.state
     client: ClientConnection = exchange.request.scope["state"][CLIENT]
     cosines = cosines_of(request, queue.ops) if request.op == SCORE else None
+    exchange.request.scope["state"][OP] = (cosines.request if cosines else request).op
     if cosines is None:
         state.queues.check_op(queue, request.op, returns_parts=bool(request.parts))
     queue.check_revision(request.revision)
@@ -235,8 +239,9 @@ def _is_for_model_with(op: str, exchange: Exchange, body: bytes) -> bool:
     if not exchange.state.queues.offers(op):  # so the long bodies of functions are parsed once
         return False
     try:
-        model, _ = split_model(exchange.dialect.model_of(body, exchange.headers))
-        ops = exchange.state.queues.of_model(model).ops
+        queues = exchange.state.queues
+        model, _ = split_model(exchange.dialect.model_of(body, exchange.headers), queues.serves)
+        ops = queues.of_model(model).ops
         return op in ops and EMBED not in ops
     except RedbatchError:  # raised again when the request is parsed or sent
         return False
@@ -259,4 +264,4 @@ def _parse(exchange: Exchange, pieces: list[bytes]) -> InferenceRequest:
         fields = b"" if media_type_of(exchange.headers) in exchange.dialect.binary_types else body
         exchange.job_options = parse_job_options(fields, exchange.headers, exchange.dialect.body_model)
         return request  # a job that is pinned is refused
-    return pin(request, exchange.headers)
+    return pin(request, exchange.headers, exchange.state.queues.serves)

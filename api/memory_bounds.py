@@ -20,8 +20,11 @@ from api.jobs.results import MAX_PAGE_BYTES
 from api.jobs.upload import FLUSH_BYTES
 from api.memory_budget import INPUT_COPIES
 from api.settings import GatewaySettings
+from api.usage import MAX_REPORT_ROWS
 from shared.messages import MAX_OUTPUTS_BYTES
 from shared.process import admin_server
+from shared.usage_counts import MAX_ROWS
+from shared.usage_flusher import MAX_BATCHES
 
 MIB, KIB = 2**20, 2**10
 
@@ -32,11 +35,14 @@ CONNECTION_BYTES, FIELD_BYTES = 12 * 2**10, 300
 """Of a connection whose request has a head of up to 4 KiB, without fields, and of each field of that: measured 38 KB
 with 98 fields, and 8 KB for one that is idle."""
 
-KEY_BYTES, ADDRESS_BYTES, CHARGE_BYTES = 1_024, 512, 1_280
-"""Of an API key, of an address, and of a charge or refund, as the gateway remembers them."""
+KEY_BYTES, ADDRESS_BYTES, CHARGE_BYTES, USAGE_BYTES = 1_024, 512, 1_280, 1_024
+"""Of an API key, of an address, of a charge or refund, and of a row of usage, as the gateway remembers them."""
 
 REMEMBERED_BYTES = (
-    MAX_CACHED_KEYS * KEY_BYTES + (MAX_ADDRESSES + MAX_CACHED) * ADDRESS_BYTES + MAX_WAITING_CHARGES * CHARGE_BYTES
+    MAX_CACHED_KEYS * KEY_BYTES
+    + (MAX_ADDRESSES + MAX_CACHED) * ADDRESS_BYTES
+    + MAX_WAITING_CHARGES * CHARGE_BYTES
+    + ((1 + MAX_BATCHES) * MAX_ROWS + MAX_REPORT_ROWS) * USAGE_BYTES
 )
 
 ADMIN_BYTES = MIB // 2
@@ -88,7 +94,7 @@ def memory_bounds(settings: GatewaySettings) -> list[MemoryBound]:
     bounds = [
         MemoryBound("the program", "", PROGRAM_BYTES),
         MemoryBound(
-            "what is remembered of clients: API keys, addresses, charges", "fixed, see below", REMEMBERED_BYTES
+            "what is remembered of clients: API keys, addresses, charges, usage", "fixed, see below", REMEMBERED_BYTES
         ),
         MemoryBound(
             "the admin port",

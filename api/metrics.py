@@ -47,6 +47,12 @@ CACHE_MISSES = Counter("redbatch_cache_misses", "Inputs whose vector was not in 
 UNCHARGED_TOKENS = Counter(
     "redbatch_uncharged_tokens", "Tokens from the cache that no quota paid, because Redis was slow or out of reach"
 )
+TENANT_REQUESTS = Counter("redbatch_tenant_requests", "Requests with a result, by tenant", ["queue", "tenant"])
+TENANT_REFUSALS = Counter("redbatch_tenant_refusals", "Requests refused, by tenant", ["queue", "tenant"])
+TENANT_FAILURES = Counter("redbatch_tenant_failures", "Requests that failed, by tenant", ["queue", "tenant"])
+TENANT_CACHED_TOKENS = Counter(
+    "redbatch_tenant_cached_tokens", "Tokens of vectors from the cache, by tenant", ["queue", "tenant"]
+)
 QUEUE_ENTRIES = Gauge("redbatch_queue_entries", "Entries in the queue, waiting and in flight", ["queue", "lane"])
 QUEUE_PENDING = Gauge("redbatch_queue_pending_entries", "Entries that a worker has claimed", ["queue"])
 QUEUE_INPUTS = Gauge("redbatch_queue_inputs", "Inputs in the queue", ["queue"])
@@ -85,6 +91,7 @@ QUEUE_GAUGES = (
     *(QUEUE_ENTRIES, QUEUE_PENDING, QUEUE_INPUTS, QUEUE_TOKENS, QUEUE_BYTES, QUEUE_AGE),
     *(WORKERS, SHARD_WORKERS, FLEET_RATE, DEAD_LETTERS, OPEN_JOBS, OWED_INPUTS, RESULT_BYTES),
 )
+TENANT_COUNTERS = (TENANT_REQUESTS, TENANT_REFUSALS, TENANT_FAILURES, TENANT_CACHED_TOKENS)
 REDIS_GAUGES = (REDIS_MEMORY, REDIS_MEMORY_BYTES, REDIS_PERSISTENCE_FAILED, REDIS_EVICTS, SHARD_WORKERS)
 
 
@@ -96,5 +103,5 @@ def answers_counter(route: str, status: int) -> Counter:
 
 def remove_queue(queue: str) -> None:
     """Removes the series of a queue."""
-    for gauge in QUEUE_GAUGES:
+    for gauge in (*QUEUE_GAUGES, *TENANT_COUNTERS):
         gauge.remove_by_labels({"queue": queue})

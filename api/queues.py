@@ -31,6 +31,7 @@ from shared.process.tasks import cancel_and_wait
 from shared.producer import MAX_QUEUES
 from shared.redis_errors import KeyMovedError, UnexpectedReplyError
 from shared.redis_url import one_per_keyspace
+from shared.usage_counts import UsageCounts
 
 log = structlog.get_logger()
 
@@ -53,7 +54,8 @@ class Queues:
 
     Args:
         settings: of the gateway.
-        connections: to the Redis of each shard, used by nothing else.
+        connections: to the Redis of each shard; the first is also used for `usage`.
+        usage: counts what tenants use of the gateway.
         spans_of: returns the spans of a queue, if requests are traced.
     """
 
@@ -61,14 +63,15 @@ class Queues:
         self,
         settings: GatewaySettings,
         connections: Sequence[RedisConnection],
+        usage: UsageCounts,
         spans_of: ProducerSpansFactory = no_spans,
     ) -> None:
         self._settings = settings
         self._connections = connections
         self._listing = one_per_keyspace(settings.shard_urls, connections)
-        self._spans_of = spans_of
+        self._usage, self._spans_of = usage, spans_of
         name = settings.initial_queue
-        self._own = ServedQueue(settings, name, spans_of)
+        self._own = ServedQueue(settings, name, usage, spans_of)
         self._served = {name: self._own}
         self._ambiguous: list[str] = []
         self._missed: dict[str, int] = {}
@@ -187,6 +190,10 @@ class Queues:
         message = f"{refusal}. It offers: {offered}. Send the request to {routes}."
         raise UnsupportedOperationError.of(op, message)
 
+    def serves(self, model: str) -> bool:
+        """Whether the workers of any queue have this name for their model."""
+        return any(each.serves(model) for each in self._served.values())
+
     def offers(self, op: str) -> bool:
         """Whether the model of any queue offers an operation."""
         return any(op in each.ops for each in self._served.values())
@@ -272,7 +279,7 @@ class Queues:
             log.warning("cannot serve queue", queue=name, reason=error.log_message)
             self._unusable[name] = time.monotonic()
             return
-        queue = ServedQueue(self._settings, name, self._spans_of)
+        queue = ServedQueue(self._settings, name, self._usage, self._spans_of)
         try:
             await queue.start()
         except BaseException:

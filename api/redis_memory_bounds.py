@@ -13,6 +13,8 @@ from shared.codec import MAX_BODY_BYTES
 from shared.consumer import MAX_CLAIM_BYTES, MAX_DEAD_BODY_BYTES
 from shared.jobs import MAX_RESULTS
 from shared.messages import MAX_OUTPUTS_BYTES
+from shared.usage import KEPT_HOURS
+from shared.usage_counts import MAX_ROWS
 
 OVERHEAD = 1.5
 """Bytes of Redis for each byte of inputs or results: measured 1.45 for texts of 2,000 characters."""
@@ -22,6 +24,9 @@ ENTRY_BYTES = 512
 
 DEAD_LETTER_BYTES, LISTED_BYTES, TENANT_BYTES = MAX_DEAD_BODY_BYTES + 2 * KIB, KIB, 256
 """Of a dead letter, of an entry of the results stream beside the results, and of a tenant's account."""
+
+USAGE_BYTES = 200
+"""Of a row of what tenants have used."""
 
 NUM_TENANTS = 4_097
 """MAX_TENANTS of shared/lua/tenant_limits.lua, and the account of all others."""
@@ -88,6 +93,11 @@ def _fixed_bounds(settings: GatewaySettings, cluster: ClusterSize) -> list[Memor
         ),
         MemoryBound(
             "accounts of tenants", f"fixed: {NUM_TENANTS:,} × {TENANT_BYTES} bytes", NUM_TENANTS * TENANT_BYTES
+        ),
+        MemoryBound(
+            "what tenants have used",
+            f"fixed: {KEPT_HOURS} hours × {MAX_ROWS} × {USAGE_BYTES} bytes",
+            KEPT_HOURS * MAX_ROWS * USAGE_BYTES,
         ),
         MemoryBound(
             "buffers of connections",

@@ -43,6 +43,7 @@ from api.http.request_id import request_id_of
 from api.jobs.routes import router as job_router
 from api.pages.routes import STATIC_PATH
 from api.pages.routes import router as page_router
+from api.usage import router as usage_router
 from shared.errors import ModelNotFoundError, NoWorkerError, RequestError, UnavailableError
 from shared.process.admin_server import without_excluded
 
@@ -120,6 +121,7 @@ PING = "Whether this gateway can serve, as TEI reports it"
 router = APIRouter()
 router.include_router(job_router)
 router.include_router(page_router)
+router.include_router(usage_router)
 
 
 def dialect_of(path: str) -> BaseDialect:
@@ -130,7 +132,8 @@ def dialect_of(path: str) -> BaseDialect:
 
 
 def _routes() -> Iterator[Route]:
-    return (route for route in (*router.routes, *job_router.routes, *page_router.routes) if isinstance(route, Route))
+    routers = (router, job_router, page_router, usage_router)
+    return (route for each in routers for route in each.routes if isinstance(route, Route))
 
 
 def route_template(path: str) -> str:

@@ -33,6 +33,7 @@ from shared.messages import DENSE, EMBED, READY, Heartbeat, Options
 from shared.model_names import canonical_model, public_model
 from shared.process.tasks import cancel_and_wait
 from shared.redis_errors import KeyMovedError, UnexpectedReplyError
+from shared.usage_counts import UsageCounts
 
 log = structlog.get_logger()
 
@@ -91,8 +92,11 @@ class ServedQueue:
         answer: returns the result of a request, from the cache or a dispatcher; raises as a dispatcher does.
     """
 
-    def __init__(self, settings: GatewaySettings, name: str, spans_of: ProducerSpansFactory = no_spans) -> None:
+    def __init__(
+        self, settings: GatewaySettings, name: str, usage: UsageCounts, spans_of: ProducerSpansFactory = no_spans
+    ) -> None:
         self.name = name
+        self._usage = usage
         self.shards = [Shard(each, name, number, spans_of(name)) for number, each in enumerate(settings.shards)]
         self._monitors = [each.monitor for each in self.shards]
         for monitor in self._monitors if len(self._monitors) > 1 else ():
@@ -119,7 +123,14 @@ class ServedQueue:
             ShardedVectorCache(caches, lambda number: self._monitors[number].is_down) if is_sharded else caches[0],
             (self._sharded or dispatchers[0].charges).charge if settings.hits_count else None,
             per_tenant=settings.per_tenant,
+            count_hits=self._count_hits,
         )
+
+    def _count_hits(self, request: InferenceRequest, inputs: int, tokens: int) -> None:
+        """Counts what the cache has answered of a request."""
+        usage = self._usage.row(request.tenant.name, self.name, request.op)
+        usage.inputs += inputs
+        usage.cached_tokens += tokens
 
     async def start(self) -> None:
         """Reads the state of the queue once, then starts the background work."""

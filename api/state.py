@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import Lock
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,11 +18,13 @@ from api.settings import GatewaySettings
 from api.settings_groups import JobSettings, RequestLimits, TenantSettings
 from api.tenants import Tenant, tenant_from_header, tenant_from_key
 from shared.api_keys import Scope
+from shared.connection import RedisConnection
 from shared.errors import ModelNotFoundError, NoWorkerError
 from shared.heartbeats import label_names
 from shared.messages import CLASSIFY, EMBED, EMBED_SPARSE, LOADING, SCORE, STANDBY, Heartbeat
 from shared.model_names import public_model
 from shared.process.version import __version__
+from shared.usage_counts import UsageCounts
 
 
 @dataclass(slots=True)
@@ -31,6 +34,8 @@ class State:
     Attributes:
         settings: all of them; `limits`, `tenants` and `jobs` are groups of these, built once.
         queues: the queues that it serves.
+        usage: what tenants use of the gateway, until that is in Redis.
+        usage_connection: reads what they have used of the cluster.
         authenticator: checks API keys; None if every client is admitted.
         draining: whether the gateway is shutting down.
         uploads: number of jobs whose lines are being received, by tenant.
@@ -39,10 +44,13 @@ class State:
         in_flight_budget: bounds the bytes of inputs and results of the requests in flight.
         parse_lock: held while a large body is parsed.
         result_lock: held while a portion of a job's results is read from Redis and encoded.
+        usage_lock: held while a report of usage is made.
     """
 
     settings: GatewaySettings
     queues: Queues
+    usage: UsageCounts
+    usage_connection: RedisConnection
     authenticator: ApiKeyAuthenticator | None = None
     draining: bool = False
     uploads: Counter[str] = field(default_factory=Counter)
@@ -54,6 +62,7 @@ class State:
     in_flight_budget: MemoryBudget = field(init=False)
     parse_lock: FairLock = field(default_factory=FairLock)
     result_lock: FairLock = field(default_factory=FairLock)
+    usage_lock: Lock = field(default_factory=Lock)
 
     def __post_init__(self) -> None:
         self.limits, self.tenants, self.jobs = self.settings.requests, self.settings.tenants, self.settings.jobs

@@ -30,6 +30,11 @@ DEVICE_BUSY = Counter(
     "Time from the first kernel of a batch to its last, by the clock of the GPU; 0 for other devices",
     ["worker"],
 )
+TENANT_INPUTS = Counter("redbatch_tenant_inputs", "Inputs that were answered, by tenant", ["queue", "tenant"])
+TENANT_TOKENS = Counter("redbatch_tenant_tokens", "Tokens of these that the model read", ["queue", "tenant"])
+TENANT_DEVICE = Counter(
+    "redbatch_tenant_device_seconds", "Run time of batches in the model, by tenant", ["queue", "tenant"]
+)
 INPUTS = Counter("redbatch_inputs", "Inputs that the model has run")
 FAILURES = Counter("redbatch_failures", "Entries answered with an error", ["code"])
 MODEL_ERRORS = Counter(

@@ -103,7 +103,7 @@ class ModelSettings(QueueSettings):
 
     int8_ranges: Annotated[str, ValueForm("the path of a .npy file")] | None = Field(
         default=None,
-        title="File with the ranges of int8 and uint8 vectors",
+        title="File with the ranges of int8 vectors",
         description="A .npy file of shape (2, dimensions): the smallest and the largest number of each dimension, for "
         "vectors as int8 or uint8. By default one range fits all: see docs/models.md.",
     )

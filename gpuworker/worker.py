@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 from collections.abc import Iterable, Sequence
 
@@ -14,6 +15,7 @@ from gpuworker.consumer.claim_turns import ClaimTurns
 from gpuworker.consumer.inflight import InFlightEntries, InFlightEntry
 from gpuworker.consumer.result_handler import ResultHandler
 from gpuworker.consumer.shard_consumer import ShardConsumer
+from gpuworker.consumer.usage_reporter import UsageReporter
 from gpuworker.consumer.worker_state import WorkerState
 from gpuworker.consumer.worker_status import WorkerStatus
 from gpuworker.gpu.devices import Gpu
@@ -40,7 +42,7 @@ from gpuworker.settings import WorkerSettings
 from gpuworker.watchdog import Watchdog
 from shared.long_entries import min_long_tokens
 from shared.process.log_text import MODEL_FAILS
-from shared.process.tasks import cancel_and_wait
+from shared.process.tasks import cancel_and_wait, run_forever
 from shared.process.tracing import Tracing
 from shared.process.unexpected_replies import record_unexpected_reply
 from shared.queue_connections import QueueConnections
@@ -102,6 +104,8 @@ class Worker:
         self._watchdog = Watchdog(worker_state, self._engine, self._hang_timeout, self._sharing)
         self._result_handler = ResultHandler(worker_state, [shard.committer for shard in self._shards])
         self._circuit_breaker = CircuitBreaker(worker_state, self._status, self._hand_back_waiting)
+        usage_connection = connections[0].shared_connection("usage", self._shards[0].state.control)
+        self._usage = UsageReporter(worker_state, usage_connection, f"{name}:{secrets.token_hex(8)}")
         self._returned_keys: asyncio.Future[list[str]] | None = None
         self._standby_rule, self._load_error = StandbyRule(), ""
 
@@ -131,6 +135,7 @@ class Worker:
                 ("engine", self._engine.run()),
                 ("watchdog", self._watchdog.run()),
                 ("lease", self._sharing.run()),
+                ("usage", run_forever(self._usage.run)),
             )
         ]
         parts += [task for shard in self._shards for task in shard.start()]
@@ -148,6 +153,7 @@ class Worker:
         finally:
             await cancel_and_wait([stopping, *parts])
             try:
+                await self._usage.stop()
                 await asyncio.gather(*(shard.leave(self._load_error) for shard in self._shards))
             finally:
                 await self._engine.stop()

@@ -15,6 +15,7 @@ Commands:
 - redis_users: `redbatch k8s secrets` and `redbatch swarm secrets`, the Redis users.
 - size: `redbatch size`, the deployment for a rate of requests.
 - tune: `redbatch tune`, the search for good settings.
+- usage: `redbatch usage`, what tenants have used.
 - up: `redbatch up`, a cluster in one terminal.
 
 Modules:

@@ -33,6 +33,7 @@ from redbatch.rerank.cli import rerank
 from redbatch.size.cli import size
 from redbatch.terminal import print_line
 from redbatch.tune.settings import TuneSettings
+from redbatch.usage.cli import usage
 from shared.process.version import __version__
 
 app = typer.Typer(
@@ -55,7 +56,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
 )
 
-COMMANDS: tuple[Callable[..., None], ...] = (completion, embed, leases, queue, rerank, size)
+COMMANDS: tuple[Callable[..., None], ...] = (completion, embed, leases, queue, rerank, size, usage)
 for command in COMMANDS:
     app.command()(command)
 app.add_typer(dead_app, name="dead")

@@ -27,8 +27,9 @@ if base := {"cuda": "worker", "dev": "local"}.get(path.stem):
 blocks = re.split(r"(?m)^(?=\S)", path.read_text())
 drop = rf"({'|'.join(cut)})(\[|==| @)|# (WARNING|Consider|The following)"
 text = "".join(block for block in blocks if not re.match(drop, block)).rstrip() + "\n"
-# pip-compile drops what the Python that runs it does not need.
+# pip-compile drops what the Python that runs it does not need, and markers of what it does need.
 text = re.sub(r"(?m)^(async-timeout==\S+)", r'\1 ; python_full_version < "3.11.3"', text)
+text = re.sub(r"(?m)^(helm-python-sdk==\S+)", r'\1 ; sys_platform == "linux" and platform_machine == "x86_64"', text)
 path.write_text(text.replace("# via -r -\n", "# via redis\n"))
 if path.stem == "cuda" and "\nnvidia-" not in text:
     sys.exit("cuda.lock: pip found a torch without CUDA. Make pip use PyPI only, and run this again.")

@@ -38,6 +38,10 @@
 - settings: settings that gateways and workers share.
 - tenants: quotas and limits of tenants.
 - tls: TLS to Redis.
+- usage: adds what a process has counted to Redis, and reads it.
+- usage_counts: what tenants have used, as counted in a process, and sums of it.
+- usage_flusher: adds what a process has counted to Redis, again and again.
+- usage_hours: the hours of a report.
 - queue_connections: the connections of a process to a queue.
 - redis_errors: error replies of Redis as exceptions.
 - redis_locator: finds the server to connect to.

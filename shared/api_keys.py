@@ -19,8 +19,8 @@ from shared.connection import RedisConnection
 from shared.keys import API_KEYS
 from shared.tenants import NO_QUOTA, Quota
 
-Scope = Literal["embed", "jobs"]
-SCOPES: tuple[Scope, ...] = ("embed", "jobs")
+Scope = Literal["embed", "jobs", "admin"]
+SCOPES: tuple[Scope, ...] = ("embed", "jobs", "admin")
 
 _ID_BYTES, _SECRET_BYTES = 8, 32
 
@@ -29,7 +29,7 @@ _MARK = "-"
 
 
 def _without_unknown(scopes: object) -> object:
-    """Returns the known scopes: keys of other versions may have more, such as `admin`, and stay valid for the rest."""
+    """Returns the known scopes: keys of other versions may have more, and stay valid for the rest."""
     return [each for each in scopes if each in SCOPES] if isinstance(scopes, list) else scopes
 
 

@@ -26,8 +26,7 @@ from shared.script_arguments import (
 )
 
 WORKERS_TTL_MS = BEGUN_TTL_MS = 3_600_000
-QUEUES_TTL_MS = 600_000
-BELL_TTL_MS = 60_000
+QUEUES_TTL_MS, BELL_TTL_MS = 600_000, 60_000
 RELEASED_IDLE_MS = 86_400_000
 MAX_RECLAIM_DELAY_MS = 500
 MAX_DEAD_BODY_BYTES = 64 * 2**10
@@ -109,7 +108,7 @@ class RenewResult:
 class EntryAnswer(NamedTuple):
     """An encoded reply to an entry: an error if it `failed`. With `died_of`, the entry is also a dead letter.
 
-    `num_truncated` of its inputs were cut to the model's maximum length.
+    `num_truncated` of its inputs were cut to the model's maximum length. The model has read `num_tokens` of them.
     """
 
     entry: Entry
@@ -117,6 +116,7 @@ class EntryAnswer(NamedTuple):
     died_of: str = ""
     failed: bool = False
     num_truncated: int = 0
+    num_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

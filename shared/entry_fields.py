@@ -6,6 +6,7 @@ import re
 
 from shared.codec import MAX_BODY_BYTES, MAX_INPUTS
 from shared.messages import Entry, Ref
+from shared.tenants import TENANT
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _LATEST_MS = 2**52
@@ -38,6 +39,13 @@ def parse_entry(lane: int, raw: tuple[bytes, list[bytes]], attempts: int = 0) ->
             attempts=attempts,
             job=b"job" in fields,
             num_coalesced=min(ref.n, max(1, int(fields.get(b"coalesced", 1)))),
+            tenant=_parse_tenant(fields.get(b"tenant")),
         )
     except (KeyError, ValueError):
         return Ref(lane, entry_id, 0, 0)
+
+
+def _parse_tenant(field: bytes | None) -> str:
+    """Returns the name of a tenant; "" without one, or for any other text, which anybody may have added by hand."""
+    name = "" if field is None else field.decode("ascii", "replace")
+    return name if TENANT.fullmatch(name) else ""

@@ -183,5 +183,20 @@ KEY_DOCS = (
         "permanent",
         "the API keys of clients by id, the same for all queues",
     ),
+    KeyDoc(
+        ("rb:{usage:all}:hour:<hour>",),
+        "hash",
+        "both",
+        "40 days",
+        "[what tenants have used](usage.md) in an hour, a number since the epoch: a field for each tenant, queue and "
+        "operation",
+    ),
+    KeyDoc(
+        ("rb:{usage:all}:added:<process>",),
+        "string",
+        "both",
+        "a day after its last call",
+        "the number of the last call that added something to an hour",
+    ),
 )
 """Every key, in the order of the table in docs/architecture.md."""

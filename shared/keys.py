@@ -27,6 +27,13 @@ QUEUES = "rb:queues"
 """Zset of queues by the time (Redis' clock, ms) at which one of their workers last announced them."""
 
 
+USAGE_HOURS = "rb:{usage:all}:hour:"
+"""Prefix of the hashes of what tenants have used, one for each hour (its number since the epoch), of all queues."""
+
+USAGE_ADDED = "rb:{usage:all}:added:"
+"""Prefix of the records of what each process has added last to an hour."""
+
+
 @dataclass(frozen=True, slots=True)
 class Keys:
     """The keys of one queue."""

@@ -158,7 +158,7 @@ class Entry(NamedTuple):
 
     An entry with a `revision` is for workers whose model has it: the rest of its request was run by these. The answer
     to an entry of a `job` goes into the job, whose id is the request id. If its request is `num_coalesced` requests of
-    clients, its gateway may send each by itself should it fail.
+    clients, its gateway may send each by itself should it fail. `tenant` is "" for clients without one.
     """
 
     ref: Ref
@@ -173,6 +173,7 @@ class Entry(NamedTuple):
     revision: str = ""
     job: bool = False
     num_coalesced: int = 1
+    tenant: str = ""
 
 
 class Timing(NamedTuple):

@@ -188,6 +188,34 @@ class ChargeRow(NamedTuple):
     age_ms: int
 
 
+class UsageAddArguments(NamedTuple):
+    """Arguments of `usage_add`; `num_rows` rows follow."""
+
+    sequence_number: int
+    age_ms: int
+    hour_prefix: str
+    max_rows: int
+    other: str
+    record_ttl_ms: int
+    hour_ttl_ms: int
+    num_rows: int
+
+
+class UsageRow(NamedTuple):
+    """A row of counts: see shared.usage_counts."""
+
+    tenant: str
+    queue: str
+    op: str
+    requests: int
+    refusals: int
+    failures: int
+    inputs: int
+    tokens: int
+    cached_tokens: int
+    device_us: int
+
+
 class CacheRow(NamedTuple):
     """A vector for `cache_store`."""
 
@@ -309,6 +337,7 @@ ROWS: dict[str, tuple[type, ...]] = {
     "reclaim": (ReclaimArguments,),
     "heartbeat": (HeartbeatArguments,),
     "charge": (ChargeRow,),
+    "usage_add": (UsageAddArguments, UsageRow),
     "cache_store": (CacheRow,),
     "job_upload": (JobUploadArguments, JobElementRow, JobReplyRow),
     "job_create": (JobCreateArguments,),

@@ -54,6 +54,8 @@ JOB_CANCEL = Script.load(
     "job_cancel", "backlog", "add_entry", "job_lanes", "job_results", "job_reservations", "job_end"
 )
 
+USAGE_ADD = Script.load("usage_add")
+
 LEASE_ACQUIRE = Script.load("lease_acquire")
 LEASE_RENEW = Script.load("lease_renew")
 LEASE_RELEASE = Script.load("lease_release")

@@ -46,12 +46,14 @@ def pytest_collection() -> Generator[None, object, object]:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Puts exclusive tests last: among the others, each would make all processes wait for the longest running test.
 
-    Tests marked `long` are deselected unless `-m slow` or `-m long` selects them.
+    Tests marked `long` are deselected unless `-m slow` or `-m long` selects them, and those marked `engine` unless
+    `-m engine` does.
     """
-    if not re.search(r"\b(slow|long)\b", config.getoption("markexpr")):
-        left = [item for item in items if item.get_closest_marker("long") is not None]
-        config.hook.pytest_deselected(items=left)
-        items[:] = [item for item in items if item.get_closest_marker("long") is None]
+    for marker, selecting in (("long", r"\b(slow|long)\b"), ("engine", r"\bengine\b")):
+        if not re.search(selecting, config.getoption("markexpr")):
+            left = [item for item in items if item.get_closest_marker(marker) is not None]
+            config.hook.pytest_deselected(items=left)
+            items[:] = [item for item in items if item.get_closest_marker(marker) is None]
 
     def rank(item: pytest.Item) -> int:
         return -1 if item.get_closest_marker("starts_first") else 1 if item.get_closest_marker("exclusive") else 0

@@ -90,6 +90,10 @@ FIXED_BOUNDS = (
     FixedBound("api.http.auth.MAX_ADDRESSES", "addresses with wrong keys that it remembers", REMEMBERED),
     FixedBound("api.http.share_holder.MAX_CACHED", "addresses whose network it remembers", REMEMBERED),
     FixedBound("shared.lua.tenant_limits.MAX_TENANTS", "tenants with an account; further ones share one", REDIS),
+    FixedBound("shared.usage_counts.MAX_ROWS", "tenants, queues and operations whose use is counted apart", REDIS),
+    FixedBound("shared.usage_flusher.MAX_BATCHES", "times that many, while Redis is away", REMEMBERED),
+    FixedBound("shared.usage_counts.MAX_LABELS", "tenants in metrics; further ones are one", NONE),
+    FixedBound("api.usage.MAX_REPORT_ROWS", "rows of a report of usage", REMEMBERED),
     FixedBound("shared.producer.MAX_QUEUES", "queues that a gateway serves", PROGRAM),
     FixedBound(
         "api.dispatch.shard_choice.MAX_REMEMBERED_KEYS", "tenants and vectors whose shards are remembered", PROGRAM

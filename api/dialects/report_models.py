@@ -1,10 +1,11 @@
-"""What a gateway reports about itself, as pydantic models: the models it serves, its limits and its health. Pure."""
+"""What a gateway reports, as pydantic models: the models it serves, its limits, its health, and usage. Pure."""
 
 from __future__ import annotations
 
 from typing import Literal
 
 from pydantic import BaseModel, Field
+from pydantic.json_schema import SkipJsonSchema
 
 from api.dialects.response_models import examples
 from shared.process.version import __version__
@@ -73,6 +74,52 @@ class ModelList(BaseModel):
 
     object: Literal["list"] = "list"
     data: list[Model]
+
+
+class TenantUsageRow(BaseModel):
+    """Sums of a group. Only those of these that the request groups by are there: hour to operation."""
+
+    hour: str | SkipJsonSchema[None] = None
+    day: str | SkipJsonSchema[None] = None
+    tenant: str | SkipJsonSchema[None] = None
+    model: str | SkipJsonSchema[None] = None
+    operation: str | SkipJsonSchema[None] = None
+    requests: int = Field(description="Answered with a result.")
+    refusals: int = Field(description="Answered with a status from 400 to 499.")
+    failures: int = Field(description="Answered with a status from 500.")
+    inputs: int
+    tokens: int = Field(description="That the model has read.")
+    cached_tokens: int = Field(description="Of the inputs that the cache has answered.")
+    device_ms: float = Field(description="Run time of batches in the model, shared out to their inputs by tokens.")
+
+
+class TenantUsage(BaseModel):
+    """Answer of GET /usage: sums by group, from an hour up to another, which is not part of them."""
+
+    model_config = examples(
+        {
+            "from": "2026-11-25T14:00:00Z",
+            "to": "2026-11-26T14:00:00Z",
+            "group": ["tenant"],
+            "rows": [
+                {
+                    "tenant": "web",
+                    "requests": 9_210,
+                    "refusals": 3,
+                    "failures": 0,
+                    "inputs": 27_630,
+                    "tokens": 331_560,
+                    "cached_tokens": 1_204,
+                    "device_ms": 41_870.114,
+                }
+            ],
+        }
+    )
+
+    since: str = Field(alias="from")
+    to: str
+    group: list[str]
+    rows: list[TenantUsageRow]
 
 
 class Health(BaseModel):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from api.dialects.request import REVISION_HEADER, InferenceRequest
 from shared.errors import InvalidRequestError
@@ -21,21 +21,24 @@ def are_revisions(text: str) -> bool:
     return _REVISIONS.fullmatch(text) is not None
 
 
-def split_model(model: str | None) -> tuple[str | None, str]:
-    """Returns the name of a model, and the revision that it is pinned to: "" if it is not."""
-    if model is None or "@" not in model:
+def split_model(model: str | None, is_served: Callable[[str], bool]) -> tuple[str | None, str]:
+    """Returns the name of a model, and the revision that it is pinned to: "" if it is not.
+
+    `is_served`: whether there is a model of a name, which may have an @, as a folder may.
+    """
+    if model is None or "@" not in model or is_served(model):
         return model, ""
     name, _, revision = model.rpartition("@")
     return name or None, revision
 
 
-def pin(request: InferenceRequest, headers: Mapping[str, str]) -> InferenceRequest:
+def pin(request: InferenceRequest, headers: Mapping[str, str], is_served: Callable[[str], bool]) -> InferenceRequest:
     """Returns a request with the revision that its model's name, or the header X-Model-Revision, pins it to.
 
     Raises:
         InvalidRequestError: that is no revision; or they name different ones.
     """
-    model, revision = split_model(request.model)
+    model, revision = split_model(request.model, is_served)
     in_header = headers.get(REVISION_HEADER)
     if in_header is None and model is request.model:
         return request
@@ -49,9 +52,9 @@ def pin(request: InferenceRequest, headers: Mapping[str, str]) -> InferenceReque
     return request._replace(model=model, revision=revision)
 
 
-def check_unpinned(model: str | None, headers: Mapping[str, str]) -> None:
+def check_unpinned(model: str | None, headers: Mapping[str, str], is_served: Callable[[str], bool]) -> None:
     """Raises InvalidRequestError: a request for a job is pinned."""
-    if REVISION_HEADER in headers or split_model(model)[1]:
+    if REVISION_HEADER in headers or split_model(model, is_served)[1]:
         raise InvalidRequestError(
             "A job cannot be pinned to a revision of the model: its status names all revisions that computed it. "
             "Leave out the header X-Model-Revision, and @ in the model's name."

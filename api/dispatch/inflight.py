@@ -205,7 +205,11 @@ class InFlight:
             or (isinstance(reply := self._replies.get(position), Vectors | Values) and reply.revision != revision)
         ]
         for entry in rerun:
-            self._replies.pop(entry.position, None)
+            reply = self._replies.pop(entry.position, None)
+            if isinstance(reply, Values):
+                self._values_bytes -= sum(map(len, reply.values))
+            if reply is not None and self._op not in VECTOR_OPS:
+                self._memory.shrink(self._memory.num_bytes - size_of_reply(reply))
         old_refs = [self._refs.pop(entry.position) for entry in rerun if entry.position in self._refs]
         for entry in rerun:
             old_refs += self._former_refs.pop(entry.position, [])
@@ -261,7 +265,8 @@ class InFlight:
     def _matches(self, reply: Reply) -> bool:
         """Whether a reply is a failure, or of the kind that the operation returns and of the revision it is for."""
         if self.is_pinned and not isinstance(reply, Failure) and reply.revision != self.revision:
-            return False
+            # Values of an older worker have none; it runs no entry that is for another revision.
+            return isinstance(reply, Values) and not reply.revision
         if isinstance(reply, Vectors):
             return (self._op in VECTOR_OPS and not reply.counts) or (self._op == EMBED_ALL and bool(reply.counts))
         return isinstance(reply, Failure) or self._op not in (*VECTOR_OPS, EMBED_ALL)

@@ -50,6 +50,10 @@ class Charge(Protocol):
         """Charges it. Raises RedbatchError: its quota does not allow the tokens, and the answer `may_refuse`."""
 
 
+def _count_nothing(_request: InferenceRequest, _inputs: int, _tokens: int) -> None:
+    """Counts nothing."""
+
+
 class VectorCache:
     """The vectors that the gateways of a queue share.
 
@@ -167,6 +171,7 @@ class CachingDispatcher:
         charge: charges the tenant of a request for the tokens of cached vectors, as `Charges.charge` does; None: these
             are free.
         per_tenant: whether a tenant finds only its own vectors.
+        count_hits: called with a request, and with the number of its inputs that the cache answers and their tokens.
     """
 
     def __init__(
@@ -177,12 +182,14 @@ class CachingDispatcher:
         charge: Charge | None = None,
         *,
         per_tenant: bool = False,
+        count_hits: Callable[[InferenceRequest, int, int], None] = _count_nothing,
     ) -> None:
         self._dispatcher = dispatcher
         self._workers = workers
         self._vector_cache = vector_cache
         self._charge_tenant = charge
         self._per_tenant = per_tenant
+        self._count_hits = count_hits
 
     async def run(self) -> None:
         """Looks up and stores until cancelled. An unexpected exception is logged, and PAUSE_S later it goes on."""
@@ -233,10 +240,14 @@ class CachingDispatcher:
         return await self._dispatcher.answer(request._replace(timeout_ms=max(1, left_ms)), "", memory)  # with a new id
 
     async def _charge(self, request: InferenceRequest, cache_results: CacheResults, *, may_refuse: bool) -> None:
-        """Charges the tenant for what was cached. Raises RedbatchError: its quota is exhausted, and `may_refuse`."""
+        """Charges the tenant for what was cached, and counts it.
+
+        Raises RedbatchError: its quota is exhausted, and `may_refuse`.
+        """
+        hits = [each.tokens for each in cache_results if each is not None]
         if self._charge_tenant is not None:
-            tokens = sum(each.tokens for each in cache_results if each is not None)
-            await self._charge_tenant(request, tokens, may_refuse=may_refuse)
+            await self._charge_tenant(request, sum(hits), may_refuse=may_refuse)
+        self._count_hits(request, len(hits), sum(hits))
 
     def _revision(self) -> str | None:
         """Returns the model revision of all ready workers; None if there is not exactly one."""

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
     from api.http.answer_cycle import AnswerCycle
 
-COMPLETE_BODY, QUEUE = "complete_body", "queue"
-"""Keys in the `state` of a request's scope: its body (a bytearray), set once it has arrived; the name of its queue, set
-once that is known.
+COMPLETE_BODY, QUEUE, OP = "complete_body", "queue", "op"
+"""Keys in the `state` of a request's scope: its body (a bytearray), set once it has arrived; the name of its queue, and
+the operation that the queue is to run, set once these are known.
 """
 
 MAX_PIPELINED = 8

@@ -20,7 +20,7 @@ from api.dialects.text_options import TextOptions, check_options
 from api.dispatch.admission import memory_full_error, model_failing_error
 from api.dispatch.size_limits import UNKNOWN_DIM, input_limit
 from api.http.body import BodyLimits, BodyUnreadError, check_encoding, read_body
-from api.http.protocol import QUEUE
+from api.http.protocol import OP, QUEUE
 from api.http.share_holder import share_holder_of
 from api.jobs.inputs import JobInput, check_pair, check_text, check_value
 from api.jobs.kinds import PAIRS, VALUES, job_forms, op_of
@@ -87,20 +87,14 @@ async def create_job(request: Request, state: State, tenant: Tenant) -> tuple[Sh
         check_encoding(headers)  # read_body does it for a document
         return await _create_from_lines(request, state, headers, tenant, idempotency_key)
     body, size = await _parse_body(request, state, headers)
-    values = body.values()
     with HeldMemory(state.in_flight_budget, share_holder_of(request.scope)) as memory:
-        if not memory.grow(max(size_of_inputs(values), INPUT_COPIES * size)):
+        if not memory.grow(max(size_of_inputs(body.values()), INPUT_COPIES * size)):
             raise memory_full_error(random.random())  # noqa: S311 - spreads clients
         return await _create_from_body(request, state, headers, tenant, idempotency_key, body)
 
 
 async def _create_from_body(
-    request: Request,
-    state: State,
-    headers: Mapping[str, str],
-    tenant: Tenant,
-    idempotency_key: str,
-    body: JobBody,
+    request: Request, state: State, headers: Mapping[str, str], tenant: Tenant, idempotency_key: str, body: JobBody
 ) -> tuple[Shard, str]:
     values = body.values()
     if len(values) > state.jobs.max_inputs:
@@ -108,7 +102,7 @@ async def _create_from_body(
     lane = lane_of(body.priority, headers, BULK)
     model, input_type = state.queues.without_suffix(body.model or headers.get(MODEL_HEADER), body.input_type)
     queue, shard = await find_shard(request, state, model, tenant, idempotency_key)
-    op = _check_op(state, queue, body.kind, body.model_fields_set)
+    op = request.scope["state"][OP] = _check_op(state, queue, body.kind, body.model_fields_set)
     limits = shard.monitor.limits(tenant, state.jobs.timeout_s)
     options = await queue.with_prompt(body.options, input_type)
     job_request = JobRequest(tenant.name, lane, idempotency_key, limits, op, options)
@@ -170,7 +164,9 @@ async def _create_from_lines(
         upload = new_upload(queue, shard, state, job_request)
         reader = _reader_of(queue, state)
         chunks = _with_op(read_lines(request, headers, reader, state, held), reader, upload, queue, state, fields)
-        return shard, await upload_and_create(upload, chunks, queue, shard)
+        job_id = await upload_and_create(upload, chunks, queue, shard)
+        request.scope["state"][OP] = upload.op
+        return shard, job_id
     except RedbatchError as error:
         raise BodyUnreadError(error) from None
     finally:
@@ -233,7 +229,7 @@ async def find_shard(
         ModelNotFoundError: no queue serves the model.
         InvalidRequestError: the request is pinned to a revision.
     """
-    check_unpinned(model, request.headers)
+    check_unpinned(model, request.headers, state.queues.serves)
     queue = state.queues.of_model(model)
     request.scope["state"][QUEUE] = queue.name
     shard = queue.shard_for_job(tenant, idempotency_key)

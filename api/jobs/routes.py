@@ -31,6 +31,7 @@ from api.jobs.acceptance import accepted_response
 from api.jobs.operations import NO_SUCH_JOB, OPERATIONS
 from api.jobs.representation import MAX_ERRORS, job_document
 from api.jobs.result_form import RAW_SCORES, form_of
+from api.usage_recording import count_answer
 from shared import job_results, jobs
 from shared.errors import (
     InvalidRequestError,
@@ -79,6 +80,8 @@ def _with_error_answers(route: Route) -> Route:
             response = answer_error(error, request, NATIVE, request_id)
         response.headers.setdefault("x-request-id", request_id)
         metrics.answers_counter("/jobs", response.status_code).inc()
+        if request.method == "POST":  # others only ask for what is counted
+            count_answer(request.app.state.redbatch.usage, request.scope["state"], response.status_code)
         return response
 
     return answer

@@ -58,14 +58,14 @@ class Committer:
         """
         self._worker_state.in_flight.mark_answered(in_flight_entry)
         encoded, is_failure = encode_reply(reply), isinstance(reply, Failure)
-        num_truncated = 0 if isinstance(reply, Failure) else len(reply.truncated)
+        num_truncated, num_tokens = (0, 0) if isinstance(reply, Failure) else (len(reply.truncated), sum(reply.tokens))
         entry, code = in_flight_entry.entry, reply.code if isinstance(reply, Failure) else ""
         if not _is_sent_again(entry, code):
             # What is the client's own fault says nothing about this queue.
             self._record(in_flight_entry, failed=code not in ("", InvalidRequestError.code))
         if dead_after is not None:  # not in the entry in flight: another worker would believe that it killed engines
             entry = entry._replace(attempts=dead_after)
-        self._pending.append(EntryAnswer(entry, encoded, died_of, is_failure, num_truncated))
+        self._pending.append(EntryAnswer(entry, encoded, died_of, is_failure, num_truncated, num_tokens))
         self._wake.set()
 
     def _record(self, in_flight_entry: InFlightEntry, *, failed: bool) -> None:
@@ -215,6 +215,9 @@ class Committer:
             log.warning("entries given up", n=len(dead), see="redbatch dead list")
         self._pending = self._pending[len(answers) :]
         keys = self._keys_of(answer.entry for answer in answers)
+        for key, answer, first in zip(keys, answers, won, strict=True):
+            if first and not answer.failed:
+                self._worker_state.count_answer(key, answer.num_tokens)
         if self._worker_state.spans is not None:
             self._worker_state.spans.record_answers(keys)
         self._worker_state.in_flight.remove(keys)

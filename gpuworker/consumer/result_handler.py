@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from gpuworker import metrics
 from gpuworker.consumer.committer import Committer
-from gpuworker.consumer.inflight import shard_of
+from gpuworker.consumer.inflight import InFlightEntry, shard_of
 from gpuworker.consumer.worker_state import WorkerState
 from gpuworker.ipc import framing
 from gpuworker.ipc.messages import BatchCompleted, EntryResult
@@ -35,7 +35,7 @@ class ResultHandler:
             self._worker_state.spans.record_batch(completed)
         self._answer_completed(completed, payload)
         for failure in completed.failures:
-            in_flight_entry = self._worker_state.in_flight.get(failure.key)
+            in_flight_entry = self._find(failure.key, failure.device_s)
             if in_flight_entry is not None and not in_flight_entry.answered:
                 self._committers[in_flight_entry.shard].fail(
                     in_flight_entry,
@@ -56,7 +56,7 @@ class ResultHandler:
         ran_ms = completed.run_s * 1000
         for done in completed.results:
             data, at = payload[at : at + done.size], at + done.size
-            in_flight_entry = self._worker_state.in_flight.get(done.key)
+            in_flight_entry = self._find(done.key, done.device_s)
             if in_flight_entry is None or in_flight_entry.answered:
                 continue
             entry = in_flight_entry.entry
@@ -69,6 +69,16 @@ class ResultHandler:
             self._committers[in_flight_entry.shard].answer(
                 in_flight_entry, self._build_reply(entry, done, data, timing)
             )
+
+    def _find(self, key: str, device_s: float) -> InFlightEntry | None:
+        """Returns an entry that has ended in the engine, and counts its share of the device's time; None: it is gone.
+
+        The device has spent that time whether or not the answer counts.
+        """
+        in_flight_entry = self._worker_state.in_flight.get(key)
+        if in_flight_entry is not None and device_s:
+            self._worker_state.usage_of(in_flight_entry).device_ms += 1000 * device_s
+        return in_flight_entry
 
     def _build_reply(self, entry: Entry, done: EntryResult, data: bytes, timing: Timing) -> Result:
         request_id, position, n = entry.request_id, entry.position, entry.ref.n

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from gpuworker.consumer.inflight import InFlightEntries
+from gpuworker.consumer.inflight import InFlightEntries, InFlightEntry
 from gpuworker.consumer.redis_clock import RedisClock
 from gpuworker.policy.circuit import Circuit, CircuitOptions
 from gpuworker.policy.load_average import LoadAverage
@@ -16,6 +16,7 @@ from gpuworker.policy.token_rate import TokenRate
 from gpuworker.settings import WorkerSettings
 from shared.connection import RedisConnection
 from shared.keys import Keys
+from shared.usage_counts import Usage, UsageCounts
 
 if TYPE_CHECKING:
     from gpuworker.tracing import Spans
@@ -42,6 +43,8 @@ class WorkerState:
         standby: whether it waits for a GPU, and keeps no entries.
         stopping: whether it drains, and claims no more.
         spans: records its batches if requests are traced.
+        usage: what tenants have used of it, until that is in Redis.
+        queue: its name; to ask the settings takes ten times as long as to count an entry.
     """
 
     settings: WorkerSettings
@@ -56,9 +59,24 @@ class WorkerState:
     standby: bool = False
     stopping: bool = False
     spans: Spans | None = None
+    usage: UsageCounts = field(default_factory=UsageCounts)
+    queue: str = field(init=False)
 
     def __post_init__(self) -> None:
+        self.queue = self.settings.queue_name
         self.token_rate = TokenRate(counts_gaps=self.settings.batching.wait_s == 0)
+
+    def usage_of(self, held: InFlightEntry) -> Usage:
+        """Returns the counts of the tenant and the operation of an entry."""
+        return self.usage.row(held.entry.tenant, self.queue, held.op)
+
+    def count_answer(self, key: str, num_tokens: int) -> None:
+        """Counts the inputs and tokens of an entry that it holds, after the commit of its answer was the first."""
+        held = self.in_flight.get(key)
+        if held is not None:
+            usage = self.usage_of(held)
+            usage.inputs += held.entry.ref.n
+            usage.tokens += num_tokens
 
     @property
     def tokens_per_s(self) -> float:

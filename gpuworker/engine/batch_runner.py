@@ -134,6 +134,7 @@ class BatchRunner:
         with schedule.lock:
             began = max(now, schedule.last_end) if self._backend.runs_sequentially else now
             result.run_s = ended_at - began
+            batch.share_out(result.run_s)
             schedule.record_run(ended_at, result.run_s)
             limits, answered = schedule.adaptive_limits, sum(len(task.inputs) for task in result.completed)
             limits.record_batch(ended_at, result.run_s, result.size, result.padded_tokens, answered)
@@ -141,6 +142,7 @@ class BatchRunner:
             result.unfinished_keys = [key for key, task in tasks.items() if not task.closed]
             if result.failures:
                 schedule.waiting.remove_closed()
+                result.failures = [each._replace(device_s=tasks[each.key].device_s) for each in result.failures]
         self._reports.on_result(result, tasks.values())
         return ended_at
 

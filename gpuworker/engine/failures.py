@@ -77,4 +77,4 @@ def late_failure_of(task: EntryTask) -> EntryFailure:
     """Returns how an entry fails whose deadline has passed, or would pass before its batch ends."""
     message = "No answer was possible before the deadline: allow more time, or send less at once."
     unrun = task.started_at is None and not task.attempts
-    return EntryFailure(task.key, DeadlineExceededError.code, message, unrun=unrun)
+    return EntryFailure(task.key, DeadlineExceededError.code, message, unrun=unrun, device_s=task.device_s)

@@ -34,7 +34,7 @@ def encode_result(result: BatchResult) -> Iterator[bytes]:
         entry_result, output = _encode_entry(task)
         if task.op in JSON_OPS and len(output) > MAX_OUTPUTS_BYTES:
             message = OUTPUTS_TOO_LONG.format(len(output) >> 20)
-            failures.append(EntryFailure(task.key, InputFailedError.code, message))
+            failures.append(EntryFailure(task.key, InputFailedError.code, message, device_s=task.device_s))
             continue
         if results and size + len(output) > MAX_PAYLOAD_BYTES:
             yield framing.encode(_message(result, batch, results, [], more=True), b"".join(outputs))
@@ -99,5 +99,6 @@ def _encode_entry(task: EntryTask) -> tuple[EntryResult, bytes]:
         started_at,
         tuple(task.truncated),
         task.batch_size,
+        task.device_s,
     )
     return result, payload

@@ -35,6 +35,7 @@ class EntryTask:
         num_pending: inputs without an output.
         batch_size: number of texts in the largest batch with inputs of it.
         started_at: when its first batch, or its operation of TOKENIZER_OPS, began (monotonic clock).
+        device_s: its share of the time in which its batches ran.
         slot: in the run table.
         cost: estimated tokens of all its inputs, or their number.
         num_retries: how often it was tokenized again after a passing exception.
@@ -61,6 +62,7 @@ class EntryTask:
     num_pending: int = 0
     batch_size: int = 0
     started_at: float | None = None
+    device_s: float = 0.0
     num_retries: int = 0
     closed: bool = False
 
@@ -146,6 +148,19 @@ class Batch(NamedTuple):
     def padded_tokens(self) -> int:
         """Tokens with padding."""
         return max(self.lengths) * len(self.rows)
+
+    def share_out(self, run_s: float) -> None:
+        """Adds the run time of the batch to its entries: each row has a share by its tokens, and its inputs divide it.
+
+        Rows without tokens have equal shares.
+        """
+        lengths = self.lengths
+        total = sum(lengths)
+        for row, tokens in zip(self.rows, lengths, strict=True):
+            share = tokens / total if total else 1 / len(lengths)
+            each_s = run_s * share / len(row.items)
+            for item in row.items:
+                item.task.device_s += each_s
 
 
 @dataclass(slots=True)

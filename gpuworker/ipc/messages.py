@@ -51,7 +51,7 @@ class EntryResult(NamedTuple):
     number of vectors of each input, and is empty unless an input may have several. `tokens` has the number of tokens of
     each input. The tokenizer call that read the inputs took `tokenize_s` and ended at `tokenized_at`; the first batch
     of the entry began at `started_at`. `truncated` has the indices of the inputs that were cut; `batch_size` is the
-    number of texts in the largest of its batches.
+    number of texts in the largest of its batches. `device_s` is its share of the time in which these ran.
     """
 
     key: str
@@ -64,6 +64,7 @@ class EntryResult(NamedTuple):
     started_at: float
     truncated: tuple[int, ...] = ()
     batch_size: int = 0
+    device_s: float = 0.0
 
 
 class EntryFailure(NamedTuple):
@@ -71,7 +72,7 @@ class EntryFailure(NamedTuple):
 
     If it becomes a dead letter, `dead_after` is the number of its runs. If one of its inputs is at fault, `input_index`
     is the index of that input in the entry. `exception` is the type of what the model raised, if it did. Of an `unrun`
-    entry no input has run. `too_long` is as in shared.messages.Failure.
+    entry no input has run. `too_long` is as in shared.messages.Failure; `device_s` is as that of EntryResult.
     """
 
     key: str
@@ -82,6 +83,7 @@ class EntryFailure(NamedTuple):
     exception: str = ""
     unrun: bool = False
     too_long: TooLong | None = None
+    device_s: float = 0.0
 
 
 class _Message(Struct, frozen=True, array_like=True, tag=True, forbid_unknown_fields=True):

@@ -32,7 +32,9 @@ def create(  # noqa: PLR0913, PLR0917 - one for each option
     up: UpPort = None,
     name: Annotated[str, typer.Option(help="Name for you, to distinguish the key from others.")] = "",
     tenant: Annotated[str, typer.Option(help="Tenant to which its requests are charged.")] = "",
-    scope: Annotated[list[str] | None, typer.Option(help="Scope: embed or jobs; repeatable. Default: embed.")] = None,
+    scope: Annotated[
+        list[str] | None, typer.Option(help="Scope: embed, jobs or admin; repeatable. Default: embed.")
+    ] = None,
     expires: Annotated[
         str | None, typer.Option(metavar="TIME", help="Lifetime of the key: 30m, 12h, 90d. Default: unlimited.")
     ] = None,

@@ -45,6 +45,7 @@ GATEWAY = User(
         "rb:{*}:job*",  # the jobs themselves, :jobs, and the keys beside it
         "rb:{*}:idempotency:*",
         "rb:{*}:results",  # of a job that it cancels
+        "rb:{usage:all}:*",
     ),
     # Read only: an attacker who controls a gateway must not create API keys or fake workers. Dead letters are counted.
     reads=("rb:keys", "rb:queues", "rb:{*}:workers", "rb:{*}:worker:*", "rb:{*}:dead"),
@@ -83,6 +84,7 @@ WORKER = User(
         "rb:{*}:idempotency:*",  # of jobs that end
         "rb:{*}:results",
         "rb:{gpu:*}:*",  # leases of GPUs
+        "rb:{usage:all}:*",
         "rb:queues",
     ),
     reads=(),
@@ -126,6 +128,7 @@ OPS = User(
         "rb:{*}:results",
         "rb:{*}:cache*",  # the main use of memory
         "rb:{gpu:*}:*",
+        "rb:{usage:all}:hour:*",
         "rb:queues",
         "rb:keys",  # digests of secrets that cannot be guessed
     ),

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from redbatch.commands import app
 from tests.deploy.dockerfile import ROOT
 
-STACK, RESERVE = ROOT / "swarm" / "stack.yml", ROOT / "swarm" / "stack.gpu-reserve.yml"
+STACK, RESERVE, CPU = (ROOT / "swarm" / name for name in ("stack.yml", "stack.gpu-reserve.yml", "stack.cpu.yml"))
 
 
 def resolve(path: Path) -> dict[str, Any]:

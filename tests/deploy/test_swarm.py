@@ -21,7 +21,7 @@ from gpuworker.settings import WorkerSettings
 from redbatch.commands import app
 from tests.deploy.checks.settings import SETTINGS, parse_settings
 from tests.deploy.dockerfile import ROOT, environment, stages
-from tests.deploy.swarm_stack import RESERVE, STACK, generated_secrets, maxmemory_bytes, resolve
+from tests.deploy.swarm_stack import CPU, RESERVE, STACK, generated_secrets, maxmemory_bytes, resolve
 from tests.servers import require_tool, skip
 
 USER = "65532"
@@ -39,7 +39,9 @@ def seconds(duration: str) -> int:
     return int(number) * {"s": 1, "m": 60}[unit]
 
 
-@pytest.mark.parametrize("files", [[STACK], [STACK, RESERVE]], ids=["stack", "with GPUs reserved"])
+@pytest.mark.parametrize(
+    "files", [[STACK], [STACK, RESERVE], [STACK, CPU]], ids=["stack", "with GPUs reserved", "without GPUs"]
+)
 def test_docker_accepts_the_stack(files: list[Path]) -> None:
     """Docker accepts the stack by its schema, without a daemon, and applies the variables of images and secrets."""
     named = [word for path in files for word in ("-c", path)]
@@ -59,7 +61,9 @@ def test_docker_accepts_the_stack(files: list[Path]) -> None:
     assert ran.returncode == 0, ran.stderr
     rendered = yaml.safe_load(ran.stdout)
     reserved = rendered["services"]["worker"]["deploy"]["resources"].get("reservations")
-    assert (reserved is None) == (files == [STACK])
+    assert (reserved is None) == (RESERVE not in files)
+    devices = rendered["services"]["worker"]["environment"]["REDBATCH_DEVICES"]
+    assert devices == ("cpu" if CPU in files else "all")
     images = [rendered["services"][name]["image"] for name in SETTINGS]
     assert images == ["here/redbatch-gateway:9.1", "here/redbatch-worker:9.2"]
     assert {each["name"].removesuffix("_7") for each in rendered["secrets"].values()} == set(rendered["secrets"])
@@ -151,6 +155,12 @@ def test_workers_go_where_gpus_are(stack: dict[str, Any]) -> None:
             )  # docker would accept `=`, but no node would match
 
 
+def test_stopped_tasks_are_replaced_after_a_second(stack: dict[str, Any]) -> None:
+    """The default delay of five seconds, and the time to load a model, are longer than the timeout of a request."""
+    for service in stack["services"].values():
+        assert service["deploy"]["restart_policy"] == {"condition": "any", "delay": "1s"}
+
+
 def test_gateways_are_replaced_without_a_gap(stack: dict[str, Any]) -> None:
     """A new gateway starts before the old one stops, and a failure rolls back."""
     deploy = stack["services"]["gateway"]["deploy"]
@@ -219,7 +229,7 @@ def test_compose_accepts_the_file() -> None:
 
 def test_compose_uses_existing_stages_and_settings() -> None:
     """compose.yaml uses existing stages and settings, and publishes its port on this machine only."""
-    services = yaml.safe_load((ROOT / "compose.yaml").read_text(encoding="utf-8"))["services"]
+    services = resolve(ROOT / "compose.yaml")["services"]
     for name, settings in SETTINGS.items():
         assert services[name]["build"]["target"] in stages()
         for variable in services[name]["environment"]:

@@ -129,7 +129,7 @@ def test_an_empty_list_is_no_error(run: Run) -> None:
     "invalid",
     [
         ("--scope", "all"),
-        ("--scope", "admin"),
+        ("--scope", "root"),
         ("--expires", "soon"),
         ("--expires", "-1d"),
         ("--tenant", "a b"),
@@ -158,10 +158,10 @@ def test_a_quota_is_stored_and_shown(run: Run) -> None:
 
 
 def test_a_key_of_an_earlier_version_loses_only_its_unknown_scope(run: Run, redis_url: str) -> None:
-    """Keys once had a scope `admin`, which opened nothing: such a key stays valid for its other scopes."""
+    """Another version may have more scopes: a key with one of these stays valid for its other scopes."""
     key = json.loads(run("create", "--json").stdout)
     with redis.Redis.from_url(redis_url, protocol=2) as client:
         raw = client.hget(API_KEYS, key["id"])
         assert isinstance(raw, bytes)
-        client.hset(API_KEYS, key["id"], json.dumps(json.loads(raw) | {"scopes": ["embed", "admin", 1]}))
+        client.hset(API_KEYS, key["id"], json.dumps(json.loads(raw) | {"scopes": ["embed", "root", 1]}))
     assert [each["scopes"] for each in list_api_keys(run)] == [["embed"]]

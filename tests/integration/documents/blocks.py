@@ -15,7 +15,7 @@ FRAMEWORKS = r"^(import|from) (cohere|voyageai|litellm|langchain_\w+|llama_index
 
 ELSEWHERE = {
     r"\bkubectl ": "a Kubernetes cluster; tests/deploy checks the manifests",
-    r"\bdocker |\bdocker-compose ": "a Docker engine; tests/deploy/test_images.py runs the steps of the images",
+    r"\bdocker |\bdocker-compose ": "a Docker engine; tests/engine runs those of a Swarm",
     r"^make ": "an environment to install, or the suite itself; tests/integration/test_make.py",
     r"--gpu-lease ": "a GPU; tests/integration/worker has the leases",
     r"^\.venv/bin/pip install": "an environment to install; the suite has Pillow",

@@ -124,9 +124,10 @@ async def test_scopes_expiry_and_revocation_of_a_key(
 ) -> None:
     """A key without the scope gets a 403; a revoked key gets a 401 within seconds, and so does one that expires."""
     now_ms = int(time.time() * 1000)
-    key, other, old = (
+    key, other, admin, old = (
         await create_key(connection),
         await create_key(connection, "jobs"),
+        await create_key(connection, "admin"),
         await create_key(connection, expires_ms=now_ms - 1),
     )
     gateway = await start(isolated_cluster)
@@ -135,6 +136,8 @@ async def test_scopes_expiry_and_revocation_of_a_key(
     assert (answer.status_code, error_of(answer)["code"]) == (403, "forbidden")
     assert "its scopes are jobs." in error_of(answer)["message"]
     assert post(gateway, old).status_code == 401
+    usage = [plain_http.get(f"{gateway.url}/usage", headers={"x-api-key": each}) for each in (key, admin)]
+    assert [each.status_code for each in (*usage, post(gateway, admin))] == [403, 200, 403]
     short = await accepted_key_that_expires(connection, gateway)
     await api_keys.remove(connection, key.partition(".")[0])
     await wait_until(lambda: post(gateway, key).status_code == 401, "the key is revoked", timeout_s=20, poll_s=0.2)

@@ -18,6 +18,7 @@ from api.routes import DIALECTS
 from api.settings import GatewaySettings
 from api.state import State
 from bench.http_only import ConstantDispatcher
+from shared.usage_counts import UsageCounts
 
 SMALL, LARGE = b'{"text": 5}', b"x" * 3_000_000
 
@@ -42,7 +43,7 @@ async def test_nothing_of_a_request_waits_for_the_garbage_collector(
         return {"type": "http.request", "body": body, "more_body": False}
 
     with patch.object(server, "Queues", ConstantDispatcher):
-        state = State(GatewaySettings(), ConstantDispatcher(), None)  # type: ignore[arg-type]
+        state = State(GatewaySettings(), ConstantDispatcher(), UsageCounts(), None)  # type: ignore[arg-type]
     if of_model is not None:
         state.queues.of_model = of_model  # type: ignore[method-assign, assignment]
     scope = {"type": "http", "method": "POST", "path": "/embed", "headers": [], "client": ("127.0.0.1", 1)}

@@ -17,6 +17,7 @@ from shared import consumer
 from shared.errors import InvalidRequestError
 from shared.messages import CLASSIFIER_OPS, DENSE, EMBED_PARTS, LOADING, MULTI_VECTOR, READY, Heartbeat, Options, Values
 from shared.queue_connections import QueueConnections
+from shared.usage_counts import UsageCounts
 
 pytestmark = pytest.mark.redis
 
@@ -28,7 +29,7 @@ async def test_the_labels_of_a_worker_that_became_ready_after_the_last_poll(
     connection = queue.connection("ghost")
     beat = Heartbeat("ghost", "host", 1, "cpu", "m", 0, LOADING, 0.0, 0, 0, 0, ops=CLASSIFIER_OPS)
     await consumer.heartbeat(connection, queue.keys, beat, 60_000)
-    served = ServedQueue(GatewaySettings(redis_url=redis_url), queue.keys.queue)
+    served = ServedQueue(GatewaySettings(redis_url=redis_url), queue.keys.queue, UsageCounts())
     await served.start()
     try:
         assert await served.find_labels() == Labels()

@@ -52,6 +52,7 @@ def test_without_arguments_it_prints_help(tmp_path: Path) -> None:
         ("gateway", ("--port", "--max-queue-inputs", "--reply-connections")),
         ("worker", ("--model", "--device", "--max-batch-size")),
         ("queue", ("--redis-url", "--json", "--watch")),
+        ("usage", ("--redis-url", "--from", "--to", "--group", "--csv", "--json")),
         ("leases", ("--redis-url", "--pool", "--json", "--watch")),
         ("tune", ("--p95-ms", "--texts", "--search", "--model", "--dtype", "--out")),
         ("settings", ("--json", "--markdown")),

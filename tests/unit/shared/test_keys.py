@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from shared.key_docs import KEY_DOCS, KeyDoc
 from shared.key_table import job_keys_table, keys_table
-from shared.keys import API_KEYS, LANES, QUEUES, Keys, PoolKeys
+from shared.keys import API_KEYS, LANES, QUEUES, USAGE_ADDED, USAGE_HOURS, Keys, PoolKeys
 
 QUEUE_NAMES = st.from_regex(r"[a-z0-9._-]{1,64}", fullmatch=True)
 IDS = st.text("0123456789abcdef", min_size=1, max_size=32)
@@ -53,6 +53,8 @@ def test_each_key_is_documented_once() -> None:
         *pool.waiting(["<x>"]),
         QUEUES,
         API_KEYS,
+        f"{USAGE_HOURS}<x>",
+        f"{USAGE_ADDED}<x>",
     ]
     templates = (queue.reply, queue.bell, queue.submitted, queue.worker, queue.begun, queue.idempotency, queue.job)
     named = [template("<x>") for template in (*templates, pool.slot, pool.wake)]

@@ -9,6 +9,12 @@ from api.dialects.revisions import are_revisions, check_unpinned, pin, split_mod
 from shared.errors import InvalidRequestError
 from shared.messages import Failure, Reply, Values, Vectors
 
+
+def is_served(model: str) -> bool:
+    """Whether there is a model of this name."""
+    return model == "a@b"
+
+
 REQUEST = InferenceRequest(("a",), 1_000)
 HEADER = {"x-model-revision": "8aad-1"}
 
@@ -20,6 +26,8 @@ HEADER = {"x-model-revision": "8aad-1"}
         ("minilm", {}, ("minilm", "")),
         ("minilm@8aad-1", {}, ("minilm", "8aad-1")),
         ("org/a@b@8aad-1", {}, ("org/a@b", "8aad-1")),
+        ("a@b", {}, ("a@b", "")),  # the name of a model
+        ("a@b@8aad-1", {}, ("a@b", "8aad-1")),
         ("@8aad-1", {}, (None, "8aad-1")),
         (None, HEADER, (None, "8aad-1")),
         ("minilm@8aad-1", HEADER, ("minilm", "8aad-1")),
@@ -29,7 +37,7 @@ def test_a_name_or_a_header_pins_a_request(
     model: str | None, headers: dict[str, str], expected: tuple[str | None, str]
 ) -> None:
     """The name is then that of the model alone."""
-    pinned = pin(REQUEST._replace(model=model), headers)
+    pinned = pin(REQUEST._replace(model=model), headers, is_served)
     assert (pinned.model, pinned.revision) == expected
 
 
@@ -47,16 +55,16 @@ def test_a_name_or_a_header_pins_a_request(
 def test_what_is_no_revision_is_refused(model: str | None, headers: dict[str, str]) -> None:
     """So are two different ones."""
     with pytest.raises(InvalidRequestError, match="revision"):
-        pin(REQUEST._replace(model=model), headers)
+        pin(REQUEST._replace(model=model), headers, is_served)
 
 
 def test_jobs_are_not_pinned() -> None:
     """They would be computed by any revision in silence."""
-    check_unpinned("minilm", {})
+    check_unpinned("a@b", {}, is_served)
     for model, headers in ((None, HEADER), ("minilm@8aad", {})):
         with pytest.raises(InvalidRequestError, match="A job cannot be pinned"):
-            check_unpinned(model, headers)
-    assert split_model("a/b") == ("a/b", "")
+            check_unpinned(model, headers, is_served)
+    assert split_model("a/b", is_served) == ("a/b", "")
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 
 from api.dialects.request import InferenceRequest
 from api.dispatch.inflight import RESUBMIT_INTERVAL_S, InFlight
+from api.memory_budget import unbounded
 from shared.errors import DeadlineExceededError, InputFailedError, InternalError, InvalidRequestError
 from shared.messages import (
     DECODE,
@@ -282,6 +283,28 @@ async def test_a_pinned_request_takes_no_reply_of_another_revision(op: str) -> N
     assert not request.done
     assert request.accept(reply._replace(revision="old"))
     assert request.done
+
+
+async def test_a_pinned_request_takes_values_of_an_older_worker() -> None:
+    """Such a worker says no revision with them, but runs no entry for another one."""
+    request = InFlight(ID, [NewEntry(0, 2, 10, b"")], 0.0, WHOLE._replace(op=TOKENIZE, revision="old"))
+    assert request.accept(Values(ID, 0, 2, (b"1", b"2")))
+    assert request.done
+
+
+async def test_results_that_run_again_hold_no_memory() -> None:
+    """Otherwise large ones would exceed the bounds while the revision changes."""
+    memory = unbounded()
+    entries = [NewEntry(at, 1, 10, b"") for at in range(2)]
+    request = InFlight(ID, entries, 0.0, WHOLE._replace(op=TOKENIZE), memory)
+    held = []
+    for at, revision in enumerate(("old", "new")):
+        assert request.accept(Values(ID, at, 1, (b"1" * 30 * 2**20,), revision=revision))
+        held.append(memory.num_bytes)
+    request.restrict_to_revision("new")
+    assert memory.num_bytes == held[0]
+    assert request.accept(Values(ID, 0, 1, (b"1" * 30 * 2**20,), revision="new"))
+    assert len(await request.answer) == 2
 
 
 @pytest.mark.parametrize(("op", "is_mixed"), [(TOKENIZE, True), (PREDICT, False)])

@@ -12,7 +12,7 @@ from gpuworker.consumer.committer import Committer
 from gpuworker.consumer.inflight import InFlightEntry
 from gpuworker.consumer.result_handler import ResultHandler
 from gpuworker.consumer.worker_state import ShardState, WorkerState
-from gpuworker.ipc.messages import BatchCompleted, EntryResult
+from gpuworker.ipc.messages import BatchCompleted, EntryFailure, EntryResult
 from shared.messages import Entry, Ref, Reply, Vectors
 
 SIZE = 3
@@ -30,12 +30,16 @@ class FakeCommitter:
         in_flight_entry.answered = True
         self.replies.append(reply)
 
+    def fail(self, in_flight_entry: InFlightEntry, _code: str, _message: str, **_: object) -> None:
+        """Fails an entry."""
+        in_flight_entry.answered = True
+
 
 class FakeEngine:
     """Batches of an engine, one after the other, and the measured rate."""
 
     def __init__(self, *, full: bool = False) -> None:
-        settings = SimpleNamespace(batching=SimpleNamespace(wait_s=0.0))
+        settings = SimpleNamespace(batching=SimpleNamespace(wait_s=0.0), queue_name="minilm")
         self.worker_state = WorkerState(cast("Any", settings), "w")
         ShardState(self.worker_state, cast("Any", None), cast("Any", None))
         self.committer = FakeCommitter()
@@ -94,3 +98,25 @@ def test_an_answer_has_the_time_of_its_last_batch_and_the_size_of_its_largest() 
     engine.ran(10.0, 0.5, entries=2, behind=False)
     timings = [cast("Vectors", each).timing for each in engine.committer.replies]
     assert [(each.inference_ms, each.batch_size) for each in timings] == [(500.0, LARGEST)] * 2
+
+
+def test_the_time_of_the_device_is_counted_for_tenants() -> None:
+    """Also that of entries that fail, or are answered already; entries that are gone have no tenant."""
+    engine = FakeEngine()
+    state, tenants = engine.worker_state, ("web", "web", "shop", "")
+    held = [
+        state.in_flight.add(
+            Entry(Ref(0, f"{number}-0".encode(), 1, 10), 1, f"r{number}", 0, 10**12, "", "", b"", tenant=tenant), 0, ()
+        )
+        for number, tenant in enumerate(tenants)
+    ]
+    state.in_flight.mark_answered(held[1])
+    results = [EntryResult(each.key, 4, 1, (), (1,), 0.0, 0.0, 0.0, device_s=0.25) for each in held[:3]]
+    gone = EntryResult("0/0/9-0", 4, 1, (), (1,), 0.0, 0.0, 0.0, device_s=0.5)
+    failure = EntryFailure(held[3].key, "input_failed", "It failed.", device_s=0.125)
+    engine.result_handler.handle(BatchCompleted(results=(*results, gone), failures=(failure,)), bytes(16))
+    assert {key: usage.device_ms for key, usage in state.usage.rows().items()} == {
+        ("web", "minilm", "embed"): 500.0,
+        ("shop", "minilm", "embed"): 250.0,
+        ("", "minilm", "embed"): 125.0,
+    }

@@ -1,0 +1,97 @@
+"""The stack as this machine can run it, deployed by the commands of docs/deploy.md.
+
+Only what the kernel lacks is taken out, by name: see `adapted`.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.deploy.dockerfile import ROOT
+from tests.engine.documented import documented, run_script
+from tests.engine.machine import has_ipsec, has_virtual_servers
+from tests.engine.swarm import REGISTRY, Swarm
+
+WORKER_VERSION = "0.1.0-cpu"
+FILES = "-c swarm/stack.yml"
+
+
+def adapted(stack: dict[str, Any]) -> dict[str, Any]:
+    """Returns the stack without what the kernel lacks.
+
+    Without ESP the network is not encrypted. Without IPVS no port is published, and the name of a service is resolved
+    to its tasks instead of a virtual address.
+    """
+    if not has_ipsec():
+        del stack["networks"]["inner"]["driver_opts"]["encrypted"]
+    if not has_virtual_servers():
+        del stack["services"]["gateway"]["ports"]
+        for name in ("gateway", "worker"):
+            stack["services"][name]["deploy"]["endpoint_mode"] = "dnsrr"
+    return stack
+
+
+class Deployment:
+    """A folder with the files of the stack, at the manager, in which the documented commands run.
+
+    Args:
+        folder: which must not exist.
+        swarm: that it deploys to.
+        files: names of further files of swarm/, after stack.yml.
+    """
+
+    def __init__(self, folder: Path, swarm: Swarm, *files: str) -> None:
+        self.folder, self.swarm, self.files = folder, swarm, list(files)
+        shutil.copytree(ROOT / "swarm", folder / "swarm")
+        self.write("stack.yml", adapted(yaml.safe_load((ROOT / "swarm/stack.yml").read_text(encoding="utf-8"))))
+
+    def write(self, name: str, content: dict[str, Any]) -> None:
+        """Writes a file of the stack."""
+        (self.folder / "swarm" / name).write_text(yaml.safe_dump(content), encoding="utf-8")
+
+    def run(self, script: str, **replaced: str) -> str:
+        """Runs a script of the documents with the names of this place; returns what it wrote. Raises CommandError."""
+        names = " ".join([FILES, *(f"-c swarm/{name}" for name in self.files)])
+        replaced = {"registry.example.com": REGISTRY, **replaced} if "registry.example.com" in script else replaced
+        if FILES in script:
+            script = script.replace(FILES, names)
+        env = self.swarm.manager.environment
+        env |= {"PATH": f"{Path(sys.executable).parent}:{env['PATH']}", "PYTHONPATH": str(ROOT)}
+        return run_script(script, self.folder, env, replaced)
+
+    def push_images(self) -> None:
+        """Writes redbatch.env and pushes the images, as the page does."""
+        script = documented("deploy.md", "cat > redbatch.env", "done")
+        self.run(script, **{"REDBATCH_WORKER_VERSION=0.1.0 ": f"REDBATCH_WORKER_VERSION={WORKER_VERSION} "})
+
+    def label(self, name: str, node: str) -> None:
+        """Sets the label of the page on a node."""
+        script = documented("deploy.md", f"docker node update --label-add {name}=true", "NODE")
+        self.run(script, NODE=node)
+
+    def create_secrets(self) -> None:
+        """Creates the secrets."""
+        self.run(f". ./redbatch.env\n{documented('deploy.md', 'swarm secrets > secrets.sh', 'sh secrets.sh')}")
+
+    def deploy(self) -> None:
+        """Deploys the stack with the values of redbatch.env."""
+        line = documented("deploy.md", "REDBATCH_VERSION=[^ ]*", "stack.yml redbatch").splitlines()[-1]
+        self.run(line)
+
+    def create_key(self) -> str:
+        """Creates an API key, once Redis is there; returns it."""
+        script = documented("deploy.md", "export REDBATCH_REDIS_URL=$(grep", "done")
+        output = self.run(f". ./redbatch.env\n{script}", **{"keys create": "keys create --scope embed --scope jobs"})
+        (key,) = re.findall(r"^\S+\.\S{20,}$", output, re.MULTILINE)
+        return str(key)
+
+    def set_version(self, name: str, value: str) -> None:
+        """Sets a variable in redbatch.env, as the page does for an upgrade."""
+        line = documented("deploy.md", "s/^export REDBATCH_VERSION=[^ ]*/", "redbatch.env")
+        self.run(line, **{"REDBATCH_VERSION": name, "0.2.0": value})
