@@ -10,6 +10,7 @@ import structlog
 from api import metrics
 from api.dialects.input_types import prompt_of
 from api.dialects.long_text import IN_CHUNKS
+from api.dialects.quantization import check_dimensions
 from api.dialects.request import InferenceRequest, InferenceResult, Labels
 from api.dispatch.chunked_inference import ChunkLimits, compute_in_chunks
 from api.dispatch.dispatcher import Dispatcher
@@ -28,7 +29,7 @@ from api.tenants import Tenant
 from shared.cache import CacheBound
 from shared.errors import InvalidRequestError, JobsFullError, NoWorkerError, RedisUnreachableError, UnavailableError
 from shared.heartbeats import int8_ranges_of, label_names
-from shared.messages import READY, Heartbeat, Options, Vectors
+from shared.messages import DENSE, EMBED, READY, Heartbeat, Options
 from shared.model_names import canonical_model, public_model
 from shared.process.tasks import cancel_and_wait
 from shared.redis_errors import KeyMovedError, UnexpectedReplyError
@@ -188,8 +189,7 @@ class ServedQueue:
         Raises:
             UnavailableError: the workers that made the vectors are gone, and never told their ranges.
         """
-        revision = next((each.revision for each in result.parts if isinstance(each, Vectors)), "")
-        if workers := await self._find_loaded(revision):
+        if workers := await self._find_loaded(result.revision):
             return int8_ranges_of(workers[0])
         raise UnavailableError("The worker of these vectors is gone, with its ranges of int8: send the request again.")
 
@@ -248,12 +248,13 @@ class ServedQueue:
         return self.shards[self._sharded.choose(tenant)]
 
     async def answer_by_model(self, request: InferenceRequest, request_id: str, memory: HeldMemory) -> InferenceResult:
-        """Returns the result of a request that `needs_model`: its prompts, or its maximum length.
+        """Returns the result of a request that `needs_model`: its prompts, its maximum length, or its ranges of int8.
 
         Waits for a worker that has loaded the model, within the time of the request.
 
         Raises:
-            InvalidRequestError: the model has no prompt for the input type, or the client names a prompt too.
+            InvalidRequestError: the model has no prompt for the input type, or the client names a prompt too; or
+                vectors are to be cut, and the ranges are for whole ones.
             NoWorkerError: no worker is ready in time.
             RedbatchError: as `answer` and `chunked_inference.compute_in_chunks` do.
         """
@@ -263,6 +264,9 @@ class ServedQueue:
         waited_ms = int((loop.time() - start) * 1000)
         if request.revision:
             workers = [each for each in workers if each.revision == request.revision] or workers
+        if request.op == EMBED or DENSE in request.parts:
+            for each in workers:
+                check_dimensions(request.output_types, request.options.dimensions, int8_ranges_of(each))
         options = _with_prompt(request.options, request.input_type, workers)
         request = request._replace(options=options, timeout_ms=max(1, request.timeout_ms - waited_ms))
         if request.long_text not in IN_CHUNKS:

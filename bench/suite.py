@@ -21,6 +21,7 @@ import typer
 from bench import backends, document, gateway_overhead, null_model, real_model, redis_cost, results
 from bench.failures import FAILURES, reason
 from bench.figures import Row, fold, tables
+from bench.flags import parse_names
 from bench.machine import ROOT, machine, run_metadata
 from bench.progress import BenchmarkProgress
 from bench.rounds import Round
@@ -74,9 +75,7 @@ def main(
     out: Annotated[Path | None, typer.Option(help="Write the results to this file, and no document.")] = None,
 ) -> None:
     """Measures, and exits with 0, or with 1 if the run is invalid."""
-    chosen = only.split(",")
-    if unknown := sorted(set(chosen) - set(PARTS)):
-        raise typer.BadParameter(f"{', '.join(unknown)}: choose from {', '.join(PARTS)}")
+    chosen = parse_names("--only", only, PARTS)
     extent = QUICK if quick else replace(Extent(), repetitions=repetitions)
     try:
         find_wrk()

@@ -178,7 +178,7 @@ class CohereEmbed(BaseDialect):
         rows, types = rows_of(result), request.output_types
         meta: dict[str, Any] = {"api_version": self.api_version, "billed_units": {"input_tokens": result.tokens}}
         if result.truncated:
-            meta["warnings"] = [f"Truncated to the model's maximum length: {', '.join(map(str, result.truncated))}."]
+            meta["warnings"] = [f"Truncated to the maximum length: {', '.join(map(str, result.truncated))}."]
         return dump_json(
             {
                 "id": request.stamp.request_id,

@@ -99,7 +99,7 @@ _NO_RERANKER = UnsupportedOperationError.of(
 
 
 def _too_long_error() -> InvalidRequestError:
-    error = InvalidRequestError("733 tokens, and this model takes 512: shorten it, or allow truncate.")
+    error = InvalidRequestError("733 tokens, and the maximum is 512: shorten it, or allow truncate.")
     error.too_long = TooLong(733, 512)
     return error
 

@@ -29,12 +29,16 @@ def with_long_text(options: Options, long_text: LongText, *, partial: bool) -> O
     """Returns the options of a request with this field.
 
     Raises:
-        InvalidRequestError: some inputs may fail, and chunks of others be missing.
+        InvalidRequestError: some inputs may fail, and chunks of others be missing; or the client sets the maximum
+            tokens of a text.
     """
     if partial and long_text in IN_CHUNKS:
         raise InvalidRequestError(
             "on_error: null does not go with chunks: leave it or long_text out.", param="on_error"
         )
+    if options.max_tokens is not None and long_text in IN_CHUNKS:
+        message = "truncate_prompt_tokens: it does not go with chunks: leave it or long_text out."
+        raise InvalidRequestError(message, param="truncate_prompt_tokens")
     return options._replace(truncate="no") if long_text == ERROR else options
 
 

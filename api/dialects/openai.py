@@ -4,8 +4,8 @@ The contract is OpenAI's OpenAPI description (2.0.0) and what openai-python does
 `encoding_format` gets base64, because the library requests it by default; an error has all four keys; and an invalid
 field is a 400, never a 422. Fields beyond the contract are `prompt_name`, `normalize`, `truncate` and
 `truncation_direction`, named as in Hugging Face's Text Embeddings Inference, and `timeout_ms` and `priority`; and those
-of Voyage (`input_type`, `output_dtype`, `output_dimension`) and Jina (`task`, `embedding_type`), whose clients send
-them to this route.
+of Voyage (`input_type`, `output_dtype`, `output_dimension`), Jina (`task`, `embedding_type`) and vLLM
+(`truncate_prompt_tokens`, `truncation_side`), whose clients send them to this route.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from api.dialects.input_types import INSTRUCTION, MAX_INPUT_TYPE
 from api.dialects.long_text import LONG_TEXT, LongText, chunks_of, with_long_text
 from api.dialects.parsing import INPUTS, check_inputs, invalid_body_error, parse_fields, parse_inputs
 from api.dialects.quantization import OutputType, encode_rows, options_for
+from api.dialects.ranking import CutFields
 from api.dialects.request import MAX_MODEL, MAX_TIMEOUT_MS, MODEL_HEADER, InferenceRequest
 from api.dialects.strict_body import ROUTE_OF_FIELD
 from api.dialects.vectors import dump_json, encode_failures, rows_of
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from api.settings_groups import RequestLimits
 
 
-class EmbeddingsBody(BaseModel):
+class EmbeddingsBody(CutFields):
     """Body of POST /v1/embeddings."""
 
     model_config = ConfigDict(
@@ -92,6 +93,18 @@ class EmbeddingsBody(BaseModel):
     )
 
     @property
+    def options(self) -> Options:
+        """The options of the engine."""
+        options = super().options
+        return options._replace(
+            prompt_name=self.prompt_name,
+            normalize=self.normalize,
+            dimensions=self.dimensions or self.output_dimension,
+            truncate="no" if not self.truncate else "left" if self.truncation_direction == "left" else options.truncate,
+            instruction=self.instruction or None,
+        )
+
+    @property
     def output_types(self) -> tuple[OutputType, ...]:
         """The number formats of the vectors. Raises InvalidRequestError: a list of none."""
         types = self.embedding_type
@@ -128,14 +141,11 @@ class OpenAI(BaseDialect):
         except ValidationError as error:
             raise invalid_body_error(error, EmbeddingsBody) from None
         types = fields.output_types
-        cut = fields.truncation_direction if fields.truncate else "no"
-        dimensions, instruction = fields.dimensions or fields.output_dimension, fields.instruction or None
-        options = Options(fields.prompt_name, fields.normalize, dimensions, cut, instruction=instruction)
         return InferenceRequest(
             inputs,
             resolve_timeout_ms(fields.timeout_ms, headers, len(inputs), limits),
             lane_of(fields.priority, headers),
-            with_long_text(options_for(types, options, "output_dtype"), fields.long_text, partial=partial),
+            with_long_text(options_for(types, fields.options, "output_dtype"), fields.long_text, partial=partial),
             partial=partial,
             input_errors=check_inputs(inputs, limits, "input[{}]", partial=partial),
             base64=fields.encoding_format == "base64",

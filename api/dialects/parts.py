@@ -63,7 +63,8 @@ def rows_of_parts(request: InferenceRequest, result: InferenceResult) -> list[di
     """
     output_type = request.output_types[0]
     if request.op == EMBED:
-        return [None if row is None else {DENSE: row} for row in encode_rows(rows_of(result), output_type)]
+        dense = encode_rows(rows_of(result), output_type, int8_ranges=request.int8_ranges)
+        return [None if row is None else {DENSE: row} for row in dense]
     rows: list[dict[str, Any] | None] = []
     for reply in result.parts:
         if not isinstance(reply, Values):
@@ -71,14 +72,15 @@ def rows_of_parts(request: InferenceRequest, result: InferenceResult) -> list[di
         elif request.op == EMBED_SPARSE:
             rows += [{SPARSE: orjson.Fragment(value)} for value in reply.values]
         else:
-            rows += [_row_of(decode_parts(value), output_type) for value in reply.values]
+            rows += [_row_of(decode_parts(value), output_type, request.int8_ranges) for value in reply.values]
     return rows
 
 
-def _row_of(parts: Parts, output_type: OutputType) -> dict[str, Any]:
+def _row_of(parts: Parts, output_type: OutputType, int8_ranges: bytes) -> dict[str, Any]:
     row: dict[str, Any] = {}
     if parts.dense is not None:
-        [row[DENSE]] = encode_rows(np.frombuffer(parts.dense, dtype="<f4")[None], output_type)
+        dense = np.frombuffer(parts.dense, dtype="<f4")[None]
+        [row[DENSE]] = encode_rows(dense, output_type, int8_ranges=int8_ranges)
     if parts.sparse is not None:
         row[SPARSE] = orjson.Fragment(parts.sparse)
     if parts.multi_vector is not None:

@@ -40,6 +40,8 @@ RANGE = 4.0
 """Of whole numbers, in root mean squares of a vector's numbers: one in 16,000 of a normal distribution is outside."""
 
 INT8_STEPS, INT8_OFFSET, UINT8_STEPS = 127, 128, 255
+BYTES_PER_RANGE = 8
+"""The smallest and the largest number of a dimension, as float32."""
 
 
 def int8_range(dim: int) -> float:
@@ -61,6 +63,14 @@ def options_for(output_types: Sequence[OutputType], options: Options, param: str
         message = f"{param}: int8 and uint8 are for vectors of length 1: leave normalize out."
         raise InvalidRequestError(message, param=param)
     return options._replace(normalize=True)
+
+
+def check_dimensions(output_types: Sequence[OutputType], dimensions: int | None, int8_ranges: bytes) -> None:
+    """Raises InvalidRequestError: vectors are to be cut, and the ranges of whole numbers are for whole vectors."""
+    dim = len(int8_ranges) // BYTES_PER_RANGE
+    if dimensions is not None and 0 < dim != dimensions and not WHOLE_NUMBERS.isdisjoint(output_types):
+        message = f"dimensions: int8 and uint8 of this model have ranges for all {dim}: leave it out."
+        raise InvalidRequestError(message, param="dimensions")
 
 
 def encode_rows(
@@ -106,10 +116,8 @@ def _quantize(vectors: NDArray[np.float32], output_type: OutputType, int8_ranges
 
 def _steps_of(vectors: NDArray[np.float32], int8_ranges: bytes) -> NDArray[np.uint8]:
     """Returns the step of each number from the smallest of its dimension, by the formula of `quantize_embeddings`."""
+    check_dimensions(("uint8",), vectors.shape[-1], int8_ranges)
     smallest, largest = np.frombuffer(int8_ranges, dtype="<f4").reshape(2, -1)
-    if len(smallest) != vectors.shape[-1]:
-        message = f"dimensions: int8 and uint8 of this model have ranges for all {len(smallest)}: leave it out."
-        raise InvalidRequestError(message, param="dimensions")
     sizes = (largest - smallest) / UINT8_STEPS
     sizes = np.where(sizes == 0, np.float32(1), sizes)
     steps: NDArray[np.uint8] = np.clip(np.floor((vectors - smallest) / sizes), 0, UINT8_STEPS).astype(np.uint8)

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from api.dialects.long_text import CUT, IN_CHUNKS
-from api.dialects.quantization import FLOAT, OutputType
+from api.dialects.quantization import FLOAT, WHOLE_NUMBERS, OutputType
 from api.tenants import ANONYMOUS, Tenant
 from shared.errors import RequestError
 from shared.keys import INTERACTIVE
@@ -105,8 +105,12 @@ class InferenceRequest(NamedTuple):
 
     @property
     def needs_model(self) -> bool:
-        """Whether it needs the model's prompts, or its maximum length, which only a worker that has loaded it knows."""
-        return self.input_type is not None or self.long_text in IN_CHUNKS
+        """Whether it needs what only a worker that has loaded the model knows: prompts, maximum length, or int8 ranges.
+
+        The ranges are for whole vectors: with others, those of fewer dimensions would be refused once they are there.
+        """
+        is_cut = self.options.dimensions is not None and not WHOLE_NUMBERS.isdisjoint(self.output_types)
+        return is_cut or self.input_type is not None or self.long_text in IN_CHUNKS
 
 
 class InferenceResult(NamedTuple):

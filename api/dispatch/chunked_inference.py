@@ -17,6 +17,7 @@ from api.dialects.long_text import CHUNKS
 from api.dialects.request import InferenceRequest, InferenceResult, Span
 from api.dialects.vectors import rows_of
 from api.dispatch.chunking import spans_of
+from api.dispatch.splitting import estimate_tokens
 from api.memory_budget import HeldMemory, size_of_inputs
 from shared.errors import DeadlineExceededError, InvalidRequestError, OverloadedError, TooLargeError
 from shared.messages import TOKENIZE, Options, Values, Vectors
@@ -30,6 +31,9 @@ ComputeResult = Callable[[InferenceRequest, str, HeldMemory], Awaitable[Inferenc
 
 SPECIAL_TOKENS, PROMPT_TOKENS = 2, 32
 """Tokens that are kept free in a chunk: for the model's special ones, and for a prompt."""
+
+MIN_CHUNK_PART = 0.25
+"""An instruction leaves at least this part of what the model reads: smaller chunks would hardly have a meaning."""
 
 CHUNK_PART = 0.75
 ATTEMPTS = 4
@@ -66,7 +70,8 @@ async def compute_in_chunks(
         normalizes: whether the model's vectors have length 1.
 
     Raises:
-        InvalidRequestError: the request has token ids; or no text may be cut, and a chunk would be.
+        InvalidRequestError: the request has token ids; its instruction is too long; or no text may be cut, and a chunk
+            would be.
         TooLargeError: there are too many chunks.
         RedbatchError: as `compute` does.
     """
@@ -74,7 +79,7 @@ async def compute_in_chunks(
     texts = [each for each in request.inputs if isinstance(each, str)]
     if len(texts) < len(request.inputs):
         raise InvalidRequestError("long_text is for texts, not for token ids.", param="long_text")
-    max_tokens = limits.max_tokens - SPECIAL_TOKENS - _prompt_tokens(request.options)
+    max_tokens = _max_chunk_tokens(limits, request.options)
     # A token has a byte at least, but for characters that a tokenizer takes apart: such a text comes back cut.
     long = {i for i, text in enumerate(texts) if limits.max_tokens and len(text.encode()) > max_tokens}
     offsets: dict[int, Offsets] = {}
@@ -94,11 +99,18 @@ async def compute_in_chunks(
     return _answer_of(request, result._replace(truncated=sorted(truncated)), spans, normalizes=normalizes)
 
 
-def _prompt_tokens(options: Options) -> int:
-    """Returns the maximum tokens of a prompt, if the client names one; an instruction has a byte at least for each."""
-    if options.instruction is not None:
-        return PROMPT_TOKENS + len(options.instruction.encode(errors="replace"))
-    return PROMPT_TOKENS if options.prompt_name else 0
+def _max_chunk_tokens(limits: ChunkLimits, options: Options) -> int:
+    """Returns the tokens of a chunk, beside the prompt that the client names and the estimated ones of an instruction.
+
+    Raises InvalidRequestError: the instruction leaves too few.
+    """
+    if options.instruction is None:
+        return limits.max_tokens - SPECIAL_TOKENS - (PROMPT_TOKENS if options.prompt_name else 0)
+    max_tokens = limits.max_tokens - SPECIAL_TOKENS - PROMPT_TOKENS - estimate_tokens(options.instruction)
+    if limits.max_tokens and max_tokens < limits.max_tokens * MIN_CHUNK_PART:
+        message = f"instruction: with each chunk the model reads it, and {limits.max_tokens} tokens in all: shorten it."
+        raise InvalidRequestError(message, param="instruction")
+    return max_tokens
 
 
 def _answer_of(

@@ -121,7 +121,7 @@ class Coalescer:
         Raises:
             RedbatchError: the entry was refused, or its deadline has passed.
         """
-        tokens = cost_of(EMBED, request.inputs, 0)
+        tokens = cost_of(EMBED, request.inputs, 0, request.options)
         entry = self._entry_for(request, deadline, tokens, bounds)
         result = entry.add(request, tokens)
         try:

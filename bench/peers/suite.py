@@ -21,6 +21,7 @@ from typing import Annotated, Any
 import typer
 
 from bench.failures import FAILURES, reason
+from bench.flags import parse_names
 from bench.machine import ROOT, run_metadata
 from bench.peers import environment, report
 from bench.peers.catalogue import PEERS
@@ -57,8 +58,8 @@ def main(
     out: Annotated[Path | None, typer.Option(help="Write the results to this file, and no document.")] = None,
 ) -> None:
     """Measures, and exits with 1 if a server did not start or gave a wrong answer."""
-    chosen = _parse_names("--only", only, NAMES)
-    wanted = _parse_names("--parts", parts, PARTS)
+    chosen = parse_names("--only", only, NAMES)
+    wanted = parse_names("--parts", parts, PARTS)
     cells = [cell for cell in CELLS if cell.part in wanted]
     spans = {"null": seconds // 2, "short": seconds, "mixed": 2 * seconds}
     windows = QUICK if quick else Windows({"null": 1, "minilm": 3}, spans, repetitions)
@@ -140,13 +141,6 @@ def _peers(testbed: Testbed, chosen: Sequence[str]) -> list[Candidate]:
 
 def _first(peers: Sequence[Candidate]) -> list[Candidate]:
     return list({peer.name: peer for peer in reversed(peers)}.values())
-
-
-def _parse_names(flag: str, text: str, known: Sequence[str]) -> list[str]:
-    names = text.split(",")
-    if unknown := sorted(set(names) - set(known)):
-        raise typer.BadParameter(f"{flag}: {', '.join(unknown)}: choose from {', '.join(known)}")
-    return names
 
 
 if __name__ == "__main__":

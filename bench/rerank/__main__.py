@@ -24,6 +24,7 @@ from bench.child_process import run_module
 from bench.cluster import clean_environment
 from bench.failures import FAILURES, reason
 from bench.figures import Row
+from bench.flags import parse_names
 from bench.peers import environment
 from bench.peers.server import PeerError
 from bench.publication import Publication, publish, start_run
@@ -86,7 +87,8 @@ def main(
     plan = QUICK if quick else REQUESTS
     if clients:
         plan = {number: plan.get(number, number) for number in map(int, clients.split(","))}
-    ways = [way for way in WAYS if way in only.split(",")]
+    chosen = parse_names("--only", only, WAYS)
+    ways = [way for way in WAYS if way in chosen]
     num_documents = documents or (QUICK_DOCUMENTS if quick else DOCUMENTS)
     is_partial = quick or bool(clients) or len(ways) < len(WAYS) or num_documents != DOCUMENTS
     with tempfile.TemporaryDirectory(prefix="redbatch-rerank-") as folder:

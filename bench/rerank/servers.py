@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from bench.cluster import Cluster, Shape, cluster
+from bench.cluster import Cluster, ClusterError, Shape, cluster
 from bench.peers.catalogue import INFINITY
 from bench.peers.server import Launch, post_body, running
 from bench.rerank.load import Task
@@ -63,9 +63,16 @@ def pinned_clusters(model: Path, numbers: Sequence[int]) -> Iterator[dict[int, s
 
 
 def pin(up: Cluster) -> None:
-    """Binds each worker of a cluster, with its engine, to one core, which no other worker of the cluster has."""
-    cores = sorted(os.sched_getaffinity(0))
-    for core, worker in zip(cores, up.processes()["worker"], strict=False):
+    """Binds each worker of a cluster, with its engine, to one core, which no other worker of the cluster has.
+
+    Raises ClusterError: there are fewer cores than workers.
+    """
+    cores, workers = sorted(os.sched_getaffinity(0)), up.processes()["worker"]
+    if len(cores) < len(workers):
+        raise ClusterError(
+            f"{len(workers)} workers on a core each, and this process has {len(cores)}: leave out pinned"
+        )
+    for core, worker in zip(cores, workers, strict=False):  # cores may be left
         for process in (worker, *worker.children(recursive=True)):
             _bind(process, core)
 

@@ -54,10 +54,10 @@ class OneInputError(Exception):
 
 
 class InputTooLongError(InputRefusedError):
-    """An input is longer than the model's maximum, and must not be cut: `too_long` has both numbers."""
+    """An input is longer than the maximum, and must not be cut: `too_long` has both numbers."""
 
     def __init__(self, tokens: int, max_tokens: int) -> None:
-        super().__init__(f"{tokens} tokens, and this model takes {max_tokens}: shorten it, or allow truncate.")
+        super().__init__(f"{tokens} tokens, and the maximum is {max_tokens}: shorten it, or allow truncate.")
         self.too_long = TooLong(tokens, max_tokens)
 
 

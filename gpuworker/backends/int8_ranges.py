@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from gpuworker.backends.base import Backend
     from gpuworker.ipc.messages import Ready
 
-MAX_RANGE_DIM = 8_192
-"""Each heartbeat has all ranges: 87 kB for as many dimensions."""
+MAX_RANGE_DIM = 2_048
+"""Each heartbeat has all ranges: 22 kB for as many dimensions."""
 
 DIGITS = 16
 

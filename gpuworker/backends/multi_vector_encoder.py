@@ -136,13 +136,18 @@ class MultiVectorBackend(TransformerBackend):
         """Returns texts with their prompt; a query of the options makes them documents to score.
 
         Raises:
-            InputRefusedError: there is no such prompt, the library cuts at the right only, or an input is no text.
+            InputRefusedError: there is no such prompt, the library cuts at the right and at the model's maximum only,
+                it takes no instruction, or an input is no text.
         """
         self._prompts.find(options.prompt_name)
         if options.truncate != "right":
             raise InputRefusedError(
                 "This model cuts long texts itself, at the right: without truncate=false or truncation_direction=left."
             )
+        if any((options.max_tokens, options.max_query_tokens, options.max_document_tokens)):
+            raise InputRefusedError("This model cuts long texts itself, at its own maximum length: name no other.")
+        if options.instruction is not None:
+            raise InputRefusedError("instruction: this model has no place for one: leave it out.")
         texts = [LateText(each, options.prompt_name, options.query) for each in inputs if isinstance(each, str)]
         if len(texts) < len(inputs):
             raise InputRefusedError("This model takes texts, no token ids.")

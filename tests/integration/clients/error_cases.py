@@ -244,7 +244,7 @@ VLLM = [
 ]
 ERROR_CASES = [*MIXED, *TEI_RERANK, *TEI_PREDICT, *TEI_SPARSE, *COHERE, *JINA_AND_VOYAGE, *VLLM]
 
-LONG = "733 tokens, and this model takes 512: shorten it, or allow truncate."
+LONG = "733 tokens, and the maximum is 512: shorten it, or allow truncate."
 LONG_FOR_TEI = (
     "Input validation error: `inputs` must have less than 512 tokens. Given: 733. Allow truncate, or shorten the texts."
 )

@@ -100,7 +100,7 @@ async def test_what_else_becomes_of_a_long_text(post: Post) -> None:
     openai = await send("/v1/embeddings", model="minilm", input=[SHORT, LONG])
     assert openai.json()["usage"]["truncated"] == [1]
     for body, message in (
-        ({"texts": [SHORT, LONG], "long_text": "error"}, "this model takes 256"),
+        ({"texts": [SHORT, LONG], "long_text": "error"}, "the maximum is 256"),
         ({"text": LONG, "long_text": "mean", "on_error": "null"}, "on_error: null does not go with chunks"),
         ({"text": LONG, "long_text": "sum"}, "long_text: "),
     ):

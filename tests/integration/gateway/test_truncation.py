@@ -52,7 +52,7 @@ def check_refusals(gateway: GatewayProcess) -> None:
     ):
         refused = plain_http.post(gateway.url + route, json=body | {"truncate": False}, timeout=60)
         assert refused.status_code in (400, 422)
-        assert "Input 37: 302 tokens, and this model takes 256" in refused.text
+        assert "Input 37: 302 tokens, and the maximum is 256" in refused.text
     partial = post(gateway, "/embed", {"texts": ["a", LONG], "truncate": False, "on_error": "null"}).json()
     assert ([each is None for each in partial["embeddings"]], partial["errors"][0]["index"]) == ([False, True], 1)
     assert "truncated" not in partial

@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from api.dialects.request import Labels
+from api.dialects.request import InferenceRequest, InferenceResult, Labels
+from api.memory_budget import HeldMemory, MemoryBudget
 from api.served_queue import ServedQueue
 from api.settings import GatewaySettings
+from api.tenants import ShareHolder
 from shared import consumer
+from shared.errors import InvalidRequestError
 from shared.messages import (
     CLASSIFIER_OPS,
+    DENSE,
+    EMBED_PARTS,
     LOADING,
+    MULTI_VECTOR,
     MULTI_VECTOR_OPS,
     READY,
     RERANKER_OPS,
     SIGMOID,
     SOFTMAX,
     Heartbeat,
+    Options,
+    Values,
 )
 from shared.queue_connections import QueueConnections
 from shared.usage_counts import UsageCounts
@@ -85,3 +95,27 @@ async def test_the_operations_are_those_of_the_revision_that_answered(redis_url:
         await beat(queue, replace(RERANKER, worker="other"))
         assert await gateway.find_ops("reranker") == set(RERANKER_OPS)
         assert await gateway.find_ops("of nobody") == await gateway.find_ops() == {*MULTI_VECTOR_OPS, *RERANKER_OPS}
+
+
+async def test_the_ranges_of_int8_are_those_of_the_workers_that_made_the_vectors(
+    redis_url: str, queue: QueueConnections
+) -> None:
+    """Also of parts, whose replies are no vectors. Of fewer dimensions there are none: no worker computes these."""
+    ranges = np.array([[0, 0], [1, 1]], dtype="<f4").tobytes()
+    expected = {"one": b"", "two": ranges, "three": 2 * ranges[:8]}
+    workers = [replace(CLASSIFIER, worker=name, revision=name) for name in expected]
+    encoded = [b64encode(each).decode() for each in expected.values()]
+    await beat(queue, *(replace(each, int8_ranges=text) for each, text in zip(workers, encoded, strict=True)))
+    async with served(redis_url, queue) as gateway:
+        for name, found in expected.items():
+            result = InferenceResult([Values("", 0, 1, (b"",), revision=name)])
+            assert await gateway.find_int8_ranges(result) == found
+        cut = InferenceRequest(("a",), 50, options=Options(dimensions=1), output_types=("int8",))
+        parts = cut._replace(op=EMBED_PARTS, parts=(DENSE, MULTI_VECTOR))
+        assert [each.needs_model for each in (cut, parts, cut._replace(output_types=("float",)))] == [True, True, False]
+        for request in (cut, parts):
+            with (
+                HeldMemory(MemoryBudget(2**20), ShareHolder("")) as memory,
+                pytest.raises(InvalidRequestError, match="dimensions: int8 and uint8 of this model have ranges for"),
+            ):
+                await gateway.answer_by_model(request, "", memory)

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Sequence
+from typing import Any
 
+import psutil
 import pytest
+import typer
 
+from bench.cluster import ClusterError
 from bench.figures import fold
-from bench.rerank.__main__ import pinned_rows, rate_rows
+from bench.rerank import servers
+from bench.rerank.__main__ import main, pinned_rows, rate_rows
 from bench.rerank.load import Result, encode_tasks, send
 from bench.rerank.report import table
 from bench.rerank.requests import (
@@ -94,3 +100,18 @@ def test_the_tables_have_the_ratios() -> None:
     assert "| Infinity | 1 | 30.0 | – | – | – | 0.90 |" in lines
     assert "| offline, sorted by length, without padding | – | 100 | – | – | – | – |" in lines
     assert "| 2 | 1.10 | 0.55 |" in lines
+
+
+def test_an_unknown_way_is_refused() -> None:
+    """Otherwise its tables would lack it, and nobody would see why."""
+    with pytest.raises(typer.BadParameter, match="--only: pined: choose from redbatch, offline, infinity"):
+        main(only="redbatch,pined")
+
+
+def test_workers_without_a_core_each_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that are left over would run on all cores."""
+    cluster: Any = type("Cluster", (), {"processes": lambda _: {"worker": [psutil.Process()] * 2}})()
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
+    monkeypatch.setattr(os, "sched_setaffinity", lambda *_: None)
+    with pytest.raises(ClusterError, match="2 workers on a core each, and this process has 1"):
+        servers.pin(cluster)

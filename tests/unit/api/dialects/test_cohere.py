@@ -110,7 +110,7 @@ def test_an_answer_has_an_array_for_each_type() -> None:
         "meta": {
             "api_version": {"version": "2", "is_experimental": False},
             "billed_units": {"input_tokens": 5},
-            "warnings": ["Truncated to the model's maximum length: 1."],
+            "warnings": ["Truncated to the maximum length: 1."],
         },
     }
 

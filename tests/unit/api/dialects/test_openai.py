@@ -200,6 +200,9 @@ def test_errors_do_not_repeat_the_text(text: object) -> None:
         ({"dimensions": 64, "prompt_name": "query"}, Options("query", normalize=True, dimensions=64)),
         ({"truncate": False, "truncation_direction": "left"}, Options(normalize=True, truncate="no")),
         ({"truncation_direction": "left"}, Options(normalize=True, truncate="left")),
+        ({"truncation_side": "left"}, Options(normalize=True, truncate="left")),
+        ({"truncate_prompt_tokens": 9}, Options(normalize=True, max_tokens=9)),
+        ({"truncate_prompt_tokens": -1, "truncation_side": None}, Options(normalize=True)),
     ],
 )
 def test_options_are_passed_on(fields: dict[str, Any], options: Options) -> None:
@@ -285,3 +288,9 @@ def test_another_invalid_field_gets_what_it_takes(inputs: object) -> None:
     """There is no index to name."""
     for partial in ("fail", "null"):
         assert "send a text, a list of texts, a list of token ids" in fault(input=inputs, on_error=partial).message
+
+
+def test_chunks_have_all_of_a_text() -> None:
+    """So a maximum of its tokens does not go with them."""
+    error = fault(truncate_prompt_tokens=9, long_text="chunks")
+    assert (error.param, "leave it or long_text out" in error.message) == ("truncate_prompt_tokens", True)

@@ -82,6 +82,20 @@ def test_an_answer_has_an_object_for_each_text() -> None:
     assert set(answer(single, replies[0])["embedding"]) == set(PARTS)
 
 
+def test_ranges_of_int8_are_for_the_dense_part() -> None:
+    """Vectors of tokens have other dimensions: theirs are in the range of all models."""
+    ranges = np.array([[0, 0], [1, 2]], dtype="<f4").tobytes()
+    dense = np.array([2, 0], dtype="<f4").tobytes()
+    alone, both = (
+        parse(**{"return": named, "output_dtype": "uint8"})._replace(int8_ranges=ranges)
+        for named in ([DENSE], [DENSE, MULTI_VECTOR])
+    )
+    assert answer(alone, Vectors("", 0, 1, 2, dense))["embeddings"] == [{"dense": [255, 0]}]
+    value = encode_parts(Parts(dense, None, dense, 2))
+    [found] = answer(both, Values("", 0, 1, (value,)))["embeddings"]
+    assert found == {"dense": [255, 0], "multi_vector": [[128 + 90, 128]]}
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [

@@ -359,7 +359,7 @@ def test_teis_errors_of_requests_that_were_read(fault: RedbatchError, status: in
 
 def test_a_pair_that_is_too_long_is_reported_in_teis_words() -> None:
     """The worker reports both numbers; a text that looks like its message is no such report."""
-    error = InvalidRequestError("Input 3: 405 tokens, and this model takes 256: shorten it, or allow truncate.")
+    error = InvalidRequestError("Input 3: 405 tokens, and the maximum is 256: shorten it, or allow truncate.")
     assert encoded(TEI, error)[1]["error"] == error.message
     error.too_long = TooLong(405, 256)
     status, body = encoded(TEI, error)

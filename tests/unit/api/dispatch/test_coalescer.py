@@ -124,6 +124,13 @@ async def test_the_tokens_of_an_entry_are_bounded() -> None:
     assert [len(each.request.inputs) for each, _ in queue.sent] == [4, 2]
 
 
+async def test_an_instruction_counts_with_each_input() -> None:
+    """The model reads it before each text: here 102 tokens, beside 2 of each text."""
+    queue = Queue()
+    await queue.answer(*(request("a", options=Options(instruction="b" * 400)) for _ in range(6)))
+    assert [len(each.request.inputs) for each, _ in queue.sent] == [4, 2]
+
+
 async def test_an_entry_has_a_maximum_of_requests() -> None:
     """What exceeds it begins the next entry."""
     queue = Queue()

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpuworker.backends.int8_ranges import load_ranges, with_ranges
+from gpuworker.backends.int8_ranges import MAX_RANGE_DIM, load_ranges, with_ranges
 from gpuworker.backends.simulated import DIM, SimulatedBackend
 from gpuworker.ipc.messages import Ready
 from gpuworker.model_spec import ModelLoadError, parse_model
@@ -59,3 +59,12 @@ def test_a_model_without_vectors_has_no_ranges(tmp_path: Path) -> None:
     """A reranker, as an example."""
     with pytest.raises(ModelLoadError, match="returns none"):
         load_ranges(str(tmp_path), SimulatedBackend(parse_model("simulated:base_ms=0,labels=1")))
+
+
+def test_ranges_of_very_long_vectors_are_refused(tmp_path: Path) -> None:
+    """Each heartbeat has all of them."""
+    backend = SimulatedBackend(parse_model("null"))
+    backend.dim = MAX_RANGE_DIM + 1
+    np.save(tmp_path / "ranges.npy", np.vstack([np.zeros(backend.dim), np.ones(backend.dim)]))
+    with pytest.raises(ModelLoadError, match="up to 2048 dimensions: leave it out"):
+        load_ranges(str(tmp_path / "ranges.npy"), backend)

@@ -94,9 +94,18 @@ def test_a_backend_describes_itself(backend: MultiVectorBackend, folder: Path) -
 
 def test_what_the_library_cannot_do_is_refused(backend: MultiVectorBackend, folder: Path) -> None:
     """The errors say what to leave out."""
-    for inputs, options in (([b"\0\0\0\0"], Options()), (["a"], Options(truncate="no")), (["a"], Options("other"))):
-        with pytest.raises(InputRefusedError):
-            backend.tokenize(inputs, options)
+    with pytest.raises(InputRefusedError, match="no token ids"):
+        backend.tokenize([b"\0\0\0\0"])
+    for options, reason in (
+        (Options("other"), "no such prompt"),
+        (Options(truncate="no"), "without truncate=false"),
+        (Options(instruction="Find it"), "instruction: this model has no place for one"),
+        (Options(max_tokens=9), "name no other"),
+        (Options(query="a", max_query_tokens=9), "name no other"),
+        (Options(query="a", max_document_tokens=9), "name no other"),
+    ):
+        with pytest.raises(InputRefusedError, match=reason):
+            backend.tokenize(["a"], options)
     for of_engine in (replace(OPTIONS, backend="onnx"), replace(OPTIONS, compile=True)):
         with pytest.raises(ModelLoadError, match="leave out --backend and --compile"):
             load_backend(parse_model(str(folder)), of_engine)

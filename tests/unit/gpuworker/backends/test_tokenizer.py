@@ -136,7 +136,7 @@ def test_an_input_may_be_cut_to_fewer_tokens(
 @pytest.mark.parametrize("data", [LONG, encode_ids([1_000] * 257)], ids=["text", "ids"])
 def test_an_input_that_is_too_long_may_be_refused(backend: SentenceBackend, data: Input) -> None:
     """The error says how long it is, and how long it may be, and knows its index."""
-    with pytest.raises(OneInputError, match=r"\d+ tokens, and this model takes 256") as caught:
+    with pytest.raises(OneInputError, match=r"\d+ tokens, and the maximum is 256") as caught:
         backend.tokenize(["short", data], Options(truncate="no"))
     assert caught.value.index == 1
     assert backend.tokenize(["short"], Options(truncate="no"))[0].tokens == len(["[CLS]", "short", "[SEP]"])
