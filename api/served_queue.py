@@ -187,7 +187,7 @@ class ServedQueue:
         Vectors of the cache name no revision: they are of the one that all ready workers have.
 
         Raises:
-            UnavailableError: the workers that made the vectors are gone, and never told their ranges.
+            UnavailableError: the workers that made the vectors are gone, and their ranges are not known.
         """
         if workers := await self._find_loaded(result.revision):
             return int8_ranges_of(workers[0])

@@ -249,7 +249,7 @@ class Failure(NamedTuple):
     """The answer to an entry that failed: an error code of shared.errors and a message for the client.
 
     If one of its inputs is known to be at fault, `input_index` is the index of that input in the entry; `too_long` says
-    so of an input, for clients whose APIs name its length in words of their own.
+    so of an input, for clients whose APIs name its length in their own words.
     """
 
     request_id: str

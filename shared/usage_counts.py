@@ -16,7 +16,7 @@ MAX_ROWS = 500
 """Maximum rows of an hour, and of a process until it writes them: a row is a tenant, a queue and an operation."""
 
 MAX_LABELS = 100
-"""Maximum tenants with metrics of their own, beside OTHER."""
+"""Maximum tenants with separate metrics, beside OTHER."""
 
 GROUPS = ("hour", "day", "tenant", "model", "operation")
 """By what a report may group rows, in the order of its columns."""

@@ -44,7 +44,7 @@ class WholePair:
 class WholePairs:
     """What `tokenize` is for other models: it finds the prompt, cuts texts, and refuses what the model cannot do.
 
-    A template for chats puts texts of its own around those of a pair, which share tokens with them: so a query cannot
+    A template for chats puts its own texts around those of a pair, which share tokens with them: so a query cannot
     be tokenized once for all documents, and a text is cut before its template is applied.
     """
 

@@ -23,7 +23,7 @@ class UsageReporter:
     Args:
         worker_state: of the worker, which counts.
         connection: to the Redis that has the rows of all queues.
-        process: the name of the worker there, which no earlier run of it has had.
+        process: the name of the worker there, which no earlier run of it used.
     """
 
     def __init__(self, worker_state: WorkerState, connection: RedisConnection, process: str) -> None:

@@ -68,7 +68,7 @@ class EntryTask:
 
     def __post_init__(self) -> None:
         is_default = self.options is DEFAULT_OPTIONS and self.op == EMBED
-        key = (self.op, self.options._replace(normalize=None, dimensions=None))
+        key = (self.op, self.options._replace(normalize=None, dimensions=None, parts=()))
         self.tokenizer_key = DEFAULT_TOKENIZER_KEY if is_default else key
         self.outputs = [None] * len(self.inputs)
         self.num_pending = len(self.inputs)

@@ -103,7 +103,7 @@ def test_the_tables_have_the_ratios() -> None:
 
 
 def test_an_unknown_way_is_refused() -> None:
-    """Otherwise its tables would lack it, and nobody would see why."""
+    """Otherwise its tables would lack it, without a word about it."""
     with pytest.raises(typer.BadParameter, match="--only: pined: choose from redbatch, offline, infinity"):
         main(only="redbatch,pined")
 
