@@ -11,6 +11,7 @@ from fastapi import APIRouter, Request, Response
 
 from api.dialects.headers import JSON
 from api.dialects.native import Native
+from api.dialects.operations import TAG_OPERATIONS
 from api.dialects.strict_body import unknown_parameter_error
 from api.dialects.usage_operation import USAGE_OPERATION
 from api.http.client_connection import client_address
@@ -30,7 +31,7 @@ PARAMETERS = ("from", "to", "group")
 MAX_REPORT_ROWS = 10_000
 """Maximum rows of an answer, which is held in memory."""
 
-router = APIRouter(default_response_class=Response)
+router = APIRouter(default_response_class=Response, tags=[TAG_OPERATIONS])
 
 
 @router.get("/usage", **USAGE_OPERATION.options)

@@ -76,8 +76,22 @@ class ModelList(BaseModel):
     data: list[Model]
 
 
+_USAGE_ROW = {
+    "tenant": "web",
+    "requests": 9_210,
+    "refusals": 3,
+    "failures": 0,
+    "inputs": 27_630,
+    "tokens": 331_560,
+    "cached_tokens": 1_204,
+    "device_ms": 41_870.114,
+}
+
+
 class TenantUsageRow(BaseModel):
     """Sums of a group. Only those of these that the request groups by are there: hour to operation."""
+
+    model_config = examples(_USAGE_ROW)
 
     hour: str | SkipJsonSchema[None] = None
     day: str | SkipJsonSchema[None] = None
@@ -101,18 +115,7 @@ class TenantUsage(BaseModel):
             "from": "2026-11-25T14:00:00Z",
             "to": "2026-11-26T14:00:00Z",
             "group": ["tenant"],
-            "rows": [
-                {
-                    "tenant": "web",
-                    "requests": 9_210,
-                    "refusals": 3,
-                    "failures": 0,
-                    "inputs": 27_630,
-                    "tokens": 331_560,
-                    "cached_tokens": 1_204,
-                    "device_ms": 41_870.114,
-                }
-            ],
+            "rows": [_USAGE_ROW],
         }
     )
 

@@ -14,7 +14,7 @@ import numpy as np
 from shared import consumer
 from shared.codec import encode_reply
 from shared.consumer import CommitOptions, EntryAnswer
-from shared.messages import CLASSIFY, EMBED, FAILING, READY, SCORE, Entry, Failure, Heartbeat, Vectors
+from shared.messages import CLASSIFY, FAILING, READY, SCORE, Entry, Failure, Heartbeat, Vectors
 from shared.queue_connections import QueueConnections
 from tests import plain_http
 from tests.integration.clients.error_cases import QUEUE, REQUEST_ID, TEXT_BODIES
@@ -48,7 +48,7 @@ class FakeWorker:
     async def beat(self, failing: str = "") -> None:
         """Sends a heartbeat; `failing` is the exception with which all batches fail, if they do."""
         name, state = self._worker.name, FAILING if failing else READY
-        beat = Heartbeat(name, "host", 1, "cpu", "fake", 1, state, 0.0, 0, 0, 0, ops=(SCORE, CLASSIFY, EMBED))
+        beat = Heartbeat(name, "host", 1, "cpu", "fake", 1, state, 0.0, 0, 0, 0, ops=(SCORE, CLASSIFY))
         beat = replace(beat, labels=("LABEL_0",), activation="sigmoid", failing=failing, retry_s=1.0, prompts=())
         await consumer.heartbeat(self._worker.connection, self._worker.keys, beat, TTL_MS)
 

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from huggingface_hub import InferenceClient
 
-from shared.messages import Failure, Vectors
+from shared.messages import Failure, TooLong, Vectors
 from shared.queue_connections import QueueConnections
 from tests import plain_http
 from tests.integration.clients.conftest import RERANKER, Guarded
@@ -408,7 +408,7 @@ def test_each_error_of_the_tables(gateway: GatewayProcess, case: ErrorCase) -> N
 
 MODEL_ERRORS: list[tuple[Failure | Vectors, list[int], tuple[str, str, str], tuple[str, str]]] = [
     (
-        failure("invalid_request", LONG),
+        failure("invalid_request", LONG)._replace(too_long=TooLong(733, 512)),
         [422, 400, 400, 400, 422],
         (LONG, "invalid_request", "invalid_request_error"),
         (LONG_FOR_TEI, "Validation"),
