@@ -25,6 +25,7 @@ from api.pages.routes import PAGE_PATHS, STATIC_FILES, STATIC_PATH
 from api.routes import DIALECTS, allowed_methods, dialect_of, route_hint, route_template, router
 from api.state import State
 from api.tenants import Tenant
+from api.usage_recording import written_usage
 from shared.errors import InvalidRequestError, MethodNotAllowedError, NotFoundError, RedbatchError
 from shared.process.version import __version__
 
@@ -61,7 +62,8 @@ def make_app(state: State) -> FastAPI:
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         await state.queues.start()
-        yield
+        async with written_usage(state):
+            yield
         await state.queues.stop()
 
     app = _routes(lifespan)

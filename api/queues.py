@@ -54,7 +54,7 @@ class Queues:
 
     Args:
         settings: of the gateway.
-        connections: to the Redis of each shard; the first is also used for `usage`.
+        connections: to the Redis of each shard.
         usage: counts what tenants use of the gateway.
         spans_of: returns the spans of a queue, if requests are traced.
     """
@@ -92,6 +92,14 @@ class Queues:
         """Stops all queues."""
         await cancel_and_wait(self._tasks)
         await asyncio.gather(*(each.stop() for each in self._served.values()))
+
+    @property
+    def usage_connection(self) -> RedisConnection:
+        """The connection to the Redis that has what tenants have used of all queues: that of the own queue's shard 0.
+
+        It keeps to the home of that queue: what it writes does not get to an unrelated Redis.
+        """
+        return self._own.usage_connection
 
     @property
     def in_flight(self) -> int:

@@ -30,7 +30,6 @@ from api.queues import Queues
 from api.routes import begins_route
 from api.settings import GatewaySettings
 from api.state import State
-from api.usage_recording import UsageRecorder
 from shared.process.admin_server import AdminServer, PortTakenError
 from shared.process.gc_tuning import collect_rarely
 from shared.process.listener import BACKLOG, ListenError, max_open_files, raise_open_file_limit
@@ -38,7 +37,7 @@ from shared.process.listener import listen as bind
 from shared.process.memory import memory_bytes
 from shared.process.redis_advice import advise_until_redis_answers
 from shared.process.settings import EXIT_CONFIGURATION, flag_of, print_error, variable_of
-from shared.process.tasks import cancel_and_wait, run_forever
+from shared.process.tasks import cancel_and_wait
 from shared.process.tracing import Tracing, start_tracing
 from shared.process.unexpected_replies import record_unexpected_reply
 from shared.queue_connections import QueueConnections
@@ -188,15 +187,12 @@ async def serve(settings: GatewaySettings, listen: socket.socket, tracing: Traci
     _warn_of_little_memory(settings)
     server = DrainingServer(_server_config(settings, app), state)
     collect_rarely()
-    usage = UsageRecorder(state.usage_connection, f"gateway:{secrets.token_hex(8)}", state.usage)
     advice = asyncio.create_task(advise_until_redis_answers(state.missing, settings.model_fields_set))
-    recording = asyncio.create_task(run_forever(usage.run))
     try:
         await server.serve(sockets=[listen])
     finally:
         admin.stop()
-        await cancel_and_wait([advice, recording])
-        await usage.stop()
+        await cancel_and_wait([advice])
         for each in connections:
             await each.close()
     log.info("gateway stopped")

@@ -6,6 +6,7 @@ from prometheus_client import Counter, Gauge
 
 from shared.keys import RELEASED
 from shared.process.histogram import Histogram
+from shared.usage_counts import Usage
 
 SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 SIZES = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 256, 512)
@@ -86,3 +87,10 @@ LEASE_LATE_RENEWALS = Counter(
     "Renewals of a GPU lease that were not done in half of the time from when they are due until the engine must end",
 )
 LEASES_LOST = Counter("redbatch_gpu_leases_lost", "GPU leases that expired or went to another worker")
+
+
+def count_usage(labels: tuple[str, str], usage: Usage) -> None:
+    """Counts what a tenant has used of a queue, which are the labels."""
+    TENANT_INPUTS.labels(*labels).inc(usage.inputs)
+    TENANT_TOKENS.labels(*labels).inc(usage.tokens)
+    TENANT_DEVICE.labels(*labels).inc(usage.device_ms / 1000)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -117,6 +118,14 @@ class ModelSettings(QueueSettings):
                 parse_model(value)
             except ModelLoadError as error:
                 raise ValueError(str(error).removeprefix(f"model {value}: ")) from None
+        return value
+
+    @field_validator("int8_ranges")
+    @classmethod
+    def _existing_file(cls, value: str | None) -> str | None:
+        """What it holds must fit the model, which only an engine knows."""
+        if value is not None and not Path(value).is_file():
+            raise ValueError("it takes the path of a .npy file, and there is no such file")
         return value
 
     @field_validator("model_args")

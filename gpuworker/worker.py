@@ -6,6 +6,7 @@ import asyncio
 import secrets
 import time
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 import structlog
 
@@ -15,7 +16,6 @@ from gpuworker.consumer.claim_turns import ClaimTurns
 from gpuworker.consumer.inflight import InFlightEntries, InFlightEntry
 from gpuworker.consumer.result_handler import ResultHandler
 from gpuworker.consumer.shard_consumer import ShardConsumer
-from gpuworker.consumer.usage_reporter import UsageReporter
 from gpuworker.consumer.worker_state import WorkerState
 from gpuworker.consumer.worker_status import WorkerStatus
 from gpuworker.gpu.devices import Gpu
@@ -44,8 +44,9 @@ from shared.long_entries import min_long_tokens
 from shared.process.log_text import MODEL_FAILS
 from shared.process.tasks import cancel_and_wait, run_forever
 from shared.process.tracing import Tracing
-from shared.process.unexpected_replies import record_unexpected_reply
+from shared.process.unexpected_replies import record_failing_call, record_unexpected_reply
 from shared.queue_connections import QueueConnections
+from shared.usage_flusher import UsageFlusher
 
 log = structlog.get_logger()
 
@@ -105,7 +106,13 @@ class Worker:
         self._result_handler = ResultHandler(worker_state, [shard.committer for shard in self._shards])
         self._circuit_breaker = CircuitBreaker(worker_state, self._status, self._hand_back_waiting)
         usage_connection = connections[0].shared_connection("usage", self._shards[0].state.control)
-        self._usage = UsageReporter(worker_state, usage_connection, f"{name}:{secrets.token_hex(8)}")
+        self._usage = UsageFlusher(
+            lambda: usage_connection,
+            f"{name}:{secrets.token_hex(8)}",
+            worker_state.usage,
+            metrics.count_usage,
+            partial(record_failing_call, "usage is not written"),
+        )
         self._returned_keys: asyncio.Future[list[str]] | None = None
         self._standby_rule, self._load_error = StandbyRule(), ""
 

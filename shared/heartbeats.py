@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pydantic import TypeAdapter, ValidationError
 
 from shared.messages import Heartbeat
-from shared.model_names import canonical_model
+from shared.model_names import canonical_model, numbered_labels
 
 FLOAT_BYTES = 4
 _HEARTBEAT = TypeAdapter(Heartbeat)
@@ -54,11 +54,6 @@ def int8_ranges_of(worker: Heartbeat) -> bytes:
     except ValueError:
         return b""
     return ranges if len(ranges) == 2 * FLOAT_BYTES * worker.dim else b""
-
-
-def numbered_labels(number: int) -> list[str]:
-    """Returns the names of labels that have none, as Transformers writes them."""
-    return [f"LABEL_{index}" for index in range(number)]
 
 
 def _describe(beat: Heartbeat) -> str:

@@ -1,4 +1,4 @@
-"""The names of models and of their queues; engines read them without the libraries of settings. Pure."""
+"""The names of models, their labels and their queues; engines read them without the libraries of settings. Pure."""
 
 from __future__ import annotations
 
@@ -28,3 +28,8 @@ def queue_slug(model: str) -> str:
     """
     name = ("simulated" if model.startswith("simulated:") else model).rstrip("/").rsplit("/", 1)[-1].lower()
     return canonical_model(re.sub(r"[^a-z0-9._-]+", "-", name)[:64].strip("-")) or "default"
+
+
+def numbered_labels(number: int) -> list[str]:
+    """Returns the names of labels that have none, as Transformers writes them."""
+    return [f"LABEL_{index}" for index in range(number)]

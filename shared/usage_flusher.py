@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+
+import structlog
 
 from shared import usage
 from shared.connection import RedisConnection
 from shared.errors import RedisUnreachableError
 from shared.usage import UsageBatch
-from shared.usage_counts import Usage, UsageCounts, UsageKey
+from shared.usage_counts import TenantLabels, Usage, UsageCounts
+
+log = structlog.get_logger()
 
 FLUSH_INTERVAL_S = 2.0
 """A process that is killed loses what it has counted in this time."""
@@ -25,7 +29,8 @@ MERGE_S = 900.0
 MAX_BATCHES = 8
 """Maximum calls that wait for Redis; after that, all that is counted goes into the last one."""
 
-OnRows = Callable[[Mapping[UsageKey, Usage]], None]
+OnRow = Callable[[tuple[str, str], Usage], None]
+"""Counts a row in metrics, given its labels: queue and tenant."""
 
 
 class _Batch:
@@ -47,23 +52,23 @@ class UsageFlusher:
     """Adds counts to Redis. A call that fails is repeated: its number keeps Redis from adding it twice.
 
     Args:
-        connection: to the Redis that has the rows of all queues.
-        process: a name that no other process has.
+        connection: returns the connection to the Redis that has the rows of all queues.
+        process: a name that no other process has, nor an earlier run of this one.
         counts: what the process counts in.
-        on_rows: called with rows before they are sent, once for each.
+        on_row: called with each row before it is sent, once.
         on_error: called with each error of Redis.
     """
 
     def __init__(
         self,
-        connection: RedisConnection,
+        connection: Callable[[], RedisConnection],
         process: str,
         counts: UsageCounts,
-        on_rows: OnRows,
+        on_row: OnRow,
         on_error: Callable[[RedisUnreachableError], None],
     ) -> None:
         self._connection, self._process, self._counts = connection, process, counts
-        self._on_rows, self._on_error = on_rows, on_error
+        self._labels, self._on_row, self._on_error = TenantLabels(), on_row, on_error
         self._batches: deque[_Batch] = deque()
         self._last_number = 0
 
@@ -79,27 +84,29 @@ class UsageFlusher:
         while self._batches:
             batch = self._batches[0]
             try:
-                await usage.add(self._connection, self._process, batch.next_call())
+                await usage.add(self._connection(), self._process, batch.next_call())
             except RedisUnreachableError as error:
                 self._on_error(error)
                 return False
             self._batches.popleft()
         return True
 
-    async def flush_at_end(self) -> int:
-        """Adds all that is counted, in FLUSH_TIMEOUT_S at most; returns how many rows are lost."""
+    async def stop(self) -> None:
+        """Adds all that is counted; gives up after FLUSH_TIMEOUT_S."""
         try:
             async with asyncio.timeout(FLUSH_TIMEOUT_S):
                 await self.flush()
         except TimeoutError:
             pass
-        return sum(len(each.counts) for each in self._batches)
+        if lost := sum(len(each.counts) for each in self._batches):
+            log.warning("usage of tenants is lost: Redis does not answer", rows=lost)
 
     def _collect(self) -> None:
         rows = self._counts.take()
         if not rows:
             return
-        self._on_rows(rows)
+        for key, row in rows.items():
+            self._on_row((key.queue, self._labels.label_of(key.tenant)), row)
         last = self._batches[-1] if self._batches else None
         is_open = last is not None and not last.was_sent
         if last is None or not (is_open and (self._is_young(last) or len(self._batches) >= MAX_BATCHES)):

@@ -20,8 +20,8 @@ from gpuworker.backends.transformer_backend import TransformerBackend
 from gpuworker.backends.whole_pairs import WholePairs
 from gpuworker.model_spec import ModelLoadError
 from gpuworker.model_type import MULTI_LABEL, scoring_type
-from shared.heartbeats import numbered_labels
 from shared.messages import DEFAULT_OPTIONS, Input, Options
+from shared.model_names import numbered_labels
 
 if TYPE_CHECKING:
     from gpuworker.backends.base import Encoded, Vector

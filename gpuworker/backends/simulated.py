@@ -15,8 +15,8 @@ import numpy as np
 
 from gpuworker.backends.base import TEXT_OPS, InputRefusedError, Token
 from gpuworker.model_type import scoring_type
-from shared.heartbeats import numbered_labels
 from shared.messages import DEFAULT_OPTIONS, EMBED, EMBED_ALL, Input, Options
+from shared.model_names import numbered_labels
 
 if TYPE_CHECKING:
     from gpuworker.backends.base import Vector

@@ -6,7 +6,6 @@ A queue has one shard or several, each in its own Redis. Of the worker:
 - inflight: the entries that are claimed and not yet committed.
 - worker_status: whether the worker loads, serves or fails; whether it is ready and alive.
 - result_handler: turns results of the engine into answers and the measured rate.
-- usage_reporter: writes what tenants have used to Redis.
 - claim_turns: lets one shard claim at a time.
 - circuit_breaker: stops the claims of a worker whose model fails on every batch.
 

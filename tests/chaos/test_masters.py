@@ -167,11 +167,11 @@ async def test_an_unrelated_master_is_not_used(masters: Masters) -> None:
             await asyncio.sleep(2.0)
             await masters.switch.route(home)
             await asyncio.sleep(1.0)
-    written = int(await masters.clients[1].dbsize())
+    written = await masters.clients[1].keys("*")
     resubmitted = await scenario.resubmitted()
-    figures = {"rounds": rounds, "keys_at_the_other": written, "resubmitted": resubmitted}
+    figures = {"rounds": rounds, "keys_at_the_other": len(written), "resubmitted": resubmitted}
     verdict = scenario.judge("F23 connections meet an unrelated Redis", calls, **figures)
     assert all_correct(verdict)
-    assert written == 0
+    assert written == []
     assert resubmitted <= BROKEN * rounds, "each may have carried a reply"
     assert verdict.slowest_s <= MAX_LATENCY_S + scenario.margin_s

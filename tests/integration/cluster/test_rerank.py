@@ -94,7 +94,7 @@ async def test_each_pair_has_its_score(cluster: GatewayCluster, tmp_path: Path, 
     body = {"query": "a", "texts": ["word " * 600], "truncate": False}
     refused = await asyncio.to_thread(plain_http.post, f"{gateways[0].url}/rerank", json=body, timeout=60)
     assert (refused.status_code, refused.json()["error_type"]) == (422, "Validation")
-    assert "`inputs` must have less than 256 tokens. Given: 604." in refused.json()["error"]
+    assert "`inputs` must have less than 512 tokens. Given: 604." in refused.json()["error"]
 
 
 async def test_a_language_model_without_a_template_ends_the_worker(cluster: GatewayCluster, tmp_path: Path) -> None:

@@ -115,7 +115,7 @@ def test_results_that_are_deleted_while_they_are_sent_end_early(served: GatewayP
 @pytest.mark.parametrize(
     ("body", "status", "message"),
     [
-        ({}, 400, "Send text, texts, input or inputs: one of them."),
+        ({}, 400, "Send text, texts, input, inputs, or query with documents: one of them."),
         ({"texts": []}, 400, "empty"),
         ({"text": "a", "texts": ["b"]}, 400, "one of them"),
         ({"texts": "a"}, 400, "texts"),
@@ -222,7 +222,10 @@ def test_an_unknown_parameter_is_refused(served: GatewayProcess) -> None:
     for path, message in (
         (new_job["status_url"] + "?inputs=3", "inputs: there is no such parameter; this route takes wait."),
         (new_job["result_url"] + "?ofset=3", "ofset: there is no such parameter; did you mean offset?"),
-        (new_job["result_url"] + "s?x%20y=3", "query: there is no such parameter; this route takes offset, limit."),
+        (
+            new_job["result_url"] + "s?x%20y=3",
+            "query: there is no such parameter; this route takes offset, limit, raw_scores.",
+        ),
     ):
         answer = client.get(path)
         assert (answer.status_code, error_of(answer)["message"]) == (400, message)

@@ -44,15 +44,16 @@ def test_the_openapi_document_describes_only_existing_behavior(served: GatewayPr
     assert with_detail == {"RerankErrorAnswer"}, "where Jina's clients look for the message of an error"
     embed = page["paths"]["/batch_embed"]["post"]
     assert set(embed["responses"]) == {
-        *("200", "202", "400", "401", "403", "404", "408", "413", "415", "422", "429", "500", "503", "504"),
+        *("200", "202", "400", "401", "403", "404", "408", "409", "413", "415", "422", "429", "500", "503", "504"),
     }
     assert set(page["components"]["schemas"]["EmbedBody"]["properties"]) == {
         *("text", "texts", "timeout_ms", "priority", "on_error", "model"),
         *("prompt_name", "normalize", "dimensions", "truncate", "truncation_direction"),
-        *("input_type", "long_text", "output_dtype"),
+        *("input_type", "instruction", "long_text", "output_dtype", "return"),
     }
     assert {each["name"] for each in embed["parameters"]} == {
-        *("X-Timeout-Ms", "X-Priority", "X-Request-Id", "X-Model", "X-Tenant", "Prefer", "Idempotency-Key"),
+        *("X-Timeout-Ms", "X-Priority", "X-Request-Id", "X-Model", "X-Model-Revision", "X-Tenant"),
+        *("Prefer", "Idempotency-Key"),
     }
 
 

@@ -39,11 +39,14 @@ BAD_TEXTS = {
     "--device": "gpu",
     "--devices": "cpu,gpu",
     "--drop-old": "nowhere.acl",
+    "--from": "soon",
+    "--group": "nonsense",
     "--duration": "soon",
     "--expires": "soon",
     "--gpu-lease-pool": "no pool",
     "--header": "nonsense",
     "--host": "no host",
+    "--int8-ranges": "nowhere.npy",
     "--keep": "nowhere.acl",
     "--model": "simulated:base_ms=fast",
     "--model-args": "[1]",
@@ -65,6 +68,7 @@ BAD_TEXTS = {
     "--suffix": "no suffix",
     "--tenant": "no tenant",
     "--texts": "nowhere.txt",
+    "--to": "soon",
     "--trusted-proxies": "everyone",
     "--warmup": "soon",
     "--worker-id": "no id",
@@ -72,7 +76,11 @@ BAD_TEXTS = {
 ANY_TEXT = {"--gpu-lease-dir", "--pool", "--name", "--redis-sentinel-password"}
 """Options that take any text: the engine looks for the folder, and a name may be any."""
 
-ELSEWHERE = {"embed": {"--column", "--keep", "--key", "--model", "--out", "--prompt-name", "--url"}}
+OF_FILES = {"--column", "--keep", "--key", "--model", "--out", "--url"}
+ELSEWHERE = {
+    "embed": OF_FILES | {"--prompt-name"},
+    "rerank": OF_FILES | {"--instruction", "--query", "--query-column"},
+}
 """Options whose values mean something in a file or to a gateway: see tests/integration/test_embed.py."""
 
 UNBOUNDED = {"--seed", "--listen-fd", "--up"}
@@ -89,11 +97,13 @@ ARGUMENTS = {
     "jobs results": ["minilm.5f"],
     "jobs show": ["minilm.5f"],
     "keys revoke": ["5f"],
+    "rerank": ["texts.txt", "--query", "a"],
 }
 REQUIRED = {
     "tune": ["--p95-ms", "100"],
     "size": ["--rate", "100"],
     "embed": ["--out", "out.npy"],
+    "rerank": ["--out", "out.npy"],
     "jobs results": ["--out", "out.npy"],
 }
 CHOICES = {each.flag: each.choices for model in SETTINGS_CLASSES for each in settings_of(model) if each.kind is str}

@@ -7,11 +7,12 @@ import time
 from typing import Any, cast
 
 import pytest
+from structlog.testing import capture_logs
 
 from shared import usage_flusher
 from shared.errors import RedisUnreachableError
 from shared.script_arguments import UsageAddArguments, UsageRow
-from shared.usage_counts import UsageCounts, UsageKey
+from shared.usage_counts import Usage, UsageCounts, UsageKey
 from shared.usage_flusher import UsageFlusher
 
 KEY = UsageKey("web", "minilm", "embed")
@@ -57,11 +58,12 @@ class Process:
         self.redis, self.counts = FakeRedis(), UsageCounts()
         self.num_reported = 0
         self.errors: list[RedisUnreachableError] = []
-        connection = cast("Any", self.redis)
-        self.flusher = UsageFlusher(connection, "gateway", self.counts, self._report, self.errors.append)
+        redis = cast("Any", self.redis)
+        self.flusher = UsageFlusher(lambda: redis, "gateway", self.counts, self._report, self.errors.append)
 
-    def _report(self, rows: Any) -> None:  # noqa: ANN401 - as OnRows
-        self.num_reported += sum(each.requests for each in rows.values())
+    def _report(self, labels: tuple[str, str], row: Usage) -> None:
+        assert labels == (KEY.queue, KEY.tenant)
+        self.num_reported += row.requests
 
     def count(self, number: int) -> None:
         """Counts requests."""
@@ -112,11 +114,13 @@ async def test_what_is_counted_in_a_long_outage_keeps_its_hour(monkeypatch: pyte
 
 
 async def test_the_end_of_a_process_waits_for_redis_only_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It says how many rows are lost."""
+    """It logs how many rows are lost."""
     monkeypatch.setattr(usage_flusher, "FLUSH_TIMEOUT_S", 0.01)
     process = Process()
     process.count(1)
     process.redis.fails = ["hang", ""]
-    assert await process.flusher.flush_at_end() == 1
-    assert await process.flusher.flush_at_end() == 0
+    with capture_logs() as logs:
+        await process.flusher.stop()
+        await process.flusher.stop()
+    assert [each["rows"] for each in logs] == [1]
     assert process.redis.added == [1]
