@@ -40,12 +40,14 @@ from gpuworker.policy.hang_timeout import HangTimeout
 from gpuworker.policy.standby import StandbyRule
 from gpuworker.settings import WorkerSettings
 from gpuworker.watchdog import Watchdog
+from shared.connection import RedisConnection
 from shared.long_entries import min_long_tokens
 from shared.process.log_text import MODEL_FAILS
 from shared.process.tasks import cancel_and_wait, run_forever
 from shared.process.tracing import Tracing
 from shared.process.unexpected_replies import record_failing_call, record_unexpected_reply
 from shared.queue_connections import QueueConnections
+from shared.usage_counts import UsageCounts
 from shared.usage_flusher import UsageFlusher
 
 log = structlog.get_logger()
@@ -105,14 +107,8 @@ class Worker:
         self._watchdog = Watchdog(worker_state, self._engine, self._hang_timeout, self._sharing)
         self._result_handler = ResultHandler(worker_state, [shard.committer for shard in self._shards])
         self._circuit_breaker = CircuitBreaker(worker_state, self._status, self._hand_back_waiting)
-        usage_connection = connections[0].shared_connection("usage", self._shards[0].state.control)
-        self._usage = UsageFlusher(
-            lambda: usage_connection,
-            f"{name}:{secrets.token_hex(8)}",
-            worker_state.usage,
-            metrics.count_usage,
-            partial(record_failing_call, "usage is not written"),
-        )
+        connection = connections[0].shared_connection("usage", self._shards[0].state.control)
+        self._usage = _usage_flusher(connection, name, worker_state.usage)
         self._returned_keys: asyncio.Future[list[str]] | None = None
         self._standby_rule, self._load_error = StandbyRule(), ""
 
@@ -334,3 +330,9 @@ def _longest_wait_s(settings: WorkerSettings) -> float:
     """Returns how long an engine may be idle with work to do: it waits for more inputs, or to run an input again."""
     retry_s = settings.retries.limits.longest_delay_s if is_function(settings.model) else 0.0
     return retry_s + (settings.batching.wait_s or 0.0)
+
+
+def _usage_flusher(connection: RedisConnection, name: str, counts: UsageCounts) -> UsageFlusher:
+    """Returns what writes the counts of this run of a worker."""
+    on_error = partial(record_failing_call, "usage is not written")
+    return UsageFlusher(lambda: connection, f"{name}:{secrets.token_hex(8)}", counts, metrics.count_usage, on_error)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import httpx
-import numpy as np
 import pytest
 import redis.asyncio
 
@@ -16,7 +14,6 @@ from gpuworker.model_spec import parse_model
 from shared.process.tasks import cancel_and_wait
 from tests import plain_http
 from tests.integration.gateway.gateway_cluster import (
-    REPEATS,
     GatewayCluster,
     GatewayProcess,
     error_of,
@@ -24,6 +21,7 @@ from tests.integration.gateway.gateway_cluster import (
     vector_bytes,
 )
 from tests.processes import Program
+from tests.revisions import revision_vector, revisions_in
 from tests.servers import Server
 from tests.waiting import wait_until
 
@@ -35,17 +33,10 @@ OTHER = "simulated:base_ms=1,item_ms=0,revision=other"
 OLD, NEW = (f"simulated:base_ms=20,item_ms=0.2,revision={each}" for each in ("old", "new"))
 
 
-def revision_vector(revision: str, text: str) -> bytes:
-    """Returns the vector of a text by a simulated model of a revision, as raw float32."""
-    digest = np.frombuffer(sha256((revision + text).encode()).digest(), dtype=np.uint8)
-    return np.tile(digest.astype("<f4") / np.float32(255), REPEATS).tobytes()
-
-
 def revision_of(answer: httpx.Response, texts: list[str]) -> set[str]:
     """Returns the revisions whose vectors an answer contains."""
     assert answer.status_code == 200, answer.text
-    names = {revision_vector(name, text): name for text in texts for name in ("old", "new")}
-    return {names[vector_bytes(each)] for each in answer.json()["embeddings"]}
+    return revisions_in(answer.json()["embeddings"], texts)
 
 
 def listed_models(gateway: GatewayProcess) -> list[str]:
