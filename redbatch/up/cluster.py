@@ -228,7 +228,7 @@ class Cluster:
     def _facts(self, url: str) -> list[tuple[str, str]]:
         return [
             ("API", f"{url}  (documentation: {url}/docs)"),
-            ("console", f"{url}/console"),
+            ("console", f"{url}/console{self._console_hint()}"),
             *([("key", self._api_key)] if self._api_key else []),
             ("try it", curl_line(url, self._api_key, function=is_function(self._worker.model))),
             *self._redis_facts(),
@@ -239,6 +239,10 @@ class Cluster:
             ("stop", "Ctrl-C"),
             *_path_facts(),
         ]
+
+    def _console_hint(self) -> str:
+        command = f"{_command_name()} keys create --scope admin{self._up_option()}"
+        return f"  (takes the key of: {command})" if self._api_key else ""
 
     @property
     def _logs_inputs(self) -> bool:

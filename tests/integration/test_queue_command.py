@@ -149,7 +149,7 @@ async def test_a_worker_that_was_killed_is_silent_and_then_gone(cluster: Gateway
         return [each["silent_s"] >= silent_after_s for each in in_console()["workers"]] == [True]
 
     gateway, killed, left = await asyncio.gather(
-        cluster.start_gateway(), *(cluster.start_worker(heartbeat_ttl_s=8) for _ in range(2))
+        cluster.start_gateway(), cluster.start_worker(heartbeat_ttl_s=8), cluster.start_worker(heartbeat_ttl_s=8)
     )
     await wait_until(lambda: shows(" ready ", 2), "both are shown")
     assert await left.stop() == 0
