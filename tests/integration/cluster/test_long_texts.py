@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+import uuid
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import httpx
@@ -13,7 +14,8 @@ from sentence_transformers import SentenceTransformer
 
 from gpuworker.model_spec import parse_model
 from tests import plain_http
-from tests.integration.gateway.gateway_cluster import GatewayCluster
+from tests.integration.gateway.gateway_cluster import GatewayCluster, GatewayProcess, shared_gateway
+from tests.processes import Processes
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.model, pytest.mark.timeout(180)]
@@ -25,17 +27,29 @@ MAX_TOKENS = 256
 Post = Callable[..., httpx.Response]
 
 
+@pytest.fixture(scope="module")
+def minilm(redis_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
+    """A gateway with MiniLM behind it, which the tests share: its worker takes long to start."""
+    cluster = GatewayCluster(Processes(tmp_path_factory.mktemp("minilm")), redis_url, f"minilm-{uuid.uuid4().hex[:8]}")
+
+    async def start() -> GatewayProcess:
+        gateway, _ = await asyncio.gather(cluster.start_gateway(), cluster.start_worker("minilm", cores=1))
+
+        def is_ready() -> bool:
+            answer = plain_http.post(f"{gateway.url}/embed", json={"text": "a", "input_type": "query"})
+            return answer.status_code == 200
+
+        await wait_until(is_ready, "the gateway knows the model")
+        return gateway
+
+    with shared_gateway(cluster, start) as gateway:
+        yield gateway
+
+
 @pytest.fixture
-async def post(cluster: GatewayCluster) -> Post:
-    """Posts a body to a cluster that serves MiniLM."""
-    gateway, _ = await asyncio.gather(cluster.start_gateway(), cluster.start_worker("minilm", cores=1))
-
-    def is_ready() -> bool:
-        answer = plain_http.post(f"{gateway.url}/embed", json={"text": "a", "input_type": "query"})
-        return answer.status_code == 200
-
-    await wait_until(is_ready, "the gateway knows the model")
-    return lambda route, **body: plain_http.post(gateway.url + route, json=body, timeout=120)
+def post(minilm: GatewayProcess) -> Post:
+    """Posts a body to this gateway."""
+    return lambda route, **body: plain_http.post(minilm.url + route, json=body, timeout=120)
 
 
 def embed(texts: Sequence[str]) -> np.ndarray:
