@@ -30,7 +30,7 @@ $(foreach name,$(IGNORED),$(error $(name) has no effect; give options in ARGS: m
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run docs manifests chart test test-long test-images test-engine stress chaos soak bench bench-peers bench-overload bench-cache bench-jobs bench-embed bench-rerank bench-gpu bench-simulation bench-autoscaling bench-sweep bench-guard bench-scale bench-replay recording test-redis7 test-valkey test-redis8 test-frameworks fuzz check fmt lock audit sbom clean FORCE
+.PHONY: help setup run docs manifests chart test test-long test-images test-engine test-browser stress chaos soak bench bench-peers bench-overload bench-cache bench-jobs bench-embed bench-rerank bench-gpu bench-simulation bench-autoscaling bench-sweep bench-guard bench-scale bench-replay recording test-redis7 test-valkey test-redis8 test-frameworks fuzz check fmt lock audit sbom clean FORCE
 
 help: ## List the targets (this page)
 	@printf 'Redbatch: a dynamic-batching cluster for embedding models, on Redis.\n\n'
@@ -67,6 +67,9 @@ test-images: $(READY) ## Install the packages of the images in fresh environment
 
 test-engine: $(READY) ## Build the images and run them on engines, also on a Swarm of three nodes; needs root, and 8 GB of disk
 	@$(BIN)/pytest -m engine tests/engine $(ARGS)
+
+test-browser: $(READY) ## Look at the console with Chromium, which has to be installed, in a separate environment
+	@$(BIN)/pytest -m browser tests/browser $(ARGS)
 
 stress: $(READY) ## Run the long stress tests: 100,000 requests under faults (two minutes)
 	@$(BIN)/pytest -m slow tests/integration/cluster/test_stress.py $(ARGS)

@@ -2,6 +2,7 @@
 
 - any_shard: reads what each shard has.
 - app: the ASGI application, with a fast path for embedding requests.
+- console: the route that reports the state of all queues.
 - dialects: the wire formats of clients.
 - dispatch: the way of a request through the queue.
 - errors: statuses, headers and bodies of errors.
@@ -14,6 +15,7 @@
 - memory_budget: bounds the bytes that requests hold, in all and of each tenant or address.
 - metrics: Prometheus metrics.
 - pages: pages for people.
+- queue_states: the state of all queues, read once for all viewers.
 - queues: the queues that the gateway serves.
 - routes: the routes of the main port.
 - served_queue: one of these queues: its shards, its cache, and its jobs.

@@ -64,6 +64,7 @@ def make_app(state: State) -> FastAPI:
         await state.queues.start()
         async with written_usage(state):
             yield
+        await state.queue_states.stop()
         await state.queues.stop()
 
     app = _routes(lifespan)

@@ -106,6 +106,11 @@ class Queues:
         """Number of requests that wait for an answer, over all queues."""
         return sum(each.in_flight for each in self._served.values())
 
+    @property
+    def names(self) -> list[str]:
+        """The names of the queues that it serves, sorted."""
+        return sorted(self._served)
+
     def live(self) -> list[ServedQueue]:
         """Returns the queues that live workers serve, the gateway's own first."""
         return [each for each in self._served.values() if each.workers()]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from fastapi import APIRouter, Request, Response
 from starlette.routing import Route
 
+from api.console import router as console_router
 from api.dialects import tei
 from api.dialects.base import BaseDialect
 from api.dialects.cohere import CohereEmbed, CohereEmbedV1
@@ -122,6 +123,7 @@ router = APIRouter()
 router.include_router(job_router)
 router.include_router(page_router)
 router.include_router(usage_router)
+router.include_router(console_router)
 
 
 def dialect_of(path: str) -> BaseDialect:
@@ -132,7 +134,7 @@ def dialect_of(path: str) -> BaseDialect:
 
 
 def _routes() -> Iterator[Route]:
-    routers = (router, job_router, page_router, usage_router)
+    routers = (router, job_router, page_router, usage_router, console_router)
     return (route for each in routers for route in each.routes if isinstance(route, Route))
 
 

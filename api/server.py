@@ -41,7 +41,8 @@ from shared.process.tasks import cancel_and_wait
 from shared.process.tracing import Tracing, start_tracing
 from shared.process.unexpected_replies import record_unexpected_reply
 from shared.queue_connections import QueueConnections
-from shared.redis_url import one_per_keyspace
+from shared.redis_url import mask_password, one_per_keyspace
+from shared.shard_connections import ShardConnection
 from shared.usage_counts import UsageCounts
 
 if TYPE_CHECKING:
@@ -97,14 +98,19 @@ def build_gateway(
     """Returns the state of a gateway and its application; both make spans if `tracing` is set."""
     shards = [each.shared_connection("queues") for each in connections]
     counts, reading = UsageCounts(), shards[0]  # a further connection of each gateway would be idle most of the time
+    read_shards = [
+        ShardConnection(number, mask_password(each.settings.redis_url), shard, each.keys)
+        for number, (each, shard) in enumerate(zip(connections, shards, strict=True))
+    ]
     if tracing is None:
-        state = State(settings, Queues(settings, shards, counts), counts, reading, authenticator)
+        queues = Queues(settings, shards, counts)
+        state = State(settings, queues, counts, reading, authenticator, read_shards)
         return state, build_app(state)
     from api.tracing import OtelProducerSpans, TracingMiddleware  # noqa: PLC0415 - it imports OpenTelemetry
 
     tracer = tracing.tracer
     queues = Queues(settings, shards, counts, partial(OtelProducerSpans, tracer))
-    state = State(settings, queues, counts, reading, authenticator)
+    state = State(settings, queues, counts, reading, authenticator, read_shards)
     return state, TracingMiddleware(build_app(state), tracer, UNAUTHENTICATED_PATHS)
 
 

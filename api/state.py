@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from asyncio import Lock
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from api import metrics
@@ -12,6 +12,7 @@ from api.dialects.report_models import Info, Model, ModelType
 from api.fair_lock import FairLock
 from api.http.auth import ApiKeyAuthenticator
 from api.memory_budget import MemoryBudget
+from api.queue_states import QueueStates
 from api.queues import Queues
 from api.served_queue import ServedQueue
 from api.settings import GatewaySettings
@@ -24,6 +25,7 @@ from shared.heartbeats import label_names
 from shared.messages import CLASSIFY, EMBED, EMBED_SPARSE, LOADING, SCORE, STANDBY, Heartbeat
 from shared.model_names import public_model
 from shared.process.version import __version__
+from shared.shard_connections import ShardConnection
 from shared.usage_counts import UsageCounts
 
 
@@ -37,6 +39,7 @@ class State:
         usage: what tenants use of the gateway, until that is in Redis.
         usage_connection: reads what they have used of the cluster.
         authenticator: checks API keys; None if every client is admitted.
+        shards: reads the state of queues from each shard; `queue_states` has it, for all viewers.
         draining: whether the gateway is shutting down.
         uploads: number of jobs whose lines are being received, by tenant.
         admin_port: where the metrics of this gateway are; 0 before it listens there.
@@ -52,12 +55,14 @@ class State:
     usage: UsageCounts
     usage_connection: RedisConnection
     authenticator: ApiKeyAuthenticator | None = None
+    shards: Sequence[ShardConnection] = ()
     draining: bool = False
     uploads: Counter[str] = field(default_factory=Counter)
     admin_port: int = 0
     limits: RequestLimits = field(init=False)
     tenants: TenantSettings = field(init=False)
     jobs: JobSettings = field(init=False)
+    queue_states: QueueStates = field(init=False)
     body_budget: MemoryBudget = field(init=False)
     in_flight_budget: MemoryBudget = field(init=False)
     parse_lock: FairLock = field(default_factory=FairLock)
@@ -66,6 +71,7 @@ class State:
 
     def __post_init__(self) -> None:
         self.limits, self.tenants, self.jobs = self.settings.requests, self.settings.tenants, self.settings.jobs
+        self.queue_states = QueueStates(self.shards, lambda: self.queues.names)
         self.body_budget = MemoryBudget(self.settings.max_bodies_bytes)
         self.in_flight_budget = MemoryBudget(self.settings.max_in_flight_bytes)
         metrics.IN_FLIGHT_BYTES.set_function(lambda: self.in_flight_budget.num_bytes)

@@ -11,7 +11,6 @@ from typing import Generic, NamedTuple, TypeVar
 
 from redbatch.exit_codes import EXIT_FAILED, report_failure
 from redbatch.up.run_file import NoUpError, find_up
-from redbatch.urls import mask_password
 from shared.connection import RedisConnection
 from shared.errors import RedisUnreachableError
 from shared.keys import Keys
@@ -21,7 +20,9 @@ from shared.process.settings import read_file_variables, read_settings, variable
 from shared.producer import QueueStats, list_queues, queue_stats
 from shared.queue_connections import QueueConnections
 from shared.redis_errors import KeyMovedError
+from shared.redis_url import mask_password
 from shared.settings import QueueSettings
+from shared.shard_connections import ShardConnection, try_shards
 
 AnswerT = TypeVar("AnswerT")
 
@@ -59,15 +60,6 @@ class QueueTarget:
         return self.redis_url is not None or (self.up is None and bool(os.environ.get(variable_of("redis_shards"))))
 
 
-class ShardConnection(NamedTuple):
-    """A connection to one shard, or to the only Redis; `place` is its URL without the password."""
-
-    number: int
-    place: str
-    connection: RedisConnection
-    keys: Keys
-
-
 class ShardAnswers(NamedTuple, Generic[AnswerT]):
     """The answers of shards, and why the others gave none, by the number of the shard."""
 
@@ -79,18 +71,10 @@ async def ask_shards(
     shards: Sequence[ShardConnection], ask: Callable[[ShardConnection], Awaitable[AnswerT]]
 ) -> ShardAnswers[AnswerT]:
     """Asks all shards at once. Raises RedisUnreachableError: none answers."""
-    results = await asyncio.gather(*(ask(each) for each in shards), return_exceptions=True)
-    found = ShardAnswers[AnswerT]({}, {})
-    for shard, result in zip(shards, results, strict=True):
-        if isinstance(result, RedisUnreachableError):
-            found.problems[shard.number] = printable_line(result.log_message)
-            if len(found.problems) == len(shards):
-                raise result
-        elif isinstance(result, BaseException):
-            raise result
-        else:
-            found.answers[shard.number] = result
-    return found
+    answers, errors = await try_shards(shards, ask)
+    if errors and not answers:
+        raise list(errors.values())[-1]
+    return ShardAnswers(answers, {number: printable_line(each.log_message) for number, each in errors.items()})
 
 
 def report_left_out(what: str, shards: Sequence[ShardConnection], problems: Mapping[int, str]) -> int:

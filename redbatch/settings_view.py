@@ -17,8 +17,8 @@ from redbatch.exit_codes import report_misuse
 from redbatch.flags import Setting, settings_of
 from redbatch.tables import labelled_line, shorten
 from redbatch.terminal import make_console, print_line
-from redbatch.urls import mask_password
 from shared.process.settings import PREFIX, read_settings
+from shared.redis_url import mask_password
 
 UNSET = "-"
 MAX_VALUE_WIDTH = 10

@@ -1,21 +1,12 @@
-"""URLs and command lines to print: with masked passwords, and ready to paste into a shell."""
+"""URLs and command lines to print: ready to paste into a shell."""
 
 from __future__ import annotations
 
-import re
 import shlex
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from shared.process.listener import WILDCARDS
-from shared.redis_url import Kind, parse_url
-
-MASK = "***"
-
-
-def mask_password(url: str) -> str:
-    """Returns the URL with its password as ***. redis-py reads a password before the host or in the query."""
-    masked = re.sub(r"(?P<user>://[^/@]*?):[^/]*@", rf"\g<user>:{MASK}@", url, count=1)
-    return re.sub(r"([?&]password=)[^&#]*", rf"\g<1>{MASK}", masked)
+from shared.redis_url import Kind, mask_password, parse_url
 
 
 def http_url(host: str, port: int) -> str:

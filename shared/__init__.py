@@ -34,6 +34,7 @@
 - producer: the gateway's operations on the queue.
 - script_arguments: the arguments of the scripts, as named rows.
 - scripts: the scripts, loaded.
+- shard_connections: connections to the shards of a queue, and a question to all of them.
 - silence_probe: finds out that the address of Redis leads elsewhere while old connections hang.
 - settings: settings that gateways and workers share.
 - tenants: quotas and limits of tenants.
@@ -43,6 +44,8 @@
 - usage_flusher: adds what a process has counted to Redis, again and again.
 - usage_hours: the hours of a report.
 - queue_connections: the connections of a process to a queue.
+- queue_reader: reads the state of queues from all shards.
+- queue_view: the state of a queue, or the sum over its shards; as a dictionary for JSON.
 - redis_errors: error replies of Redis as exceptions.
 - redis_locator: finds the server to connect to.
 - redis_opener: opens a connection to Redis.

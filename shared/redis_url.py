@@ -49,6 +49,8 @@ CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 SEPARATOR = re.compile(r",(?=[a-z+]+://)")
 """Between URLs: a comma before another scheme, as the hosts of one URL may be separated by commas too."""
 
+MASK = "***"
+
 NOT_ENCODED = "in a name or password, write / ? # [ ] and % as %2F %3F %23 %5B %5D and %25"
 
 
@@ -138,6 +140,12 @@ def describe_address(url: str) -> str:
     if num_shards > 1:
         return f"{hosts} shard {number}/{num_shards}"
     return f"{hosts}/{parsed.master}" if parsed.master else hosts
+
+
+def mask_password(url: str) -> str:
+    """Returns the URL with its password as ***. redis-py reads a password before the host or in the query."""
+    masked = re.sub(r"(?P<user>://[^/@]*?):[^/]*@", rf"\g<user>:{MASK}@", url, count=1)
+    return re.sub(r"([?&]password=)[^&#]*", rf"\g<1>{MASK}", masked)
 
 
 def split_urls(urls: str) -> tuple[str, ...]:

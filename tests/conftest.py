@@ -46,10 +46,10 @@ def pytest_collection() -> Generator[None, object, object]:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Puts exclusive tests last: among the others, each would make all processes wait for the longest running test.
 
-    Tests marked `long` are deselected unless `-m slow` or `-m long` selects them, and those marked `engine` unless
-    `-m engine` does.
+    Tests marked `long` are deselected unless `-m slow` or `-m long` selects them, and those marked `engine` or
+    `browser` unless `-m engine` or `-m browser` does.
     """
-    for marker, selecting in (("long", r"\b(slow|long)\b"), ("engine", r"\bengine\b")):
+    for marker, selecting in (("long", r"\b(slow|long)\b"), ("engine", r"\bengine\b"), ("browser", r"\bbrowser\b")):
         if not re.search(selecting, config.getoption("markexpr")):
             left = [item for item in items if item.get_closest_marker(marker) is not None]
             config.hook.pytest_deselected(items=left)

@@ -26,19 +26,25 @@ if TYPE_CHECKING:
 
 HTML = "text/html"
 FOLDER = Path(__file__).parent
-DOCS, HOME = (Template((FOLDER / name).read_text(encoding="utf-8")) for name in ("docs.html", "home.html"))
+CONSOLE, DOCS, HOME = (
+    Template((FOLDER / name).read_text(encoding="utf-8")) for name in ("console.html", "docs.html", "home.html")
+)
 
-DOCS_PATH, STATIC_PATH = "/docs", "/docs/static"
+CONSOLE_PATH, DOCS_PATH, STATIC_PATH = "/console", "/docs", "/docs/static"
 STATIC_FILES = StaticFiles(directory=FOLDER / "static", packages=[("fastapi_offline", "static")])
 PAGE_PATHS = (
+    CONSOLE_PATH,
     DOCS_PATH,
     "/openapi.json",
     *(
         f"{STATIC_PATH}/{name}"
-        for name in ("swagger-ui.css", "swagger-ui-bundle.js", "docs.js", "pages.css", "favicon.svg")
+        for name in (
+            *("swagger-ui.css", "swagger-ui-bundle.js", "docs.js", "pages.css", "favicon.svg"),
+            *("console.css", "console.js"),
+        )
     ),
 )
-"""What a browser loads for the documentation. A browser sends no API key for these."""
+"""What a browser loads for the pages. A browser sends no API key for these."""
 
 HEADERS = {
     # Swagger UI sets styles on elements, and its style sheet contains images
@@ -47,10 +53,22 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
+CONSOLE_HEADERS = HEADERS | {
+    "Content-Security-Policy": "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'; require-trusted-types-for 'script'",
+}
+"""The console shows names that workers report: no style or script inside it is admitted, nor markup from its script."""
+
 TEI = Embed("/")
 
 
-_LINKS = {"documentation": DOCS_PATH, "openapi": "/openapi.json", "models": "/v1/models", "health": "/readyz"}
+_LINKS = {
+    "documentation": DOCS_PATH,
+    "openapi": "/openapi.json",
+    "models": "/v1/models",
+    "console": CONSOLE_PATH,
+    "health": "/readyz",
+}
 
 
 class Links(BaseModel):
@@ -61,6 +79,7 @@ class Links(BaseModel):
     documentation: str
     openapi: str
     models: str
+    console: str
     health: str
 
 
@@ -84,10 +103,16 @@ HOME_ANSWERS: Answers = {
 router = APIRouter()
 
 
+@router.get(CONSOLE_PATH, include_in_schema=False)
+async def console(request: Request) -> Response:
+    """Shows the state of all queues, which the page's script reads from /console/state."""
+    return _page(CONSOLE, 200, CONSOLE_HEADERS, root_path=_root_path(request))
+
+
 @router.get(DOCS_PATH, include_in_schema=False)
 async def docs(request: Request) -> Response:
     """Shows the OpenAPI description with Swagger UI."""
-    return _page(DOCS, 200, root_path=_root_path(request))
+    return _page(DOCS, 200, HEADERS, root_path=_root_path(request))
 
 
 @router.get(
@@ -105,6 +130,7 @@ async def home(request: Request) -> Response:
         return _page(
             HOME,
             503 if missing else 200,
+            HEADERS,
             root_path=root_path,
             version=__version__,
             origin=f"{request.url.scheme}://{request.headers.get('host', '')}",
@@ -121,9 +147,9 @@ async def home(request: Request) -> Response:
     return Response(orjson.dumps(body), 200, {"vary": "accept"}, JSON)
 
 
-def _page(template: Template, status: int, **values: str) -> Response:
+def _page(template: Template, status: int, headers: dict[str, str], **values: str) -> Response:
     html = template.substitute({name: escape(value) for name, value in values.items()})
-    return Response(html, status, HEADERS | {"vary": "accept"}, f"{HTML}; charset=utf-8")
+    return Response(html, status, headers | {"vary": "accept"}, f"{HTML}; charset=utf-8")
 
 
 def _root_path(request: Request) -> str:

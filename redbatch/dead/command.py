@@ -13,7 +13,7 @@ from functools import partial
 from redbatch.dead import view
 from redbatch.dead.letter_ids import format_letter_id, split_letter_id
 from redbatch.exit_codes import EXIT_FAILED, report_failure
-from redbatch.queue_target import QueueTarget, ShardConnection, ask_shards, report_left_out, run_on_shards
+from redbatch.queue_target import QueueTarget, ask_shards, report_left_out, run_on_shards
 from redbatch.terminal import make_console, print_line
 from shared import dead_letters, producer
 from shared.codec import CodecError, decode_reply
@@ -23,6 +23,7 @@ from shared.errors import RedisUnreachableError
 from shared.keys import Keys
 from shared.messages import Failure
 from shared.process.log_text import printable_line
+from shared.shard_connections import ShardConnection
 
 MAX_LETTERS = 1_000_000  # all: more than --max-dead-letters allows (100,000)
 NO_ANSWER = "no answer in time: check with `redbatch queue` that a worker is alive"

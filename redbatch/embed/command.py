@@ -28,8 +28,8 @@ from redbatch.embed.writers import Layout, UnwritableFileError
 from redbatch.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TERMINATED, report_failure, report_misuse
 from redbatch.terminal import print_line
 from redbatch.times import format_duration
-from redbatch.urls import mask_password
 from shared.process.settings import print_error
+from shared.redis_url import mask_password
 
 
 class RowFault(NamedTuple):

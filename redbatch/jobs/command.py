@@ -16,7 +16,7 @@ import numpy as np
 from redbatch.exit_codes import report_failure, report_misuse
 from redbatch.jobs import view
 from redbatch.preconditions import check_file
-from redbatch.queue_target import QueueTarget, ShardConnection, ask_shards, report_left_out, run_on_shards
+from redbatch.queue_target import QueueTarget, ask_shards, report_left_out, run_on_shards
 from redbatch.terminal import make_console, print_line
 from shared import job_results, jobs
 from shared.connection import RedisConnection
@@ -27,6 +27,7 @@ from shared.keys import Keys
 from shared.messages import CLASSIFY, SCORE, VECTOR_OPS, Failure, Result, Values, Vectors
 from shared.process.log_text import printable_line
 from shared.producer import list_queues
+from shared.shard_connections import ShardConnection
 
 MAX_FAILURES = 20
 CHUNK_INPUTS = 2_048

@@ -15,7 +15,6 @@ from rich.console import Group
 from redbatch.exit_codes import EXIT_FAILED, report_failure, report_misuse
 from redbatch.queue_target import (
     QueueTarget,
-    ShardConnection,
     ShardsTask,
     ask_shards,
     report_left_out,
@@ -33,6 +32,7 @@ from shared.option_words import what_it_takes
 from shared.process.log_text import printable_line
 from shared.process.settings import flag_of
 from shared.redis_url import one_per_keyspace
+from shared.shard_connections import ShardConnection
 from shared.tenants import NO_QUOTA, TENANT, Quota
 
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}

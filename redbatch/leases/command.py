@@ -8,13 +8,14 @@ from functools import partial
 
 from redbatch.leases import view
 from redbatch.leases.view import PoolMember, PoolView
-from redbatch.queue_target import QueueTarget, ShardConnection, run_on_shards
+from redbatch.queue_target import QueueTarget, run_on_shards
 from redbatch.state_printer import print_states, state_printer
 from redbatch.terminal import make_console
 from shared.connection import RedisConnection
 from shared.gpu_leases import pool_state
 from shared.keys import Keys, PoolKeys
 from shared.producer import list_queues, queue_stats
+from shared.shard_connections import ShardConnection
 
 
 def show_leases(target: QueueTarget, pool: str | None, *, in_json: bool, watch: bool) -> int:

@@ -10,10 +10,10 @@ from typing import NamedTuple
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from redbatch.queue.state import QueueView
 from redbatch.tables import plain_table
 from shared.messages import OPS, READY, Heartbeat
 from shared.process.log_text import printable_line
+from shared.queue_view import QueueView
 
 UNKNOWN = "-"
 NO_MODEL = "no worker is alive, so no model is served: start one with `redbatch worker`"

@@ -2,6 +2,5 @@
 
 - cli: options and help text.
 - command: implementation of the command.
-- state: the state of a queue, or the sum over its shards.
 - view: the state as text and JSON.
 """

@@ -8,13 +8,15 @@ from functools import partial
 from rich.console import RenderableType
 
 from redbatch.queue import view
-from redbatch.queue.state import QueueView, ShardView, merge_shards
-from redbatch.queue_target import QueueTarget, ShardConnection, ask_shards, run_on_shards
+from redbatch.queue_target import QueueTarget, ask_shards, run_on_shards
 from redbatch.state_printer import print_states, state_printer
 from redbatch.terminal import make_console
 from shared.keys import Keys
-from shared.producer import last_heartbeats, list_queues, queue_stats
+from shared.producer import list_queues
+from shared.queue_reader import merge_views, read_views
+from shared.queue_view import QueueView
 from shared.redis_url import one_per_keyspace
+from shared.shard_connections import ShardConnection
 
 AsText = Callable[[Sequence[QueueView]], RenderableType]
 AsJson = Callable[[Sequence[QueueView]], str]
@@ -53,37 +55,9 @@ async def read_queues(shards: Sequence[ShardConnection], known: list[str], *, on
     announced, problems = ({}, {}) if only_known else await ask_shards(keyspaces, _list_queues)
     names = sorted({*known, *(name for each in announced.values() for name in each)})
     answering = [each for each in shards if each.number not in problems]
-    views, more_problems = await ask_shards(answering, partial(_read_views, names))
-    if len(shards) == 1:
-        return views[0]
-    problems |= more_problems
-    return [
-        merge_shards(
-            name,
-            [
-                ShardView(
-                    each.place,
-                    views[each.number][index] if each.number in views else None,
-                    problems.get(each.number, ""),
-                )
-                for each in shards
-            ],
-        )
-        for index, name in enumerate(names)
-    ]
+    views, more_problems = await ask_shards(answering, partial(read_views, names))
+    return merge_views(names, shards, views, problems | more_problems)
 
 
 async def _list_queues(shard: ShardConnection) -> list[str]:
     return await list_queues(shard.connection)
-
-
-async def _read_views(names: Sequence[str], shard: ShardConnection) -> list[QueueView]:
-    connection = shard.connection
-    return [
-        QueueView(
-            name,
-            await queue_stats(connection, connection.keys_of(name)),
-            await last_heartbeats(connection, connection.keys_of(name)),
-        )
-        for name in names
-    ]

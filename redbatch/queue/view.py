@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
-from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from redbatch.queue.state import QueueView, ShardView
 from redbatch.tables import PlainTable, labelled_line, plain_table
 from shared.activity import ActivitySummary
 from shared.eviction import EVICTION_WARNING, evicts
@@ -19,68 +16,16 @@ from shared.keys import LANES
 from shared.messages import DOES_NOT_LOAD, FAILING, PREDICT, Heartbeat
 from shared.process.log_text import printable_line
 from shared.producer import QueueStats
+from shared.queue_view import SILENT_S, QueueView, ShardView, queue_as_dict
 
 LABEL_WIDTH = 9
 NONE = "-"
 NO_WORKER = "no worker is alive: start one with `redbatch worker`"
 
 
-SILENT_S = 3.0
-"""A worker that sent no heartbeat for this time, three times the usual interval, may be gone: it is shown as silent."""
-
-
-def as_dict(queue: QueueView) -> dict[str, Any]:
-    """Returns the state for JSON. Entries are stream messages; inputs, tokens and bytes are sums over all entries."""
-    stats = queue.stats
-    shards = [_shard_as_dict(number, each) for number, each in enumerate(queue.shards)]
-    return {
-        "queue": queue.name,
-        **_numbers(queue),
-        "workers": [
-            {
-                "worker": beat.worker,
-                "host": beat.host,
-                "pid": beat.pid,
-                "device": beat.device,
-                "model": beat.model,
-                "dim": beat.dim,
-                "state": beat.state,
-                "failing": beat.load_error or beat.failing,
-                "tokens_per_s": beat.tokens_per_s,
-                "holds_entries": beat.holds,
-                "begun_entries": beat.begun,
-                "up_s": max(0, stats.now_ms - beat.started_ms) / 1000,
-                "silent_s": queue.silent_s(beat),
-            }
-            for beat in sorted(stats.workers, key=lambda beat: beat.worker)
-        ],
-        **({"shards": shards} if shards else {}),
-    }
-
-
-def _shard_as_dict(number: int, shard: ShardView) -> dict[str, Any]:
-    numbers = {} if shard.queue is None else _numbers(shard.queue) | {"workers": len(shard.queue.stats.workers)}
-    return {"shard": number, "redis": shard.place, "error": shard.problem or None, **numbers}
-
-
-def _numbers(queue: QueueView) -> dict[str, Any]:
-    stats = queue.stats
-    return {
-        "waiting_entries": stats.waiting,
-        "in_flight_entries": stats.pending,
-        "entries_by_lane": dict(zip(LANES, stats.by_lane, strict=True)),
-        "inputs": stats.inputs,
-        "tokens": stats.tokens,
-        "bytes": stats.bytes,
-        "oldest_age_ms": stats.oldest_age_ms,
-        "redis_eviction_policy": stats.eviction_policy or None,
-        **{name: round(value, 3) if value else value for name, value in asdict(queue.activity).items()},
-    }
-
-
 def as_json(queues: Sequence[QueueView]) -> str:
     """Returns one line of JSON for each queue."""
-    return "\n".join(json.dumps(as_dict(queue)) for queue in queues)
+    return "\n".join(json.dumps(queue_as_dict(queue)) for queue in queues)
 
 
 def as_text(queues: Sequence[QueueView]) -> RenderableType:

@@ -30,11 +30,11 @@ from redbatch.up.redis_check import check_redis
 from redbatch.up.run_file import Announcement, RunFile, find_running_ups
 from redbatch.up.supervised_redis import SupervisedShards
 from redbatch.up.supervisor import Supervisor
-from redbatch.urls import http_url, mask_password, redis_cli_line
+from redbatch.urls import http_url, redis_cli_line
 from shared.keys import Keys
 from shared.process.log_text import MODEL_FAILS, MODEL_LOADS
 from shared.process.tasks import cancel_and_wait
-from shared.redis_url import split_urls
+from shared.redis_url import mask_password, split_urls
 
 PROBE_EVERY_S = 0.1
 STOP_MARGIN_S = 5.0
@@ -228,6 +228,7 @@ class Cluster:
     def _facts(self, url: str) -> list[tuple[str, str]]:
         return [
             ("API", f"{url}  (documentation: {url}/docs)"),
+            ("console", f"{url}/console{self._console_hint()}"),
             *([("key", self._api_key)] if self._api_key else []),
             ("try it", curl_line(url, self._api_key, function=is_function(self._worker.model))),
             *self._redis_facts(),
@@ -238,6 +239,10 @@ class Cluster:
             ("stop", "Ctrl-C"),
             *_path_facts(),
         ]
+
+    def _console_hint(self) -> str:
+        command = f"{_command_name()} keys create --scope admin{self._up_option()}"
+        return f"  (takes the key of: {command})" if self._api_key else ""
 
     @property
     def _logs_inputs(self) -> bool:

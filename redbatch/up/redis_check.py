@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from redbatch.urls import mask_password
 from shared.errors import RedisUnreachableError
 from shared.producer import queue_stats
 from shared.queue_connections import QueueConnections
 from shared.redis_errors import KeyMovedError
+from shared.redis_url import mask_password
 from shared.settings import QueueSettings
 
 

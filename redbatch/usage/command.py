@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from redbatch.exit_codes import report_misuse
-from redbatch.queue_target import QueueTarget, ShardConnection, run_on_shards
+from redbatch.queue_target import QueueTarget, run_on_shards
 from redbatch.terminal import make_console, print_line
 from redbatch.usage.view import as_text
 from shared.keys import Keys
+from shared.shard_connections import ShardConnection
 from shared.usage import KEPT_HOURS, read_hours
 from shared.usage_counts import UsageHour, UsageReport, parse_groups
 from shared.usage_hours import name_of_day, name_of_hour, parse_range

@@ -127,6 +127,8 @@ GETS = (
     Route(b"GET", b"/metrics"),
     Route(b"GET", b"/docs"),
     Route(b"GET", b"/docs/static/pages.css"),
+    Route(b"GET", b"/console"),
+    Route(b"GET", b"/console/state"),
     Route(b"GET", b"/v1/models"),
     Route(b"GET", b"/v1/models/null"),
     Route(b"GET", b"/jobs/" + JOB + b"?wait=0"),

@@ -125,7 +125,10 @@ async def test_queues_are_listed_side_by_side(cluster: GatewayCluster) -> None:
 
 
 async def test_a_worker_that_was_killed_is_silent_and_then_gone(cluster: GatewayCluster) -> None:
-    """Its row says for how long, until its heartbeat expires; one that has left has no row at once."""
+    """Its row says for how long, until its heartbeat expires; one that has left has no row at once.
+
+    The console of a gateway has the same state, in which it is silent for longer than it may be.
+    """
 
     async def shown() -> str:
         return (await run_queue(cluster, "--queue", cluster.queue)).stdout
@@ -134,10 +137,28 @@ async def test_a_worker_that_was_killed_is_silent_and_then_gone(cluster: Gateway
         rows = [line for line in (await shown()).splitlines() if "null" in line]
         return len(rows) == num_rows and text in await shown()
 
-    killed, left = await asyncio.gather(*(cluster.start_worker(heartbeat_ttl_s=8) for _ in range(2)))
+    def in_console() -> dict[str, Any]:
+        return next(each for each in console()["queues"] if each["queue"] == cluster.queue)
+
+    def console() -> dict[str, Any]:
+        state: dict[str, Any] = plain_http.get(f"{gateway.url}/console/state").json()
+        return state
+
+    def is_lost() -> bool:
+        silent_after_s: float = console()["silent_after_s"]
+        return [each["silent_s"] >= silent_after_s for each in in_console()["workers"]] == [True]
+
+    gateway, killed, left = await asyncio.gather(
+        cluster.start_gateway(), cluster.start_worker(heartbeat_ttl_s=8), cluster.start_worker(heartbeat_ttl_s=8)
+    )
     await wait_until(lambda: shows(" ready ", 2), "both are shown")
     assert await left.stop() == 0
     assert await shows(" ready ", 1)
+    printed, state = (await states(cluster))[cluster.queue], in_console()
+    assert list(printed) == list(state)
+    assert [list(each) for each in printed["workers"]] == [list(each) for each in state["workers"]]
+    assert printed["workers"][0]["worker"] == state["workers"][0]["worker"]
     killed.kill()
+    await wait_until(is_lost, "it is lost in the console", timeout_s=10)
     await wait_until(lambda: shows("silent for", 1), "the other is silent", timeout_s=10)
     await wait_until(lambda: shows("no worker is alive", 0), "its heartbeat has expired", timeout_s=15)

@@ -138,6 +138,10 @@ async def test_scopes_expiry_and_revocation_of_a_key(
     assert post(gateway, old).status_code == 401
     usage = [plain_http.get(f"{gateway.url}/usage", headers={"x-api-key": each}) for each in (key, admin)]
     assert [each.status_code for each in (*usage, post(gateway, admin))] == [403, 200, 403]
+    state_url = f"{gateway.url}/console/state"
+    states = [plain_http.get(state_url, headers={"x-api-key": each}) for each in (old, key, admin)]
+    assert [each.status_code for each in (plain_http.get(state_url), *states)] == [401, 401, 403, 200]
+    assert error_of(states[1])["code"] == "forbidden"
     short = await accepted_key_that_expires(connection, gateway)
     await api_keys.remove(connection, key.partition(".")[0])
     await wait_until(lambda: post(gateway, key).status_code == 401, "the key is revoked", timeout_s=20, poll_s=0.2)

@@ -92,6 +92,9 @@ async def test_requests_are_refused_after_the_redis_grace(
     )
     assert statistics.median(times_s) < 0.05
     assert plain_http.get(f"{gateway.url}/livez").status_code == 200
+    console = plain_http.get(f"{gateway.url}/console/state")
+    assert (console.status_code, console.json()["queues"]) == (200, [])
+    assert [each["shard"] for each in console.json()["problems"]] == [0]
     assert not patient.done()
     own_redis.start()
     assert vector_bytes((await patient).json()["embedding"]) == null_vector("patient")

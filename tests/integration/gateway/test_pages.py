@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import re
 from html.parser import HTMLParser
 from urllib.parse import urljoin, urlsplit
@@ -23,19 +25,22 @@ URL_IN_CSS = re.compile(r"""url\(\s*["']?(?!data:)([^"')]+)|@import""")
 
 
 class Page(HTMLParser):
-    """The addresses in a page: of what it loads, and of what it leads to; and the scripts written inside of it."""
+    """The addresses in a page: of what it loads, and of what it leads to; and the scripts and styles inside of it."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
         self.loads: list[str] = []
         self.links: list[str] = []
-        self.inline_scripts = 0
+        self.inline_scripts = self.inline_styles = 0
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
         self.feed(html)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Collects the addresses of a tag."""
         values = dict(attrs)
+        self.tags.append((tag, values))
         self.inline_scripts += tag == "script" and "src" not in values
+        self.inline_styles += tag == "style" or "style" in values
         self.inline_scripts += any(name.startswith("on") for name in values)
         for name in ("src", "href", "data-openapi", "action", "srcset", "poster"):
             value = values.get(name)
@@ -50,7 +55,7 @@ def show(url: str) -> tuple[httpx.Response, Page]:
     return answer, Page(answer.text)
 
 
-@pytest.mark.parametrize("path", ["/docs", "/"])
+@pytest.mark.parametrize("path", ["/docs", "/", "/console"])
 def test_a_page_loads_everything_from_the_gateway(served: GatewayProcess, path: str) -> None:
     """Without internet it works: each file is the gateway's, of the right type, and names no file of another host."""
     answer, page = show(f"{served.url}{path}")
@@ -70,7 +75,7 @@ def test_a_page_loads_everything_from_the_gateway(served: GatewayProcess, path: 
             assert "href" not in file.text
 
 
-@pytest.mark.parametrize("path", ["/docs", "/"])
+@pytest.mark.parametrize("path", ["/docs", "/", "/console"])
 def test_a_browser_refuses_everything_from_other_hosts(served: GatewayProcess, path: str) -> None:
     """The policy of a page admits the gateway alone, scripts only as files; and the page has no other scripts."""
     answer, page = show(f"{served.url}{path}")
@@ -78,9 +83,45 @@ def test_a_browser_refuses_everything_from_other_hosts(served: GatewayProcess, p
     assert policy["default-src"] == "'self'"
     assert not policy.keys() & {"script-src", "connect-src", "font-src"}
     assert {source for sources in policy.values() for source in sources.split()} <= {
-        *("'self'", "'none'", "'unsafe-inline'", "data:"),
+        *("'self'", "'none'", "'unsafe-inline'", "data:", "'script'"),
     }
     assert page.inline_scripts == 0
+
+
+def test_the_console_admits_no_style_inside_of_it_and_no_markup_from_its_script(served: GatewayProcess) -> None:
+    """The names that it shows come from workers: its policy is stricter, and its script knows no way to write HTML."""
+    answer, page = show(f"{served.url}/console")
+    policy = answer.headers["content-security-policy"]
+    assert "unsafe" not in policy
+    assert "require-trusted-types-for 'script'" in policy
+    assert page.inline_styles == 0
+    script = plain_http.get(f"{served.url}/docs/static/console.js").text
+    for way in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", ".cookie", "localStorage"):
+        assert way not in script, way
+    assert not re.search(r"https?://", script)
+
+
+def test_the_console_can_be_read_by_a_screen_reader(served: GatewayProcess) -> None:
+    """Each table has a caption, and each head of a column a scope; one line tells of changes; the key has a label."""
+    _, page = show(f"{served.url}/console")
+    tags = [tag for tag, _ in page.tags]
+    assert tags.count("table") == tags.count("caption") == tags.count("tbody") == 4
+    assert all(values.get("scope") == "col" for tag, values in page.tags if tag == "th")
+    assert [values["id"] for _, values in page.tags if values.get("role") == "status"] == ["status"]
+    assert [values["for"] for tag, values in page.tags if tag == "label"] == ["key"]
+    ids = [values["id"] for _, values in page.tags if "id" in values]
+    script = plain_http.get(f"{served.url}/docs/static/console.js").text
+    assert set(re.findall(r'byId\("([^"]+)"\)', script)) <= set(ids)
+
+
+async def test_viewers_of_the_console_share_a_read(served: GatewayProcess, client: httpx.AsyncClient) -> None:
+    """Of 50 viewers at once, who all get the state of the queue, most see that of the same read."""
+    answers = await asyncio.gather(*(client.get(f"{served.url}/console/state") for _ in range(50)))
+    assert {each.status_code for each in answers} == {200}
+    assert {each.headers["cache-control"] for each in answers} == {"no-store"}
+    assert len({json.dumps(each.json()["queues"]) for each in answers}) < 10  # one, on a machine with time
+    refused = await client.get(f"{served.url}/console/state?queue=a")
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "invalid_request")
 
 
 def test_swagger_ui_reads_the_description_and_asks_no_validator(served: GatewayProcess) -> None:
@@ -100,7 +141,7 @@ def test_a_person_is_led_on(served: GatewayProcess) -> None:
     assert "Text embeddings" in answer.text
     assert __version__ in answer.text
     assert ">Ready<" in answer.text
-    assert set(page.links) == {"/", "/docs", "/v1/models", "/openapi.json", "/readyz"}
+    assert set(page.links) == {"/", "/docs", "/v1/models", "/console", "/openapi.json", "/readyz"}
     for link in page.links:
         assert plain_http.get(f"{served.url}{link}").status_code == 200, link
 
@@ -115,7 +156,7 @@ def test_a_program_gets_the_same_links(served: GatewayProcess, accept: str | Non
     assert answer.headers["vary"] == "accept"
     body = answer.json()
     assert (body["name"], body["version"]) == ("Redbatch", __version__)
-    assert set(body["links"].values()) == {"/docs", "/openapi.json", "/v1/models", "/readyz"}
+    assert set(body["links"].values()) == {"/docs", "/openapi.json", "/v1/models", "/console", "/readyz"}
     for link in body["links"].values():
         assert plain_http.get(f"{served.url}{link}").status_code == 200, link
 
@@ -133,7 +174,7 @@ async def test_pages_below_a_prefix_without_a_worker(cluster: GatewayCluster) ->
     await wait_until(lambda: gateway.missing() == ["worker"], "the gateway knows Redis")
     description = plain_http.get(f"{gateway.url}/openapi.json").json()
     assert description["security"] == [{"bearer": []}, {"header": []}]  # none may be left out
-    for path in ("/", "/docs"):
+    for path in ("/", "/docs", "/console"):
         answer, page = show(f"{gateway.url}{PREFIX}{path}")
         assert answer.status_code == (503 if path == "/" else 200)
         assert ("worker missing" in answer.text) == (path == "/")

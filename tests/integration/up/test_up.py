@@ -87,6 +87,8 @@ async def test_with_auth_it_creates_an_api_key(start: Start) -> None:
     up = await start("--auth", "on").wait_until_ready()
     assert await up.embed() == pytest.approx(vector("hello"), abs=1e-6)
     assert up.fact("key") in up.fact("try it")
+    assert up.fact("console").endswith("keys create --scope admin)")
+    assert plain_http.get(up.fact("console").split(" ")[0]).status_code == 200
     url = up.fact("API").split(" ")[0]
     assert plain_http.post(f"{url}/embed", json={"text": "a"}).status_code == 401
     up.process.send_signal(signal.SIGINT)

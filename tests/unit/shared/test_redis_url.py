@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shared.process.settings import read_settings
-from shared.redis_url import NOT_ENCODED, Address, Kind, RedisUrl, find_url_problem, parse_url
+from shared.redis_url import NOT_ENCODED, Address, Kind, RedisUrl, find_url_problem, mask_password, parse_url
 from shared.settings import QueueSettings
 
 PASSWORD = "s3cr"
@@ -117,3 +117,21 @@ def test_a_wrong_url_is_one_line_without_the_password(
 def test_a_url_names_servers(url: str, parsed: RedisUrl) -> None:
     """The user, the password and the database are those of Redis, not of sentinels."""
     assert parse_url(url) == parsed
+
+
+@pytest.mark.parametrize(
+    ("url", "masked"),
+    [
+        ("redis://127.0.0.1:6379/0", "redis://127.0.0.1:6379/0"),
+        ("redis://:secret@host:6379/0", "redis://:***@host:6379/0"),
+        ("rediss://user:secret@host/1", "rediss://user:***@host/1"),
+        ("redis://user:se@cr:et@host", "redis://user:***@host"),
+        ("redis://user@host", "redis://user@host"),
+        ("unix:///run/redis.sock?db=1&password=secret", "unix:///run/redis.sock?db=1&password=***"),
+        ("redis://host/0?password=secret#x", "redis://host/0?password=***#x"),
+        ("not a url", "not a url"),
+    ],
+)
+def test_passwords_are_masked(url: str, masked: str) -> None:
+    """A password is masked wherever it appears in the URL; the rest stays unchanged."""
+    assert mask_password(url) == masked

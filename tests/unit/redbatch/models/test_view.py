@@ -9,9 +9,9 @@ from dataclasses import replace
 from rich.console import Console
 
 from redbatch.models.view import as_json, as_text
-from redbatch.queue.state import QueueView
 from shared.messages import EMBED, LOADING, TOKENIZE, Heartbeat
 from shared.producer import QueueStats
+from shared.queue_view import QueueView
 
 BEAT = Heartbeat("gpu-1", "h", 7, "cuda:0", "org/m", 384, "ready", 9.0, 1, 0, 0, revision="old", ops=(EMBED, TOKENIZE))
 NEW = replace(BEAT, worker="gpu-2", revision="new")

@@ -13,7 +13,6 @@ import pytest
 from rich.console import Console
 
 from redbatch.queue.command import show_queues
-from redbatch.queue.state import QueueView
 from redbatch.queue.view import as_json, as_text
 from redbatch.queue_target import QueueTarget
 from redbatch.state_printer import state_printer
@@ -21,6 +20,7 @@ from redbatch.up.run_file import Announcement, RunFile
 from shared.activity import Activity, bucket_of
 from shared.messages import FAILING, PREDICT, READY, Heartbeat
 from shared.producer import QueueStats
+from shared.queue_view import QueueView
 from tests.users import as_user
 
 ACTIVITY = Activity(10.0, requests=123, errors=2, batches=4, inputs=50, latencies=((bucket_of(12), 90), (40, 10)))
@@ -48,7 +48,7 @@ def running_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, redis_url: str, 
 
 def test_json_has_all_values_with_units() -> None:
     """JSON is one line, with numbers as numbers, and with units in the names of ages and durations."""
-    line = as_json([QueueView("minilm", BUSY)])
+    line = as_json([QueueView("minilm", replace(BUSY, dead_letters=2, open_jobs=3))])
     assert "\n" not in line
     state = json.loads(line)
     (worker,) = state.pop("workers")
@@ -61,6 +61,9 @@ def test_json_has_all_values_with_units() -> None:
         "tokens": 90_000,
         "bytes": 12_345_678,
         "oldest_age_ms": 1_500,
+        "oldest_age_ms_by_lane": {"interactive": 1_000, "bulk": 1_500},
+        "open_jobs": 3,
+        "dead_letters": 2,
         "redis_eviction_policy": None,
         "requests": 123,
         "requests_per_s": 12.3,

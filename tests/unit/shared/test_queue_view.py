@@ -9,20 +9,44 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from redbatch.queue.state import QueueView, ShardView, merge_shards
 from redbatch.queue.view import as_json, as_text
 from shared.activity import Activity, bucket_of
 from shared.messages import Heartbeat
 from shared.producer import QueueStats
+from shared.queue_view import QueueView, ShardView, merge_shards, queue_as_dict
 
 ACTIVITY = Activity(10.0, requests=120, errors=2, batches=4, inputs=50, latencies=((bucket_of(12), 100),))
 BEAT = Heartbeat("gpu-1", "host-1", 7, "cuda:0", "minilm", 384, "ready", 21_000.0, 256, 64, 40_000, activity=ACTIVITY)
-FAST = QueueStats(100_000, b"1", 5_000, 90_000, (290, 10), 256, (99_000, None), 99_900, (BEAT,), bytes=100)
+FAST = QueueStats(
+    100_000,
+    b"1",
+    5_000,
+    90_000,
+    (290, 10),
+    256,
+    (99_000, None),
+    99_900,
+    (BEAT,),
+    bytes=100,
+    dead_letters=1,
+    open_jobs=2,
+)
 SLOW_ACTIVITY = Activity(10.0, requests=30, errors=1, batches=1, inputs=50, latencies=((bucket_of(500), 100),))
 SLOW_BEAT = replace(BEAT, tokens_per_s=1_000.0, holds=4, begun=2, started_ms=1_040_000, activity=SLOW_ACTIVITY)
 OTHER_BEAT = replace(BEAT, worker="gpu-2", tokens_per_s=500.0)
 SLOW = QueueStats(
-    1_100_000, b"2", 7, 10, (3, 2), 1, (1_094_000, 1_099_000), 1_099_000, (SLOW_BEAT, OTHER_BEAT), bytes=11
+    1_100_000,
+    b"2",
+    7,
+    10,
+    (3, 2),
+    1,
+    (1_094_000, 1_099_000),
+    1_099_000,
+    (SLOW_BEAT, OTHER_BEAT),
+    bytes=11,
+    dead_letters=4,
+    open_jobs=8,
 )
 """Its clock is 1,000 s ahead."""
 
@@ -52,6 +76,15 @@ def test_entries_and_ages_are_those_of_all_shards() -> None:
         257,
     )
     assert (stats.ages_ms, stats.oldest_age_ms) == ((6_000, 1_000), 6_000)
+
+
+def test_jobs_and_dead_letters_are_those_of_all_shards() -> None:
+    """Each shard has its own; an empty lane has no oldest entry, and so no age."""
+    state = queue_as_dict(merge_shards("minilm", SHARDS))
+    assert (state["open_jobs"], state["dead_letters"]) == (10, 5)
+    assert state["oldest_age_ms_by_lane"] == {"interactive": 6_000, "bulk": 1_000}
+    assert [each["open_jobs"] for each in state["shards"]] == [2, 8]
+    assert queue_as_dict(QueueView("minilm", FAST))["oldest_age_ms_by_lane"] == {"interactive": 1_000, "bulk": None}
 
 
 def test_a_worker_of_several_shards_is_there_once() -> None:

@@ -1,17 +1,21 @@
-"""The state of a queue: that of one Redis, or the sum over its shards."""
+"""The state of a queue: that of one Redis, or the sum over its shards; and as a dictionary for JSON."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from shared.activity import ActivitySummary, add_up, summarize
 from shared.eviction import evicts
+from shared.keys import LANES
 from shared.messages import Heartbeat
 from shared.producer import QueueStats
+
+SILENT_S = 3.0
+"""A worker that sent no heartbeat for this time, three times the usual interval, may be gone: it is shown as silent."""
 
 
 class QueueView(NamedTuple):
@@ -66,6 +70,8 @@ def merge_shards(name: str, shards: Sequence[ShardView]) -> QueueView:
         by_lane=tuple(map(sum, zip(*(each.stats.by_lane for each in queues), strict=True))),
         oldest_by_lane=tuple(_oldest(queues, lane) for lane in range(len(first.by_lane))),
         workers=tuple(_merge_worker(each) for each in beats.values()),
+        dead_letters=sum(each.stats.dead_letters for each in queues),
+        open_jobs=sum(each.stats.open_jobs for each in queues),
         eviction_policy=max((each.stats.eviction_policy for each in queues), key=evicts),
     )
     return QueueView(name, stats, heartbeats_ms, tuple(shards))
@@ -88,3 +94,60 @@ def _merge_worker(reports: Sequence[tuple[float, int, Heartbeat]]) -> Heartbeat:
         begun=sum(each.begun for each in beats),
         activity=add_up([each.activity for each in beats]),
     )
+
+
+def queue_as_dict(queue: QueueView) -> dict[str, Any]:
+    """Returns the state for JSON. Entries are stream messages; inputs, tokens and bytes are sums over all entries."""
+    stats = queue.stats
+    shards = [_shard_as_dict(number, each) for number, each in enumerate(queue.shards)]
+    return {
+        "queue": queue.name,
+        **_numbers(queue),
+        "workers": [
+            {
+                "worker": beat.worker,
+                "host": beat.host,
+                "pid": beat.pid,
+                "device": beat.device,
+                "model": beat.model,
+                "revision": beat.revision,
+                "dim": beat.dim,
+                "ops": list(beat.ops),
+                "state": beat.state,
+                "failing": beat.load_error or beat.failing,
+                "tokens_per_s": beat.tokens_per_s,
+                "holds_entries": beat.holds,
+                "begun_entries": beat.begun,
+                "up_s": max(0, stats.now_ms - beat.started_ms) / 1000,
+                "silent_s": queue.silent_s(beat),
+            }
+            for beat in sorted(stats.workers, key=lambda beat: beat.worker)
+        ],
+        **({"shards": shards} if shards else {}),
+    }
+
+
+def _shard_as_dict(number: int, shard: ShardView) -> dict[str, Any]:
+    numbers = {} if shard.queue is None else _numbers(shard.queue) | {"workers": len(shard.queue.stats.workers)}
+    return {"shard": number, "redis": shard.place, "error": shard.problem or None, **numbers}
+
+
+def _numbers(queue: QueueView) -> dict[str, Any]:
+    stats = queue.stats
+    return {
+        "waiting_entries": stats.waiting,
+        "in_flight_entries": stats.pending,
+        "entries_by_lane": dict(zip(LANES, stats.by_lane, strict=True)),
+        "inputs": stats.inputs,
+        "tokens": stats.tokens,
+        "bytes": stats.bytes,
+        "oldest_age_ms": stats.oldest_age_ms,
+        "oldest_age_ms_by_lane": {
+            lane: None if oldest is None else age_ms
+            for lane, oldest, age_ms in zip(LANES, stats.oldest_by_lane, stats.ages_ms, strict=True)
+        },
+        "open_jobs": stats.open_jobs,
+        "dead_letters": stats.dead_letters,
+        "redis_eviction_policy": stats.eviction_policy or None,
+        **{name: round(value, 3) if value else value for name, value in asdict(queue.activity).items()},
+    }

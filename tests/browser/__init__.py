@@ -1,0 +1,8 @@
+"""The console in a real browser: `make test-browser`. It needs Chromium (Debian: `apt install chromium`).
+
+Playwright runs in a separate environment, which the first test creates.
+
+- driver: runs in that environment, and does what a test tells it.
+- browser: starts it.
+- requirements.txt: the packages of the environment.
+"""

@@ -1,0 +1,54 @@
+"""Chromium for a test, driven from a separate environment that has Playwright."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from bench.peers import environment
+from tests.servers import skip
+
+FOLDER = Path(__file__).parent
+
+
+class Browser:
+    """Sends commands to the driver."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def __call__(self, name: str, *arguments: str) -> Any:  # noqa: ANN401 - any JSON value
+        """Returns the result of a command. Raises AssertionError: it failed; the output of the test says why."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(f"{json.dumps([name, *arguments])}\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        assert line, f"the driver failed at {name} {arguments}"
+        return json.loads(line)
+
+    def text(self, selector: str) -> str:
+        """Returns the text of the first element that a selector finds."""
+        return str(self("evaluate", f"document.querySelector({json.dumps(selector)}).innerText"))
+
+
+@contextlib.contextmanager
+def started_browser() -> Iterator[Browser]:
+    """Runs Chromium; skips the test where there is none."""
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if chromium is None:
+        skip("there is no Chromium: apt install chromium")
+    programs = environment.make_at(environment.FOLDER / "browser", FOLDER / "requirements.txt", [], print)
+    command = [str(programs / "python"), "-P", str(FOLDER / "driver.py"), chromium]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield Browser(process)
+        finally:
+            assert process.stdin is not None
+            process.stdin.close()
+            process.wait(timeout=20)
