@@ -7,15 +7,20 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from math import inf
 from typing import NamedTuple
 
+from shared.errors import RedisUnreachableError
 from shared.process.tasks import cancel_and_wait
 from shared.queue_reader import merge_views, read_views
-from shared.queue_view import SILENT_S, queue_as_dict
+from shared.queue_view import SILENT_S, QueueView, queue_as_dict
 from shared.shard_connections import ShardConnection, try_shards
 
 FRESH_S = 1.0
 """A state that is younger than this is returned again."""
+
+READ_TIMEOUT_S = 1.0
+"""A shard whose queues take longer to read counts as one that does not answer: viewers wait for the others."""
 
 
 class QueueStatesReading(NamedTuple):
@@ -42,10 +47,12 @@ class QueueStates:
     ) -> None:
         self._shards, self._names, self._clock = shards, names, clock
         self._reading: asyncio.Task[QueueStatesReading] | None = None
+        self._began = -inf
 
     async def as_json(self) -> bytes:
         """Returns the state of all queues as JSON, with its age; also while Redis, or a shard, does not answer."""
         if self._reading is None or self._is_over(self._reading):
+            self._began = self._clock()
             self._reading = asyncio.create_task(self._read(), name="queue states")
         reading = await asyncio.shield(self._reading)  # a viewer that leaves does not end it for others
         age_s = round(self._clock() - reading.began, 3)
@@ -57,14 +64,11 @@ class QueueStates:
 
     def _is_over(self, reading: asyncio.Task[QueueStatesReading]) -> bool:
         """Whether a read has ended, and its state is not fresh any more."""
-        if not reading.done():
-            return False
-        failed = reading.cancelled() or reading.exception() is not None
-        return failed or self._clock() - reading.result().began >= FRESH_S
+        return reading.done() and self._clock() - self._began >= FRESH_S
 
     async def _read(self) -> QueueStatesReading:
         began, names = self._clock(), self._names()
-        views, errors = await try_shards(self._shards, partial(read_views, names))
+        views, errors = await try_shards(self._shards, partial(_read_views, names))
         problems = {number: error.log_message for number, error in errors.items()}
         queues = merge_views(names, self._shards, views, problems) if views else []
         state = {
@@ -76,4 +80,16 @@ class QueueStates:
             ],
             "queues": list(map(queue_as_dict, queues)),
         }
-        return QueueStatesReading(json.dumps(state)[1:], began)  # orjson refuses integers of more than 64 bits
+        return QueueStatesReading(
+            json.dumps(state, allow_nan=False)[1:], began
+        )  # orjson refuses integers of more than 64 bits
+
+
+async def _read_views(names: Sequence[str], shard: ShardConnection) -> list[QueueView]:
+    """Does as `read_views`, within READ_TIMEOUT_S, and of the Redis that the other connections have."""
+    try:
+        async with asyncio.timeout(READ_TIMEOUT_S):
+            await shard.connection.check_home()
+            return await read_views(names, shard)
+    except TimeoutError:
+        raise RedisUnreachableError("Redis did not answer in time: try again.") from None

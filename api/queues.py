@@ -94,12 +94,12 @@ class Queues:
         await asyncio.gather(*(each.stop() for each in self._served.values()))
 
     @property
-    def usage_connection(self) -> RedisConnection:
+    def usage_writer(self) -> RedisConnection:
         """The connection to the Redis that has what tenants have used of all queues: that of the own queue's shard 0.
 
-        It keeps to the home of that queue: what it writes does not get to an unrelated Redis.
+        With one Redis it keeps to the home of that queue: what it writes does not get to an unrelated one.
         """
-        return self._own.usage_connection
+        return self._own.usage_writer
 
     @property
     def in_flight(self) -> int:

@@ -89,7 +89,7 @@ class ServedQueue:
     Attributes:
         name: of the queue.
         shards: of the queue, by their numbers.
-        usage_connection: writes what tenants have used of all queues.
+        usage_writer: writes what tenants have used of all queues.
         answer: returns the result of a request, from the cache or a dispatcher; raises as a dispatcher does.
     """
 
@@ -100,7 +100,7 @@ class ServedQueue:
         self._usage = usage
         self.shards = [Shard(each, name, number, spans_of(name)) for number, each in enumerate(settings.shards)]
         connections, job_store = self.shards[0].dispatcher.connections, self.shards[0].job_store
-        self.usage_connection = connections.shared_connection("usage", instead=job_store.connection)
+        self.usage_writer = connections.shared_connection("usage", instead=job_store.connection)
         self._monitors = [each.monitor for each in self.shards]
         for monitor in self._monitors if len(self._monitors) > 1 else ():
             monitor.join(self._monitors)

@@ -42,7 +42,7 @@ async def written_usage(state: State) -> AsyncIterator[None]:
     """Within the block, what a gateway counts is written every few seconds, and at its end."""
     queues, name = state.queues, f"gateway:{secrets.token_hex(8)}"
     on_error = partial(record_failing_call, "usage is not written")
-    flusher = UsageFlusher(lambda: queues.usage_connection, name, state.usage, _count_in_metrics, on_error)
+    flusher = UsageFlusher(lambda: queues.usage_writer, name, state.usage, _count_in_metrics, on_error)
     flushing = asyncio.create_task(run_forever(flusher.run))
     try:
         yield

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
+import os
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -124,7 +124,7 @@ class ModelSettings(QueueSettings):
     @classmethod
     def _existing_file(cls, value: str | None) -> str | None:
         """What it holds must fit the model, which only an engine knows."""
-        if value is not None and not Path(value).is_file():
+        if value is not None and not os.path.isfile(value):  # noqa: PTH113 - Path raises OSError for some names
             raise ValueError("it takes the path of a .npy file, and there is no such file")
         return value
 

@@ -333,12 +333,6 @@ async def queue_stats(connection: RedisConnection, keys: Keys) -> QueueStats:
     )
 
 
-async def last_heartbeats(connection: RedisConnection, keys: Keys) -> dict[str, int]:
-    """Returns when each worker sent its last heartbeat, by Redis' clock (ms): also workers that are gone."""
-    rows = iter(await connection.call("ZRANGE", keys.workers, 0, -1, "WITHSCORES"))
-    return {name.decode(): int(float(score)) for name, score in zip(rows, rows, strict=True)}
-
-
 def _added_ms(entry_id: bytes) -> int | None:
     match = re.match(rb"(\d+)-", entry_id)
     return int(match.group(1)) if match else None

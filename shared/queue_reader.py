@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from shared.producer import last_heartbeats, queue_stats
+from shared.connection import RedisConnection
+from shared.keys import Keys
+from shared.producer import queue_stats
 from shared.queue_view import QueueView, ShardView, merge_shards
 from shared.shard_connections import ShardConnection
 
@@ -48,3 +50,10 @@ def merge_views(
         )
         for index, name in enumerate(names)
     ]
+
+
+async def last_heartbeats(connection: RedisConnection, keys: Keys) -> dict[str, int]:
+    """Returns when each worker sent its last heartbeat, by Redis' clock (ms): also workers that are gone."""
+    rows = iter(await connection.call("ZRANGE", keys.workers, 0, -1, "WITHSCORES"))
+    beats = zip(rows, rows, strict=True)
+    return {name.decode("utf-8", "replace"): int(float(score)) for name, score in beats if b"inf" not in score}

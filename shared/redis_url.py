@@ -44,6 +44,9 @@ MASTER = re.compile(r"/(?P<name>[\w.-]+)(?P<database>(/[0-9]*)?)/?")
 SHARD = re.compile(r"&?shard=(?P<number>[0-9]+)/(?P<of>[0-9]+)$")
 """The last option of a URL that names one shard of each queue in a Redis Cluster, as `shard_url` writes it."""
 
+ENCODED_NAME = re.compile(r"(^|&)[^=&]*%")
+"""An option whose name is written with %: `mask_password` would not find a password."""
+
 CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 SEPARATOR = re.compile(r",(?=[a-z+]+://)")
@@ -235,7 +238,7 @@ def _find_option_problem(parts: SplitResult) -> str:
         if int(match["number"]) >= int(match["of"]):
             return "its shard is not a number from 0 on, below the number of all: shard=0/3 to shard=2/3"
         options = options[:-1]
-    if any(name not in OPTIONS for name, _ in options):
+    if any(name not in OPTIONS for name, _ in options) or ENCODED_NAME.search(parts.query):
         return f"its only options are {', '.join(OPTIONS)}"
     return (
         "" if all(value.isdecimal() for name, value in options if name == "db") else "its db is not a number from 0 on"

@@ -48,7 +48,11 @@ _WORKER: dict[str, Any] = {
     "silent_s": 0.4,
 }
 _PLACE = "redis://gateway:***@redis:6379/0"
-_PROBLEM = {"shard": 0, "redis": _PLACE, "error": "Connection refused"}
+_PROBLEM = {
+    "shard": 0,
+    "redis": _PLACE,
+    "error": "Redis did not answer (ConnectionError: Connection refused): try again.",
+}
 _SHARD = {"shard": 1, "redis": "redis://gateway:***@redis-1:6379/0", "error": None, **_NUMBERS, "workers": 1}
 
 
@@ -118,7 +122,7 @@ class QueueWorker(BaseModel):
     silent_s: float = Field(description="Time since its last heartbeat.")
 
 
-class SilentShard(BaseModel):
+class UnreachableShard(BaseModel):
     """A shard whose Redis does not answer, and why."""
 
     model_config = examples(_PROBLEM)
@@ -146,7 +150,7 @@ class QueueState(QueueNumbers):
 
     queue: str
     workers: list[QueueWorker]
-    shards: list[QueueShard | SilentShard] | SkipJsonSchema[None] = None
+    shards: list[QueueShard | UnreachableShard] | SkipJsonSchema[None] = None
 
 
 class ConsoleState(BaseModel):
@@ -164,5 +168,5 @@ class ConsoleState(BaseModel):
 
     age_s: float = Field(description="Time since Redis was read.")
     silent_after_s: float = Field(description="A worker that has been silent for this time may be gone.")
-    problems: list[SilentShard]
+    problems: list[UnreachableShard]
     queues: list[QueueState]

@@ -23,7 +23,7 @@ CONSOLE_OPERATION = Operation(
     {},
     {
         200: {
-            "description": "The state, at most a second old; also while Redis is unreachable, with the reason",
+            "description": "The state, as read a second ago at most; also while Redis is unreachable, with the reason",
             "model": ConsoleState,
         },
         **error_answers({NATIVE: _ERRORS}, _DESCRIPTIONS),

@@ -235,7 +235,7 @@ async function refuse(answer) {
     forget();
     return 0; // until there is another key
   }
-  return Math.max(POLL_MS, 1000 * Number(answer.headers.get("retry-after") || 0));
+  return Math.max(POLL_MS, 1000 * (Number(answer.headers.get("retry-after")) || 0));
 }
 
 function forget() {
@@ -251,7 +251,7 @@ async function ask() {
   const headers = view.key ? { authorization: `Bearer ${view.key}` } : {};
   try {
     const answer = await fetch(byId("console").dataset.state, {
-      headers, cache: "no-store", credentials: "omit", signal: AbortSignal.timeout(TIMEOUT_MS),
+      headers, cache: "no-store", credentials: "same-origin", signal: AbortSignal.timeout(TIMEOUT_MS),
     });
     if (!answer.ok) return await refuse(answer);
     const state = await answer.json();
@@ -272,9 +272,8 @@ async function poll() {
   view.isWaiting = true;
   const wait = await ask();
   view.isWaiting = false;
+  if (view.isDue || wait) view.timer = setTimeout(poll, view.isDue ? 0 : wait);
   show();
-  if (view.isDue) poll();
-  else if (wait) view.timer = setTimeout(poll, wait);
 }
 
 byId("key-form").addEventListener("submit", (event) => {
@@ -289,6 +288,9 @@ byId("key-form").addEventListener("submit", (event) => {
   Object.assign(view, { key, refusal: "", isStopped: false });
   poll();
 });
-document.addEventListener("visibilitychange", poll);
+document.addEventListener("visibilitychange", () => {
+  if (!document.hidden) view.answeredAt = performance.now(); // nothing was asked meanwhile
+  poll();
+});
 setInterval(show, TICK_MS);
 poll();

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from api import queue_states
 from api.queue_states import FRESH_S, QueueStates
 from shared.errors import RedisUnreachableError
 from shared.keys import Keys
@@ -42,8 +43,11 @@ class FakeRedis:
         return [9_000, b"1", 5, 90, [4, 0], 1, [b"8000-0", b""], 8_500, [beat], 0, 0, 0, 0, 2, 3, 0, 0, 0, 0, b""]
 
     async def call(self, *_: object) -> list[bytes]:
-        """Answers with the time of the worker's heartbeat."""
-        return [b"gpu-1", b"8500"]
+        """Answers with the time of the worker's heartbeat; Redis may have others that are no worker's."""
+        return [b"gpu-1", b"8500", b"\xff", b"inf"]
+
+    async def check_home(self) -> None:
+        """Finds the home."""
 
 
 class Clock:
@@ -114,15 +118,30 @@ async def test_a_redis_that_is_away_is_named_and_no_number_is_invented() -> None
     assert both["queues"][0]["waiting_entries"] == 3
 
 
-async def test_a_failed_read_is_not_kept() -> None:
-    """An unexpected error is that of those that wait for it; the next viewer starts another read."""
-    redis = FakeRedis()
+async def test_a_failed_read_is_repeated_after_a_second() -> None:
+    """An unexpected error is that of all viewers until then: it does not multiply the reads."""
+    redis, clock = FakeRedis(), Clock()
     redis.error = ValueError("unexpected")
-    states = states_of(redis)
-    with pytest.raises(ValueError, match="unexpected"):
-        await states.as_json()
+    states = states_of(redis, clock=clock)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="unexpected"):
+            await states.as_json()
+    assert redis.num_reads == 1
     redis.error = None
+    clock.now += FRESH_S
     assert (await state_of(states))["queues"]
+
+
+async def test_a_redis_that_hangs_delays_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It counts as one that does not answer."""
+    monkeypatch.setattr(queue_states, "READ_TIMEOUT_S", 0.01)
+    hangs, other = FakeRedis(), FakeRedis()
+    hangs.may_answer.clear()
+    state = await state_of(states_of(hangs, other))
+    assert state["problems"] == [
+        {"shard": 0, "redis": "redis://r0", "error": "Redis did not answer in time: try again."}
+    ]
+    assert state["queues"][0]["waiting_entries"] == 3
 
 
 async def test_stopping_ends_the_read() -> None:

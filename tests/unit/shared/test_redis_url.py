@@ -53,6 +53,7 @@ def test_a_right_url_is_taken(url: str) -> None:
         ("redis+sentinel://a,b:port/mymaster", "its port is not a number from 1 to 65535"),
         ("redis+cluster://:s3cr@a,b/1", "a Redis Cluster has only database 0"),
         ("redis://a?shard=1/3", "its only options are"),
+        ("redis://a?%70assword=s3cr", "its only options are"),
         ("redis+cluster://a?shard=1", "its only options are"),
         ("redis+cluster://a?shard=3/3", "its shard is not a number from 0 on"),
         ("redis+cluster://:s3cr@a,b?db=1", "a Redis Cluster has only database 0"),
