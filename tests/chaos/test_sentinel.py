@@ -106,6 +106,7 @@ async def test_the_old_master_comes_back_empty(watched: Watched) -> None:
     await watched.judge("Sentinel: the master dies and comes back empty", calls, MAX_FAILOVER_S)
 
 
+@pytest.mark.long
 async def test_the_master_hangs(watched: Watched) -> None:
     """F25: its connections stay open and are not answered, as those to a node that is lost."""
     await watched.start()
@@ -121,6 +122,7 @@ async def test_the_master_hangs(watched: Watched) -> None:
     await watched.judge("Sentinel: the master hangs", calls, MAX_FAILOVER_S)
 
 
+@pytest.mark.long
 async def test_planned_failovers(watched: Watched) -> None:
     """F25: as for maintenance: the old master takes writes until it follows the new one."""
     await watched.start()
@@ -138,6 +140,7 @@ async def test_planned_failovers(watched: Watched) -> None:
     assert verdict.slowest_s <= MAX_PLANNED_S + watched.scenario.margin_s
 
 
+@pytest.mark.long
 async def test_haproxy_leads_to_two_masters(watched: Watched) -> None:
     """F25: haproxy leads to each server that says it is a master: to both, while the old one is back and empty."""
     with haproxy(watched.folder, watched.group.servers) as url:

@@ -80,6 +80,7 @@ async def test_the_log_has_the_estimate_for_which_requests_are_refused(cluster: 
     assert line["batch_s"] > 0.9
 
 
+@pytest.mark.long
 async def test_clients_that_leave_lower_no_rate(cluster: GatewayCluster) -> None:
     """A large request expires while it runs, and light use follows: the next burst is not refused for its time."""
     gateway, _ = await asyncio.gather(cluster.start_gateway(), cluster.start_worker("minilm"))

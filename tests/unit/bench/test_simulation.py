@@ -296,6 +296,7 @@ def test_a_formula_gives_the_capacity_of_its_model() -> None:
     assert formula.capacity == pytest.approx(64 / 0.194)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("device", "batch", "by_arrival", "long"), [("minilm-cpu", "84.4", 80, 1.05), ("gpu", "36.8", 6, 2.25)]

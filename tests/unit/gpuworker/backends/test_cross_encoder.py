@@ -205,6 +205,7 @@ def test_two_long_texts_are_cut_as_by_the_library(reranker: Path, side: Literal[
         assert [each.truncated for each in found] == [len(ids) > longest for ids in whole]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("num_documents", "document"), [(1, "b " * 15_360), (256, "b")], ids=["two long", "query"])
 def test_long_pairs_take_little_memory(reranker: Path, num_documents: int, document: str) -> None:
     """Neither combinations of the parts of two long texts, nor a long query for each document, of over 500 MB."""

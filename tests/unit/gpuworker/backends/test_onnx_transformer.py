@@ -187,6 +187,7 @@ def test_a_model_that_torch_cannot_compile_is_reported(monkeypatch: pytest.Monke
         load_backend(MINILM, replace(OPTIONS, compile=True))
 
 
+@pytest.mark.long
 def test_no_runtime_is_imported_before_it_is_chosen() -> None:
     """An engine that runs torch imports none of them."""
     code = (
@@ -201,6 +202,7 @@ def test_no_runtime_is_imported_before_it_is_chosen() -> None:
     assert completed.returncode == 0, completed.stderr
 
 
+@pytest.mark.long
 def test_openvino_sends_no_telemetry(tmp_path: Path, graphs: Path) -> None:
     """By default its package reports each import to Google Analytics, and creates a folder in the home folder."""
     code = (

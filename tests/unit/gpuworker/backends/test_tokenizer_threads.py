@@ -82,6 +82,7 @@ def test_the_environment_comes_first(threads: int) -> None:
     assert threads_after(SET.format(threads), TOKENIZERS_PARALLELISM="true", RAYON_NUM_THREADS="2") == 2
 
 
+@pytest.mark.long
 @pytest.mark.model
 def test_beside_a_gpu_the_tokenizer_has_a_thread_for_each_core() -> None:
     """That is, for each core of the engine. Without a GPU no model is loaded, and the library is ready all the same."""
@@ -89,6 +90,7 @@ def test_beside_a_gpu_the_tokenizer_has_a_thread_for_each_core() -> None:
     assert many - few == 10
 
 
+@pytest.mark.long
 @pytest.mark.model
 def test_beside_a_model_on_a_cpu_the_tokenizer_has_no_threads() -> None:
     """They would compete with the model's."""
