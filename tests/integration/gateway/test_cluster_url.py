@@ -105,7 +105,12 @@ async def test_shards_of_one_cluster(servers: RedisCluster, by_url: GatewayClust
     env = {"REDBATCH_QUEUE_SHARDS": "2", "REDBATCH_REDIS_URL": by_url.redis_url}
     gateway = await by_url.start_gateway()
     worker = await by_url.start_worker()
-    await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
+
+    def takes_both() -> bool:
+        lines = gateway.program.log_records("shards that take requests")
+        return bool(lines) and lines[-1]["shards"] == [0, 1]
+
+    await wait_until(takes_both, "the gateway sees the worker on both shards", timeout_s=30)
     for index in range(2):
         with redis.Redis.from_url(servers.urls[index], protocol=2) as raw:
             assert list(raw.scan_iter(match=f"rb:{{{tags[index]}}}:worker:*")) != []
