@@ -48,7 +48,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest_asyncio.fixture
 async def cluster(queue_name: str, tmp_path: Path) -> AsyncIterator[GatewayCluster]:
-    """A cluster with a Redis of its own, so that the console shows nothing else."""
+    """A cluster with a separate Redis, so that the console shows nothing else."""
     with Server() as server:
         async with Processes(tmp_path) as processes:
             yield GatewayCluster(processes, server.url, queue_name)

@@ -35,23 +35,23 @@ def model_of(revision: str) -> str:
     return f"simulated:base_ms=20,item_ms=0.2,revision={revision}"
 
 
-def ways_to_ask(queue: str) -> Iterator[tuple[str, dict[str, str], dict[str, str]]]:
-    """Yields the revision that a request asks for ("" for any), with fields and headers, again and again."""
+def ways_to_request(queue: str) -> Iterator[tuple[str, dict[str, str], dict[str, str]]]:
+    """Yields the revision that a request names ("" for any), with fields and headers, again and again."""
     ways: list[tuple[str, dict[str, str], dict[str, str]]] = [("", {}, {})]
     for name in REVISIONS:
         ways += [(name, {}, {"x-model-revision": f"sha256-{name}"}), (name, {"model": f"{queue}@sha256-{name}"}, {})]
     return itertools.cycle(ways)
 
 
-def outcome_of(answer: httpx.Response, texts: list[str], asked: str) -> str:
-    """Returns OK for vectors of one revision, the one that the header names and that was asked for; else the fault."""
+def outcome_of(answer: httpx.Response, texts: list[str], pinned: str) -> str:
+    """Returns OK for vectors of one revision, the one that the header names and that was requested; else the fault."""
     content: Any = answer.json()
     if answer.status_code != 200:
         return f"{answer.status_code} {content['error']['code']}"
     found = revisions_in(content["embeddings"], texts, REVISIONS)
     if len(found) > 1:
         return "mixed"
-    is_right = answer.headers["x-model-revision"] == f"sha256-{min(found)}" and (not asked or found == {asked})
+    is_right = answer.headers["x-model-revision"] == f"sha256-{min(found)}" and (not pinned or found == {pinned})
     return OK if is_right else FOREIGN
 
 
@@ -72,28 +72,28 @@ async def replace(scenario: Scenario, workers: list[Program], revision: str, *, 
 async def test_a_revision_is_never_another_one(scenario: Scenario) -> None:
     """F29: in roll-outs and roll-backs, in which workers drain or are killed.
 
-    A request gets vectors of one revision, the one that it asks for; only if no worker has that, 409 `revision_gone`.
+    A request gets vectors of one revision, the one that it requests; only if no worker has that, 409 `revision_gone`.
     """
     await scenario.start(workers=0)
     for revision in (LASTING, OLD):
         await scenario.start_worker(model_of(revision), **LARGE_BATCHES)
     await scenario.wait_until_worker_seen()
     refused: list[str] = []
-    ways, numbers = ways_to_ask(scenario.cluster.keys.queue), itertools.count()
+    ways, numbers = ways_to_request(scenario.cluster.keys.queue), itertools.count()
 
     async def run(stop: asyncio.Event, calls: list[Call]) -> None:
         async with plain_http.client(timeout=TIMEOUT_S + 10) as client:
             while not stop.is_set():
-                number, (asked, fields, headers) = next(numbers), next(ways)
+                number, (pinned, fields, headers) = next(numbers), next(ways)
                 texts, began = [f"text {number} {index}" for index in range(NUM_TEXTS)], time.monotonic()
                 body = {"texts": texts, "timeout_ms": int(TIMEOUT_S * 1000)} | fields
                 url = f"{scenario.gateways[number % 2].url}/embed"
                 try:
-                    outcome = outcome_of(await client.post(url, json=body, headers=headers), texts, asked)
+                    outcome = outcome_of(await client.post(url, json=body, headers=headers), texts, pinned)
                 except httpx.TransportError:
                     outcome = RESET
-                if outcome == GONE and asked in (OLD, NEW):
-                    refused.append(asked)
+                if outcome == GONE and pinned in (OLD, NEW):
+                    refused.append(pinned)
                 else:
                     calls.append(Call(texts[0], TIMEOUT_S, began, time.monotonic(), outcome))
 

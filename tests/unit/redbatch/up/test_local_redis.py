@@ -183,7 +183,7 @@ async def test_it_dies_with_its_owner() -> None:
 
     def has_ended() -> bool:
         try:
-            return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)  # nobody may be there to reap an orphan
+            return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)  # an orphan may have no parent that reaps it
         except psutil.NoSuchProcess:
             return True
 
