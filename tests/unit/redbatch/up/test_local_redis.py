@@ -183,7 +183,7 @@ async def test_it_dies_with_its_owner() -> None:
 
     def has_ended() -> bool:
         try:
-            return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)  # an orphan may have no parent that reaps it
+            return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)  # an orphan may not be reaped
         except psutil.NoSuchProcess:
             return True
 
