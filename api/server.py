@@ -41,8 +41,8 @@ from shared.process.tasks import cancel_and_wait
 from shared.process.tracing import Tracing, start_tracing
 from shared.process.unexpected_replies import record_unexpected_reply
 from shared.queue_connections import QueueConnections
-from shared.redis_url import mask_password, one_per_keyspace
-from shared.shard_connections import ShardConnection
+from shared.redis_url import one_per_keyspace
+from shared.shard_connections import connect_shards
 from shared.usage_counts import UsageCounts
 
 if TYPE_CHECKING:
@@ -96,12 +96,9 @@ def build_gateway(
     tracing: Tracing | None,
 ) -> tuple[State, ASGIApp]:
     """Returns the state of a gateway and its application; both make spans if `tracing` is set."""
-    shards = [each.shared_connection("queues") for each in connections]
+    read_shards = connect_shards(connections, "queues")
+    shards = [each.connection for each in read_shards]
     counts, reading = UsageCounts(), shards[0]  # a further connection of each gateway would be idle most of the time
-    read_shards = [
-        ShardConnection(number, mask_password(each.settings.redis_url), shard, each.keys)
-        for number, (each, shard) in enumerate(zip(connections, shards, strict=True))
-    ]
     if tracing is None:
         queues = Queues(settings, shards, counts)
         state = State(settings, queues, counts, reading, authenticator, read_shards)

@@ -22,7 +22,7 @@ from shared.queue_connections import QueueConnections
 from shared.redis_errors import KeyMovedError
 from shared.redis_url import mask_password
 from shared.settings import QueueSettings
-from shared.shard_connections import ShardConnection, try_shards
+from shared.shard_connections import ShardConnection, connect_shards, try_shards
 
 AnswerT = TypeVar("AnswerT")
 
@@ -125,10 +125,7 @@ async def _run(
     settings: Sequence[QueueSettings], name: str, purpose: str, task: ShardsTask, *, must_exist: bool
 ) -> int:
     connections = [QueueConnections(each, name, f"redbatch-cli-{os.getpid()}") for each in settings]
-    shards = [
-        ShardConnection(number, mask_password(each.settings.redis_url), each.shared_connection(purpose), each.keys)
-        for number, each in enumerate(connections)
-    ]
+    shards = connect_shards(connections, purpose)
     try:
         if must_exist and (problem := await _find_problem_in(shards, connections[0].keys)):
             return report_failure(problem)

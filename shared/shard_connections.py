@@ -9,6 +9,8 @@ from typing import Generic, NamedTuple, TypeVar
 from shared.connection import RedisConnection
 from shared.errors import RedisUnreachableError
 from shared.keys import Keys
+from shared.queue_connections import QueueConnections
+from shared.redis_url import mask_password
 
 AnswerT = TypeVar("AnswerT")
 
@@ -20,6 +22,14 @@ class ShardConnection(NamedTuple):
     place: str
     connection: RedisConnection
     keys: Keys
+
+
+def connect_shards(connections: Sequence[QueueConnections], purpose: str) -> list[ShardConnection]:
+    """Returns a connection for `purpose` to each shard, by its number; they open when they are used."""
+    return [
+        ShardConnection(number, mask_password(each.settings.redis_url), each.shared_connection(purpose), each.keys)
+        for number, each in enumerate(connections)
+    ]
 
 
 class ShardReplies(NamedTuple, Generic[AnswerT]):
