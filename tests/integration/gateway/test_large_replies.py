@@ -26,6 +26,8 @@ pytestmark = [pytest.mark.redis, pytest.mark.timeout(90)]
 MIB = 2**20
 REQUESTS, RESULT = 40, b'"%b"' % (b"x" * 8 * MIB)
 MAX_IN_FLIGHT = MAX_UNSENT = 32 * MIB
+TIMEOUT_MS = 60_000
+"""Of each call: a slow machine needs more than the default for 320 MiB of results."""
 MAX_GROWTH = MAX_IN_FLIGHT + MAX_UNSENT + 70 * MIB
 """Beside these, a call brings up to 16 MiB, twice while it is parsed, and each answer is encoded."""
 
@@ -45,7 +47,7 @@ async def answer(worker: Worker, entries: list[Entry]) -> None:
     for entry in entries:
         reply = encode_reply(Values(entry.request_id, entry.position, entry.ref.n, (RESULT,) * entry.ref.n))
         await consumer.commit(
-            worker.connection, worker.keys, [EntryAnswer(entry, reply)], CommitOptions(worker.name, 10_000)
+            worker.connection, worker.keys, [EntryAnswer(entry, reply)], CommitOptions(worker.name, TIMEOUT_MS)
         )
 
 
@@ -57,7 +59,9 @@ async def test_large_results_that_arrive_together_do_not_fill_the_memory(
     beat = Heartbeat("ghost", "host", 1, "cpu", "null", 384, "ready", 0.0, 0, 0, 0, ops=(PREDICT,))
     await consumer.join(worker.connection, worker.keys)
     await consumer.heartbeat(worker.connection, worker.keys, beat, 60_000)
-    gateway = await cluster.start_gateway(max_in_flight_bytes=MAX_IN_FLIGHT, max_unsent_bytes=MAX_UNSENT)
+    gateway = await cluster.start_gateway(
+        max_in_flight_bytes=MAX_IN_FLIGHT, max_unsent_bytes=MAX_UNSENT, request_timeout_ms=TIMEOUT_MS
+    )
     await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
     calls = [
         asyncio.create_task(client.post(f"{gateway.url}/predict", json={"input": number})) for number in range(REQUESTS)
