@@ -1,5 +1,6 @@
 """The gateway: a stateless HTTP server in front of the queue. Each gateway is one process.
 
+- admin_route: authentication and errors of the routes for keys of the scope `admin`.
 - any_shard: reads what each shard has.
 - app: the ASGI application, with a fast path for embedding requests.
 - console: the route that reports the state of all queues.

@@ -39,8 +39,8 @@ PAGE_PATHS = (
     *(
         f"{STATIC_PATH}/{name}"
         for name in (
-            *("swagger-ui.css", "swagger-ui-bundle.js", "docs.js", "pages.css", "favicon.svg"),
-            *("console.css", "console.js"),
+            *("swagger-ui.css", "swagger-ui-bundle.js"),
+            *(each.name for each in sorted((FOLDER / "static").iterdir())),
         )
     ),
 )

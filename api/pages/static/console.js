@@ -1,25 +1,20 @@
 // The console: asks the gateway for the state of its queues each second, and shows it in tables.
-// Names come from workers and are not trusted: they are set as text only, isolated, with control characters as escapes.
-"use strict";
+
+import {
+  NONE, UNKNOWN, age, byId, count, decimals, duration, fill, head, latency, message, name, namesOf, number, plural,
+  printable, rate,
+} from "./console_cells.js";
+import { forgetKey, hasKey, keepKey, send } from "./console_gateway.js";
 
 const POLL_MS = 1000;
 const RETRY_MS = 500;
 const OLD_MS = 3000;
-const TIMEOUT_MS = 10000;
 const TICK_MS = 250; // a worker is lost this much before its silence is too long, as the next look is that much later
 const MAX_SINCE_READ_S = 1.5; // that is added to the silence of workers: if answers are slower, it is not known
 const LOST_SHOWN_MS = 60000; // of a lost worker that Redis has forgotten
-const MAX_NAME_CHARS = 300;
-const MAX_NAMES = 5;
-const KEY_ITEM = "redbatch-api-key";
-const NONE = "-";
-const UNKNOWN = "unknown";
 const NO_KEY = /[^!-~]/;
-const HIDDEN = /[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}]/gu;
 
-const byId = (id) => document.getElementById(id);
 const view = {
-  key: sessionStorage.getItem(KEY_ITEM) || "",
   state: null, // the last one
   answeredAt: performance.now(), // when it came, on the clock of this page
   answeredTime: "", // the same for people
@@ -30,67 +25,6 @@ const view = {
   isWaiting: false,
   isDue: false, // once more, as soon as the answer is there
 };
-
-function printable(value) {
-  const text = String(value);
-  const shown = text.length > MAX_NAME_CHARS ? `${text.slice(0, MAX_NAME_CHARS)}…` : text;
-  return shown.replace(HIDDEN, (found) => `\\u${found.codePointAt(0).toString(16).padStart(4, "0")}`);
-}
-
-const decimals = (value, digits) =>
-  value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
-const count = (value) => value.toLocaleString("en");
-const rate = (value) => (value ? decimals(value, value < 100 ? 1 : 0) : "0");
-const plural = (number, noun) => `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
-
-function latency(ms) {
-  if (ms === null) return NONE;
-  return ms < 10 ? `${decimals(ms, 1)} ms` : ms < 1000 ? `${decimals(ms, 0)} ms` : `${decimals(ms / 1000, 1)} s`;
-}
-
-function duration(seconds) {
-  if (seconds < 120) return `${Math.floor(seconds)} s`;
-  if (seconds < 7200) return `${Math.floor(seconds / 60)} min`;
-  return seconds < 172800 ? `${Math.floor(seconds / 3600)} h` : `${Math.floor(seconds / 86400)} d`;
-}
-
-const age = (ms) => (ms === null ? NONE : ms < 10000 ? `${decimals(ms / 1000, 1)} s` : duration(ms / 1000));
-const name = (text, span = 1) => ({ text, kind: "name", span });
-const head = (text, span = 1) => ({ text, kind: "name", span, scope: span > 1 ? "rowgroup" : "row" });
-const number = (text, span = 1) => ({ text, kind: "number", span });
-
-// Changes only what differs, so that selected text and the place of a screen reader stay.
-function fill(body, rows) {
-  rows.forEach((cells, index) => {
-    const row = body.rows[index] || body.insertRow();
-    cells.forEach((cell, place) => fillCell(row, place, cell));
-    while (row.cells.length > cells.length) row.lastElementChild.remove();
-  });
-  while (body.rows.length > rows.length) body.lastElementChild.remove();
-}
-
-function fillCell(row, place, cell) {
-  const tag = cell.scope ? "TH" : "TD";
-  let element = row.cells[place];
-  if (!element || element.tagName !== tag) {
-    const made = document.createElement(tag);
-    made.append(document.createElement("bdi"));
-    if (element) element.replaceWith(made);
-    else row.append(made);
-    element = made;
-  }
-  if (cell.scope) element.scope = cell.scope;
-  element.className = cell.kind || "";
-  element.rowSpan = cell.span || 1;
-  element.colSpan = cell.columns || 1;
-  const text = printable(cell.text);
-  if (element.firstChild.textContent !== text) element.firstChild.textContent = text;
-}
-
-function message(text, table) {
-  const columns = table.parentElement.tHead.rows[0].cells.length;
-  return [[{ text, kind: "condition", columns }]];
-}
 
 function queueRows(queue) {
   const lanes = Object.keys(queue.entries_by_lane);
@@ -218,16 +152,11 @@ function describe(workers) {
   return ["", `Live: ${plural(queues.length, "queue")}, ${plural(ready, "worker")} ready`];
 }
 
-function namesOf(names) {
-  const more = names.length > MAX_NAMES ? ` and ${count(names.length - MAX_NAMES)} more` : "";
-  return names.slice(0, MAX_NAMES).map((each) => `\u2068${printable(each)}\u2069`).join(", ") + more;
-}
-
 async function refuse(answer) {
   const error = await answer.json().then((body) => body.error.message, () => answer.statusText);
   const unknown = `This API key is not accepted (401): ${error}`;
   view.refusal = {
-    401: view.key ? unknown : "This gateway needs an API key with the scope admin (401).",
+    401: hasKey() ? unknown : "This gateway needs an API key with the scope admin (401).",
     403: `This API key may not see the console (403): ${error}`,
     429: `Too many requests with wrong keys (429): ${error}`,
   }[answer.status] || `The gateway answers ${answer.status}: ${error}`;
@@ -239,8 +168,8 @@ async function refuse(answer) {
 }
 
 function forget() {
-  sessionStorage.removeItem(KEY_ITEM);
-  Object.assign(view, { key: "", state: null, isStopped: true });
+  forgetKey();
+  Object.assign(view, { state: null, isStopped: true });
   view.lost.clear();
   byId("key-form").hidden = false;
   byId("key").focus();
@@ -248,11 +177,8 @@ function forget() {
 
 // Returns when to ask again, ms; 0: not until something happens.
 async function ask() {
-  const headers = view.key ? { authorization: `Bearer ${view.key}` } : {};
   try {
-    const answer = await fetch(byId("console").dataset.state, {
-      headers, cache: "no-store", credentials: "same-origin", signal: AbortSignal.timeout(TIMEOUT_MS),
-    });
+    const answer = await send("/console/state");
     if (!answer.ok) return await refuse(answer);
     const state = await answer.json();
     const answeredTime = new Date().toLocaleTimeString();
@@ -284,8 +210,8 @@ byId("key-form").addEventListener("submit", (event) => {
     view.refusal = "This is no API key: keys have letters, digits and punctuation only.";
     return;
   }
-  sessionStorage.setItem(KEY_ITEM, key);
-  Object.assign(view, { key, refusal: "", isStopped: false });
+  keepKey(key);
+  Object.assign(view, { refusal: "", isStopped: false });
   poll();
 });
 document.addEventListener("visibilitychange", () => {
