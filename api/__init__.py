@@ -3,12 +3,13 @@
 - admin_route: authentication and errors of the routes for keys of the scope `admin`.
 - any_shard: reads what each shard has.
 - app: the ASGI application, with a fast path for embedding requests.
-- console: the route that reports the state of all queues.
+- console: the routes that the console reads.
 - dialects: the wire formats of clients.
 - dispatch: the way of a request through the queue.
 - errors: statuses, headers and bodies of errors.
 - fair_lock: a lock that tenants or addresses get in turns.
 - handler: handles one request, from its body to its answer.
+- history_sampler: samples what the queues do.
 - http: connections, bodies, API keys, and errors as responses.
 - jobs: requests that are answered later.
 - memory_bounds: the memory that a gateway takes at most.
@@ -16,6 +17,7 @@
 - memory_budget: bounds the bytes that requests hold, in all and of each tenant or address.
 - metrics: Prometheus metrics.
 - pages: pages for people.
+- queue_history: samples of the last minutes.
 - queue_states: the state of all queues, read once for all viewers.
 - queues: the queues that the gateway serves.
 - routes: the routes of the main port.

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from api import metrics
 from api.dialects.report_models import Info, Model, ModelType
 from api.fair_lock import FairLock
+from api.history_sampler import HistorySampler, activity_of
 from api.http.auth import ApiKeyAuthenticator
 from api.memory_budget import MemoryBudget
 from api.queue_states import QueueStates
@@ -40,6 +41,7 @@ class State:
         usage_reader: reads what they have used of the cluster.
         authenticator: checks API keys; None if every client is admitted.
         shards: reads the state of queues from each shard; `queue_states` has it, for all viewers.
+        history: what the queues did in the last minutes.
         draining: whether the gateway is shutting down.
         uploads: number of jobs whose lines are being received, by tenant.
         admin_port: where the metrics of this gateway are; 0 before it listens there.
@@ -63,6 +65,7 @@ class State:
     tenants: TenantSettings = field(init=False)
     jobs: JobSettings = field(init=False)
     queue_states: QueueStates = field(init=False)
+    history: HistorySampler = field(init=False)
     body_budget: MemoryBudget = field(init=False)
     in_flight_budget: MemoryBudget = field(init=False)
     parse_lock: FairLock = field(default_factory=FairLock)
@@ -72,6 +75,7 @@ class State:
     def __post_init__(self) -> None:
         self.limits, self.tenants, self.jobs = self.settings.requests, self.settings.tenants, self.settings.jobs
         self.queue_states = QueueStates(self.shards, lambda: self.queues.names)
+        self.history = HistorySampler(lambda: self.queues.names, lambda name: activity_of(self.queues.of_name(name)))
         self.body_budget = MemoryBudget(self.settings.max_bodies_bytes)
         self.in_flight_budget = MemoryBudget(self.settings.max_in_flight_bytes)
         metrics.IN_FLIGHT_BYTES.set_function(lambda: self.in_flight_budget.num_bytes)

@@ -5,8 +5,9 @@
 - cohere: Cohere's embeddings API.
 - cohere_models: its answers as pydantic models, for OpenAPI.
 - cohere_operations: the OpenAPI descriptions of its routes.
+- console_history_models: the history of queues as pydantic models.
 - console_models: the state of queues as pydantic models.
-- console_operation: the OpenAPI description of GET /console/state.
+- console_operation: the OpenAPI descriptions of the routes that the console reads.
 - example_errors: the errors that the OpenAPI descriptions show.
 - headers: time and lane of a request; the times of its answer.
 - input_types: what a text is for, as one of the model's prompts.

@@ -1,7 +1,10 @@
-"""The OpenAPI description of GET /console/state. Pure."""
+"""The OpenAPI descriptions of the routes that the console reads. Pure."""
 
 from __future__ import annotations
 
+from pydantic import BaseModel
+
+from api.dialects.console_history_models import ConsoleHistory
 from api.dialects.console_models import ConsoleState
 from api.dialects.example_errors import KEY_ERRORS
 from api.dialects.operations import NATIVE, TAG_OPERATIONS, Operation, error_answers
@@ -18,15 +21,19 @@ _DESCRIPTIONS = {
     503: "The API key cannot be checked, as Redis is unreachable",
 }
 
-CONSOLE_OPERATION = Operation(
+
+def _operation(summary: str, description: str, model: type[BaseModel]) -> Operation:
+    answers = {200: {"description": description, "model": model}, **error_answers({NATIVE: _ERRORS}, _DESCRIPTIONS)}
+    return Operation(summary, {}, answers, TAG_OPERATIONS)
+
+
+CONSOLE_OPERATION = _operation(
     "The state of all queues, as `redbatch queue --json` prints it",
-    {},
-    {
-        200: {
-            "description": "The state, as read a second ago at most; also while Redis is unreachable, with the reason",
-            "model": ConsoleState,
-        },
-        **error_answers({NATIVE: _ERRORS}, _DESCRIPTIONS),
-    },
-    TAG_OPERATIONS,
+    "The state, as read a second ago at most; also while Redis is unreachable, with the reason",
+    ConsoleState,
+)
+HISTORY_OPERATION = _operation(
+    "What the queues did in the last five minutes, and the errors that this gateway has answered",
+    "A sample every two seconds, as columns",
+    ConsoleHistory,
 )

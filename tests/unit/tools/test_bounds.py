@@ -27,6 +27,7 @@ NO_BOUNDS_OF_CLIENTS = {
     "api.http.auth": {"MAX_STALE_S"},  # of what is remembered
     "api.jobs.results": {"MAX_DIM_INPUTS"},  # read at a time
     "api.memory_bounds": {"MAX_DIM"},  # an assumption
+    "api.queue_history": {"MAX_SAMPLES"},  # of the time
     "api.queues": {"MAX_MISSED_POLLS"},
     "api.routes": {"MAX_HINTED_CHARS"},  # longer ones get no hint
     "shared.activity": {"MAX_BUCKET"},

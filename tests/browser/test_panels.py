@@ -1,0 +1,82 @@
+"""The further panels of the console in Chromium: the last minutes, tenants, and leases of GPUs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import plain_http
+from tests.browser.browser import Browser, started_browser
+from tests.integration.gateway.gateway_cluster import GatewayCluster, GatewayProcess, shared_gateway
+from tests.processes import Processes
+from tests.servers import Server
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.redis, pytest.mark.browser, pytest.mark.timeout(180), pytest.mark.leaves_anything]
+
+ECHO = "tests.integration.functions.function_models:Echo"
+LINE_PIXELS = Path(__file__).with_name("line_pixels.js").read_text(encoding="utf-8")
+CHARTS = ("requests-chart", "p50-chart", "p99-chart", "failed-chart", "errors-chart")
+MIN_PIXELS = 6
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Chromium, for all tests."""
+    with started_browser() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def panels(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
+    """A gateway with a separate Redis, and a worker that fails on some inputs; each has answered some requests."""
+    with Server() as server:
+        cluster = GatewayCluster(Processes(tmp_path_factory.mktemp("panels")), server.url, "echo")
+
+        async def start() -> GatewayProcess:
+            gateway, _ = await asyncio.gather(cluster.start_gateway(), cluster.start_worker(ECHO))
+            await wait_until(lambda: gateway.ready_workers(cluster.queue) == 1, "the gateway sees the worker")
+            for sent in ("a", "!transform", "b", "!transform", 7):
+                plain_http.post(f"{gateway.url}/predict", json={"input": sent}, headers={"x-tenant": "web"})
+            for _ in range(3):
+                plain_http.post(f"{gateway.url}/predict", json={"unknown": 1}, headers={"x-tenant": "web"})
+            return gateway
+
+        with shared_gateway(cluster, start) as gateway:
+            yield gateway
+
+
+def rows(browser: Browser, table: str) -> Any:  # noqa: ANN401 - any JSON value
+    """Returns the texts of a table's cells, by row."""
+    cells = "[...row.cells].map((cell) => cell.textContent)"
+    return browser("evaluate", f"[...document.querySelectorAll('#{table} tr')].map((row) => {cells})")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_last_minutes_are_drawn_and_written(panels: GatewayProcess, browser: Browser, scheme: str) -> None:
+    """A page that opens later has them: lines with pixels of their colour, and the same numbers as texts."""
+    browser("open", f"{panels.url}/console", scheme)
+    texts = {"errors": "invalid_request", "history": "echo"}
+    for table, text in texts.items():
+        browser("wait", f"document.querySelector('#{table}').textContent.includes({json.dumps(text)})")
+    browser("wait", "document.querySelector('#failed-chart .plot').ariaLabel.includes('echo 2')")
+    assert rows(browser, "errors") == [["input_failed", "2", "2"], ["invalid_request", "3", "3"]]
+    ((name, _, rate, p50, _, p99, _, failed, highest),) = rows(browser, "history")
+    assert (name, failed, highest) == ("echo", "2", "2")
+    assert float(rate) > 0
+    assert p50.endswith("s")
+    assert p99.endswith("s")
+    for chart in CHARTS:
+        browser("wait", f"{LINE_PIXELS.replace('CHART', f'#{chart}')} >= {MIN_PIXELS}")  # a line has two samples
+        assert browser.text(f"#{chart} .readout").startswith("now: ")
+    assert browser.text("#errors-legend").split() == ["input_failed", "invalid_request"]
+    dashes = (
+        "[...document.querySelectorAll('#errors-legend line')].map((each) => each.getAttribute('stroke-dasharray'))"
+    )
+    assert len(set(browser("evaluate", dashes))) == 2
+    assert browser("events") == []
