@@ -27,7 +27,10 @@
 - request_settings: the settings about requests.
 - settings: all settings, as flags and variables.
 - settings_groups: settings in groups, for the code that uses them.
+- shared_reading: an answer that is read once for all viewers.
 - state: the state that all routes share.
+- tenant_report: what tenants have used lately, and their limits.
+- tenant_rows: one row of that for each tenant.
 - tenants: the tenant of a request, and its limits.
 - usage: the route that reports what tenants have used.
 - usage_recording: counts what they use of the gateway, and writes it to Redis.

@@ -67,6 +67,7 @@ def make_app(state: State) -> FastAPI:
             yield
         await state.history.stop()
         await state.queue_states.stop()
+        await state.tenant_report.stop()
         await state.queues.stop()
 
     app = _routes(lifespan)

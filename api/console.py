@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from fastapi import APIRouter, Request, Response
 
 from api.admin_route import admin_route
-from api.dialects.console_operation import CONSOLE_OPERATION, HISTORY_OPERATION
+from api.dialects.console_operation import CONSOLE_OPERATION, HISTORY_OPERATION, TENANTS_OPERATION
 from api.dialects.headers import JSON
 from api.dialects.operations import TAG_OPERATIONS
 
@@ -29,3 +29,10 @@ async def console_state(_request: Request, state: State) -> Response:
 async def console_history(_request: Request, state: State) -> Response:
     """Returns what the queues did in the last minutes, as columns."""
     return Response(state.history.as_json(), 200, media_type=JSON)
+
+
+@router.get("/console/tenants", **TENANTS_OPERATION.options)
+@admin_route()
+async def console_tenants(_request: Request, state: State) -> Response:
+    """Returns what tenants have used in this hour and the last, and their limits."""
+    return Response(await state.tenant_report.as_json(), 200, media_type=JSON)

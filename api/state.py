@@ -18,6 +18,7 @@ from api.queues import Queues
 from api.served_queue import ServedQueue
 from api.settings import GatewaySettings
 from api.settings_groups import JobSettings, RequestLimits, TenantSettings
+from api.tenant_report import TenantReport
 from api.tenants import Tenant, tenant_from_header, tenant_from_key
 from shared.api_keys import Scope
 from shared.connection import RedisConnection
@@ -26,6 +27,7 @@ from shared.heartbeats import label_names
 from shared.messages import CLASSIFY, EMBED, EMBED_SPARSE, LOADING, SCORE, STANDBY, Heartbeat
 from shared.model_names import public_model
 from shared.process.version import __version__
+from shared.redis_url import one_per_keyspace
 from shared.shard_connections import ShardConnection
 from shared.usage_counts import UsageCounts
 
@@ -42,6 +44,7 @@ class State:
         authenticator: checks API keys; None if every client is admitted.
         shards: reads the state of queues from each shard; `queue_states` has it, for all viewers.
         history: what the queues did in the last minutes.
+        tenant_report: what tenants have used lately, and their limits.
         draining: whether the gateway is shutting down.
         uploads: number of jobs whose lines are being received, by tenant.
         admin_port: where the metrics of this gateway are; 0 before it listens there.
@@ -66,6 +69,7 @@ class State:
     jobs: JobSettings = field(init=False)
     queue_states: QueueStates = field(init=False)
     history: HistorySampler = field(init=False)
+    tenant_report: TenantReport = field(init=False)
     body_budget: MemoryBudget = field(init=False)
     in_flight_budget: MemoryBudget = field(init=False)
     parse_lock: FairLock = field(default_factory=FairLock)
@@ -76,6 +80,8 @@ class State:
         self.limits, self.tenants, self.jobs = self.settings.requests, self.settings.tenants, self.settings.jobs
         self.queue_states = QueueStates(self.shards, lambda: self.queues.names)
         self.history = HistorySampler(lambda: self.queues.names, lambda name: activity_of(self.queues.of_name(name)))
+        keyspaces = None if self.authenticator is None else one_per_keyspace(self.settings.shard_urls, self.shards)
+        self.tenant_report = TenantReport(self.shards, keyspaces, self.tenants)
         self.body_budget = MemoryBudget(self.settings.max_bodies_bytes)
         self.in_flight_budget = MemoryBudget(self.settings.max_in_flight_bytes)
         metrics.IN_FLIGHT_BYTES.set_function(lambda: self.in_flight_budget.num_bytes)

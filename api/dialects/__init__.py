@@ -7,6 +7,7 @@
 - cohere_operations: the OpenAPI descriptions of its routes.
 - console_history_models: the history of queues as pydantic models.
 - console_models: the state of queues as pydantic models.
+- console_tenants_models: tenants in the console as pydantic models.
 - console_operation: the OpenAPI descriptions of the routes that the console reads.
 - example_errors: the errors that the OpenAPI descriptions show.
 - headers: time and lane of a request; the times of its answer.

@@ -6,6 +6,7 @@ from pydantic import BaseModel
 
 from api.dialects.console_history_models import ConsoleHistory
 from api.dialects.console_models import ConsoleState
+from api.dialects.console_tenants_models import ConsoleTenants
 from api.dialects.example_errors import KEY_ERRORS
 from api.dialects.operations import NATIVE, TAG_OPERATIONS, Operation, error_answers
 from shared.errors import ForbiddenError, InvalidRequestError
@@ -18,7 +19,7 @@ _ERRORS = (
 _DESCRIPTIONS = {
     400: "A parameter, as there is none",
     429: "Too many wrong keys came from this address; `Retry-After` says when to retry",
-    503: "The API key cannot be checked, as Redis is unreachable",
+    503: "Redis is unreachable",
 }
 
 
@@ -36,4 +37,9 @@ HISTORY_OPERATION = _operation(
     "What the queues did in the last five minutes, and the errors that this gateway has answered",
     "A sample every two seconds, as columns",
     ConsoleHistory,
+)
+TENANTS_OPERATION = _operation(
+    "What tenants have used in this hour and the last, and their limits",
+    "The 50 tenants with the most tokens, as read five seconds ago at most",
+    ConsoleTenants,
 )

@@ -6,10 +6,15 @@ import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
+from shared import usage
+from shared.messages import EMBED
+from shared.queue_connections import QueueConnections
+from shared.settings import QueueSettings
+from shared.usage_counts import Usage, UsageKey
 from tests import plain_http
 from tests.browser.browser import Browser, started_browser
 from tests.integration.gateway.gateway_cluster import GatewayCluster, GatewayProcess, shared_gateway
@@ -25,6 +30,20 @@ CHARTS = ("requests-chart", "p50-chart", "p99-chart", "failed-chart", "errors-ch
 MIN_PIXELS = 6
 
 
+HOSTILE = {
+    "<img/src=x/onerror=alert(1)>": "<img/src=x/onerror=alert(1)>",
+    "web\u202egpj": "web\\u202egpj",
+}
+"""Names of tenants in Redis, and how the console shows them."""
+
+
+class Panels(NamedTuple):
+    """The URL of a gateway, and its cluster."""
+
+    url: str
+    cluster: GatewayCluster
+
+
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """Chromium, for all tests."""
@@ -33,7 +52,7 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def panels(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
+def panels(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Panels]:
     """A gateway with a separate Redis, and a worker that fails on some inputs; each has answered some requests."""
     with Server() as server:
         cluster = GatewayCluster(Processes(tmp_path_factory.mktemp("panels")), server.url, "echo")
@@ -48,7 +67,7 @@ def panels(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]
             return gateway
 
         with shared_gateway(cluster, start) as gateway:
-            yield gateway
+            yield Panels(gateway.url, cluster)
 
 
 def rows(browser: Browser, table: str) -> Any:  # noqa: ANN401 - any JSON value
@@ -58,7 +77,7 @@ def rows(browser: Browser, table: str) -> Any:  # noqa: ANN401 - any JSON value
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_last_minutes_are_drawn_and_written(panels: GatewayProcess, browser: Browser, scheme: str) -> None:
+def test_the_last_minutes_are_drawn_and_written(panels: Panels, browser: Browser, scheme: str) -> None:
     """A page that opens later has them: lines with pixels of their colour, and the same numbers as texts."""
     browser("open", f"{panels.url}/console", scheme)
     texts = {"errors": "invalid_request", "history": "echo"}
@@ -79,4 +98,26 @@ def test_the_last_minutes_are_drawn_and_written(panels: GatewayProcess, browser:
         "[...document.querySelectorAll('#errors-legend line')].map((each) => each.getAttribute('stroke-dasharray'))"
     )
     assert len(set(browser("evaluate", dashes))) == 2
+    assert browser("events") == []
+
+
+def connections_of(cluster: GatewayCluster) -> QueueConnections:
+    """Returns connections to the queue."""
+    return QueueConnections(QueueSettings(redis_url=cluster.redis_url), cluster.queue, "test")
+
+
+async def test_tenants_are_text_with_what_they_used(panels: Panels, browser: Browser) -> None:
+    """The largest first; a name that another process wrote to Redis is shown as it is, and runs nothing."""
+    connections = connections_of(panels.cluster)
+    counts = {UsageKey(name, "echo", EMBED): Usage(3, 1, 2, 70, 900 + len(name), 5) for name in HOSTILE}
+    await usage.add(connections.connection("usage"), "test", usage.UsageBatch(1, 0, counts))
+    await connections.close()
+    await asyncio.to_thread(browser, "open", f"{panels.url}/console", "light")
+    await asyncio.to_thread(browser, "wait", "document.querySelectorAll('#tenants tr').length === 3")
+    shown = rows(browser, "tenants")
+    assert [each[0] for each in shown] == [*HOSTILE.values(), "web"]
+    assert shown[0][1:] == ["3", "1", "2", "70", "928", "5", "-", "none", "1"]
+    assert shown[2][1:4] == ["3", "3", "2"]
+    assert browser("evaluate", "document.querySelectorAll('#tenants *:not(tr, th, td, bdi)').length") == 0
+    assert "by tokens" in browser.text("#tenants-note")
     assert browser("events") == []

@@ -130,6 +130,7 @@ GETS = (
     Route(b"GET", b"/console"),
     Route(b"GET", b"/console/state"),
     Route(b"GET", b"/console/history"),
+    Route(b"GET", b"/console/tenants"),
     Route(b"GET", b"/v1/models"),
     Route(b"GET", b"/v1/models/null"),
     Route(b"GET", b"/jobs/" + JOB + b"?wait=0"),

@@ -30,6 +30,7 @@ NO_BOUNDS_OF_CLIENTS = {
     "api.queue_history": {"MAX_SAMPLES"},  # of the time
     "api.queues": {"MAX_MISSED_POLLS"},
     "api.routes": {"MAX_HINTED_CHARS"},  # longer ones get no hint
+    "api.tenant_rows": {"MAX_QUOTAS", "MAX_TENANT_ROWS"},  # of a report, from what is bounded
     "shared.activity": {"MAX_BUCKET"},
     "shared.codec": {
         "MAX_BODY_BYTES",
