@@ -12,6 +12,7 @@
 - history_sampler: samples what the queues do.
 - http: connections, bodies, API keys, and errors as responses.
 - jobs: requests that are answered later.
+- lease_report: who holds shared GPUs.
 - memory_bounds: the memory that a gateway takes at most.
 - redis_memory_bounds: the memory of Redis that a queue takes at most.
 - memory_budget: bounds the bytes that requests hold, in all and of each tenant or address.

@@ -68,6 +68,7 @@ def make_app(state: State) -> FastAPI:
         await state.history.stop()
         await state.queue_states.stop()
         await state.tenant_report.stop()
+        await state.lease_report.stop()
         await state.queues.stop()
 
     app = _routes(lifespan)

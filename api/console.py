@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING
 from fastapi import APIRouter, Request, Response
 
 from api.admin_route import admin_route
-from api.dialects.console_operation import CONSOLE_OPERATION, HISTORY_OPERATION, TENANTS_OPERATION
+from api.dialects.console_operation import (
+    CONSOLE_OPERATION,
+    HISTORY_OPERATION,
+    LEASES_OPERATION,
+    TENANTS_OPERATION,
+)
 from api.dialects.headers import JSON
 from api.dialects.operations import TAG_OPERATIONS
 
@@ -36,3 +41,10 @@ async def console_history(_request: Request, state: State) -> Response:
 async def console_tenants(_request: Request, state: State) -> Response:
     """Returns what tenants have used in this hour and the last, and their limits."""
     return Response(await state.tenant_report.as_json(), 200, media_type=JSON)
+
+
+@router.get("/console/leases", **LEASES_OPERATION.options)
+@admin_route()
+async def console_leases(_request: Request, state: State) -> Response:
+    """Returns who holds the GPUs that workers share, and who waits for one."""
+    return Response(await state.lease_report.as_json(), 200, media_type=JSON)

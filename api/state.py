@@ -12,6 +12,7 @@ from api.dialects.report_models import Info, Model, ModelType
 from api.fair_lock import FairLock
 from api.history_sampler import HistorySampler, activity_of
 from api.http.auth import ApiKeyAuthenticator
+from api.lease_report import LeaseReport
 from api.memory_budget import MemoryBudget
 from api.queue_states import QueueStates
 from api.queues import Queues
@@ -23,6 +24,7 @@ from api.tenants import Tenant, tenant_from_header, tenant_from_key
 from shared.api_keys import Scope
 from shared.connection import RedisConnection
 from shared.errors import ModelNotFoundError, NoWorkerError
+from shared.gpu_pools import PoolMember
 from shared.heartbeats import label_names
 from shared.messages import CLASSIFY, EMBED, EMBED_SPARSE, LOADING, SCORE, STANDBY, Heartbeat
 from shared.model_names import public_model
@@ -45,6 +47,7 @@ class State:
         shards: reads the state of queues from each shard; `queue_states` has it, for all viewers.
         history: what the queues did in the last minutes.
         tenant_report: what tenants have used lately, and their limits.
+        lease_report: who holds shared GPUs.
         draining: whether the gateway is shutting down.
         uploads: number of jobs whose lines are being received, by tenant.
         admin_port: where the metrics of this gateway are; 0 before it listens there.
@@ -70,6 +73,7 @@ class State:
     queue_states: QueueStates = field(init=False)
     history: HistorySampler = field(init=False)
     tenant_report: TenantReport = field(init=False)
+    lease_report: LeaseReport = field(init=False)
     body_budget: MemoryBudget = field(init=False)
     in_flight_budget: MemoryBudget = field(init=False)
     parse_lock: FairLock = field(default_factory=FairLock)
@@ -82,6 +86,7 @@ class State:
         self.history = HistorySampler(lambda: self.queues.names, lambda name: activity_of(self.queues.of_name(name)))
         keyspaces = None if self.authenticator is None else one_per_keyspace(self.settings.shard_urls, self.shards)
         self.tenant_report = TenantReport(self.shards, keyspaces, self.tenants)
+        self.lease_report = LeaseReport(self.shards, lambda: map(PoolMember._make, self.queues.workers()))
         self.body_budget = MemoryBudget(self.settings.max_bodies_bytes)
         self.in_flight_budget = MemoryBudget(self.settings.max_in_flight_bytes)
         metrics.IN_FLIGHT_BYTES.set_function(lambda: self.in_flight_budget.num_bytes)

@@ -6,6 +6,7 @@
 - cohere_models: its answers as pydantic models, for OpenAPI.
 - cohere_operations: the OpenAPI descriptions of its routes.
 - console_history_models: the history of queues as pydantic models.
+- console_leases_models: leases of GPUs as pydantic models.
 - console_models: the state of queues as pydantic models.
 - console_tenants_models: tenants in the console as pydantic models.
 - console_operation: the OpenAPI descriptions of the routes that the console reads.

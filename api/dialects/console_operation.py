@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import BaseModel
 
 from api.dialects.console_history_models import ConsoleHistory
+from api.dialects.console_leases_models import ConsoleLeases
 from api.dialects.console_models import ConsoleState
 from api.dialects.console_tenants_models import ConsoleTenants
 from api.dialects.example_errors import KEY_ERRORS
@@ -42,4 +43,9 @@ TENANTS_OPERATION = _operation(
     "What tenants have used in this hour and the last, and their limits",
     "The 50 tenants with the most tokens, as read five seconds ago at most",
     ConsoleTenants,
+)
+LEASES_OPERATION = _operation(
+    "Who holds the GPUs that workers share, as `redbatch leases --json` prints it",
+    "The pools of GPUs that live workers use, as read a second ago at most",
+    ConsoleLeases,
 )

@@ -47,8 +47,9 @@ GATEWAY = User(
         "rb:{*}:results",  # of a job that it cancels
         "rb:{usage:all}:*",
     ),
-    # Read only: an attacker who controls a gateway must not create API keys or fake workers. Dead letters are counted.
-    reads=("rb:keys", "rb:queues", "rb:{*}:workers", "rb:{*}:worker:*", "rb:{*}:dead"),
+    # Read only: an attacker who controls a gateway must not create API keys or fake workers. Dead letters are counted,
+    # and the console shows leases of GPUs.
+    reads=("rb:keys", "rb:queues", "rb:{*}:workers", "rb:{*}:worker:*", "rb:{*}:dead", "rb:{gpu:*}:*"),
     commands=_commands(
         "+client|setname +client|info",  # each connection sets its name and reads its id
         "+cluster|slots",  # where the servers of a Redis Cluster are
@@ -58,7 +59,7 @@ GATEWAY = User(
         "+evalsha +eval",  # EVAL for a script that Redis has not loaded yet
         "+evalsha_ro +eval_ro",  # queue statistics, with keys that it may only read
         "+blpop +lpop +rpush +lrange",
-        "+get +set +del +unlink +pexpire +persist",
+        "+get +set +del +unlink +pexpire +persist +pttl",
         "+hget +hset +hmget +hgetall +hdel +hlen +hkeys +hstrlen +hincrby",
         "+xadd +xlen +xrange +xdel +xack +xpending",
         "+zadd +zincrby +zrem +zremrangebyrank +zcard +zrange +zrevrange",

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
-from shared import usage
-from shared.messages import EMBED
+from shared import consumer, usage
+from shared.keys import PoolKeys
+from shared.messages import EMBED, Heartbeat
 from shared.queue_connections import QueueConnections
 from shared.settings import QueueSettings
 from shared.usage_counts import Usage, UsageKey
@@ -120,4 +122,31 @@ async def test_tenants_are_text_with_what_they_used(panels: Panels, browser: Bro
     assert shown[2][1:4] == ["3", "3", "2"]
     assert browser("evaluate", "document.querySelectorAll('#tenants *:not(tr, th, td, bdi)').length") == 0
     assert "by tokens" in browser.text("#tenants-note")
+    assert browser("events") == []
+
+
+async def test_leases_are_shown_while_there_are_any(panels: Panels, browser: Browser) -> None:
+    """The panel appears with the first worker that shares a GPU; a holder without a heartbeat stands out."""
+    await asyncio.to_thread(browser, "open", f"{panels.url}/console", "dark")
+    await asyncio.to_thread(browser, "wait", "!document.querySelector('#history-section').hidden")
+    assert browser("evaluate", "document.querySelector('#leases-section').hidden")
+    pool = PoolKeys("<i>node</i>")
+    connections = connections_of(panels.cluster)
+    connection, slots = connections.connection("worker"), ("0.0", "1.0", "2.0")
+    beat = Heartbeat("first", "h", 1, "cuda:0", "null", 3, "ready", 9.0, 1, 1, 0, gpu_pool=pool.name, gpu_slots=slots)
+    for name, state in (("first", "ready"), ("<b>second</b>", "standby")):
+        await consumer.heartbeat(connection, connections.keys, replace(beat, worker=name, state=state), 60_000)
+    for slot, holder in (("0.0", "first:5f 41"), ("2.0", "dead:60 42")):
+        await connection.call("SET", pool.slot(slot), holder, "PX", 60_000)
+    await connections.close()
+    await asyncio.to_thread(browser, "wait", "document.querySelectorAll('#leases tr').length === 4")
+    shown = rows(browser, "leases")
+    assert [(slot, state, worker, fence) for slot, state, worker, *_, fence in shown] == [
+        ("<i>node</i> 0.0", "held", "first", "41"),
+        ("<i>node</i> 1.0", "free", "-", "-"),
+        ("<i>node</i> 2.0", "held by a worker without a heartbeat", "dead", "42"),
+        ("<i>node</i> 0.0, 1.0, 2.0", "waiting", "<b>second</b>", "-"),
+    ]
+    assert not browser("evaluate", "document.querySelector('#leases-section').hidden")
+    assert browser("evaluate", "document.querySelectorAll('#leases *:not(tr, th, td, bdi)').length") == 0
     assert browser("events") == []

@@ -131,6 +131,7 @@ GETS = (
     Route(b"GET", b"/console/state"),
     Route(b"GET", b"/console/history"),
     Route(b"GET", b"/console/tenants"),
+    Route(b"GET", b"/console/leases"),
     Route(b"GET", b"/v1/models"),
     Route(b"GET", b"/v1/models/null"),
     Route(b"GET", b"/jobs/" + JOB + b"?wait=0"),
