@@ -42,7 +42,7 @@ class State:
         settings: all of them; `limits`, `tenants` and `jobs` are groups of these, built once.
         queues: the queues that it serves.
         usage: what tenants use of the gateway, until that is in Redis.
-        usage_reader: reads what they have used of the cluster.
+        usage_readers: read what they have used of the cluster, from each Redis.
         authenticator: checks API keys; None if every client is admitted.
         shards: reads the state of queues from each shard; `queue_states` has it, for all viewers.
         history: what the queues did in the last minutes.
@@ -61,7 +61,7 @@ class State:
     settings: GatewaySettings
     queues: Queues
     usage: UsageCounts
-    usage_reader: RedisConnection
+    usage_readers: Sequence[RedisConnection]
     authenticator: ApiKeyAuthenticator | None = None
     shards: Sequence[ShardConnection] = ()
     draining: bool = False
@@ -85,7 +85,7 @@ class State:
         self.queue_states = QueueStates(self.shards, lambda: self.queues.names)
         self.history = HistorySampler(lambda: self.queues.names, lambda name: activity_of(self.queues.of_name(name)))
         keyspaces = None if self.authenticator is None else one_per_keyspace(self.settings.shard_urls, self.shards)
-        self.tenant_report = TenantReport(self.shards, keyspaces, self.tenants)
+        self.tenant_report = TenantReport(self.usage_readers, keyspaces, self.tenants)
         self.lease_report = LeaseReport(self.shards, lambda: map(PoolMember._make, self.queues.workers()))
         self.body_budget = MemoryBudget(self.settings.max_bodies_bytes)
         self.in_flight_budget = MemoryBudget(self.settings.max_in_flight_bytes)

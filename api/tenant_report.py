@@ -14,6 +14,7 @@ from api.tenant_rows import tenant_rows
 from api.tenants import tenant_from_key
 from shared import api_keys
 from shared.api_keys import ApiKey
+from shared.connection import RedisConnection
 from shared.shard_connections import ShardConnection, try_shards
 from shared.tenants import NO_QUOTA, Quota
 from shared.usage import read_hours
@@ -31,15 +32,18 @@ class TenantReport:
     """Reads usage and API keys, once for all viewers.
 
     Args:
-        shards: connections to each Redis, the first of which has the usage.
-        key_shards: those of them that have API keys; None if the gateway requires none.
+        usage_readers: connections to each Redis that has usage.
+        key_shards: each Redis that has API keys; None if the gateway requires none.
         defaults: the default limit of tenants.
     """
 
     def __init__(
-        self, shards: Sequence[ShardConnection], key_shards: Sequence[ShardConnection] | None, defaults: TenantSettings
+        self,
+        usage_readers: Sequence[RedisConnection],
+        key_shards: Sequence[ShardConnection] | None,
+        defaults: TenantSettings,
     ) -> None:
-        self._shards, self._key_shards, self._defaults = shards, key_shards, defaults
+        self._usage_readers, self._key_shards, self._defaults = usage_readers, key_shards, defaults
         self._reading = SharedReading(self._read, FRESH_S)
 
     async def as_json(self) -> bytes:
@@ -54,7 +58,7 @@ class TenantReport:
         end = int(time.time()) // HOUR_S + 1
         hours = UsageRange(end - NUM_HOURS, end)
         report = UsageReport(["tenant"])
-        async for hour, rows in read_hours(self._shards[0].connection, range(*hours)):
+        async for hour, rows in read_hours(self._usage_readers, range(*hours)):
             report.add(UsageHour(name_of_hour(hour), name_of_day(hour), rows))
         usage: dict[str, Usage] = {group[0]: row for group, row in report.rows()}
         default = tenant_from_key("", "", NO_QUOTA, self._defaults).quota
