@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -55,17 +54,13 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def panels(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Panels]:
-    """A gateway with a separate Redis, and a worker that fails on some inputs; each has answered some requests."""
+    """A gateway with a separate Redis, and a worker that fails on some inputs."""
     with Server() as server:
         cluster = GatewayCluster(Processes(tmp_path_factory.mktemp("panels")), server.url, "echo")
 
         async def start() -> GatewayProcess:
             gateway, _ = await asyncio.gather(cluster.start_gateway(), cluster.start_worker(ECHO))
             await wait_until(lambda: gateway.ready_workers(cluster.queue) == 1, "the gateway sees the worker")
-            for sent in ("a", "!transform", "b", "!transform", 7):
-                plain_http.post(f"{gateway.url}/predict", json={"input": sent}, headers={"x-tenant": "web"})
-            for _ in range(3):
-                plain_http.post(f"{gateway.url}/predict", json={"unknown": 1}, headers={"x-tenant": "web"})
             return gateway
 
         with shared_gateway(cluster, start) as gateway:
@@ -78,29 +73,31 @@ def rows(browser: Browser, table: str) -> Any:  # noqa: ANN401 - any JSON value
     return browser("evaluate", f"[...document.querySelectorAll('#{table} tr')].map((row) => {cells})")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_last_minutes_are_drawn_and_written(panels: Panels, browser: Browser, scheme: str) -> None:
+def test_the_last_minutes_are_drawn_and_written(panels: Panels, browser: Browser) -> None:
     """A page that opens later has them: lines with pixels of their colour, and the same numbers as texts."""
-    browser("open", f"{panels.url}/console", scheme)
-    texts = {"errors": "invalid_request", "history": "echo"}
-    for table, text in texts.items():
-        browser("wait", f"document.querySelector('#{table}').textContent.includes({json.dumps(text)})")
-    browser("wait", "document.querySelector('#failed-chart .plot').ariaLabel.includes('echo 2')")
-    assert rows(browser, "errors") == [["input_failed", "2", "2"], ["invalid_request", "3", "3"]]
-    ((name, _, rate, p50, _, p99, _, failed, highest),) = rows(browser, "history")
-    assert (name, failed, highest) == ("echo", "2", "2")
-    assert float(rate) > 0
-    assert p50.endswith("s")
-    assert p99.endswith("s")
-    for chart in CHARTS:
-        browser("wait", f"{LINE_PIXELS.replace('CHART', f'#{chart}')} >= {MIN_PIXELS}")  # a line has two samples
-        assert browser.text(f"#{chart} .readout").startswith("now: ")
-    assert browser.text("#errors-legend").split() == ["input_failed", "invalid_request"]
-    dashes = (
-        "[...document.querySelectorAll('#errors-legend line')].map((each) => each.getAttribute('stroke-dasharray'))"
-    )
-    assert len(set(browser("evaluate", dashes))) == 2
-    assert browser("events") == []
+    for sent in ("a", "!transform", "b", "!transform"):
+        plain_http.post(f"{panels.url}/predict", json={"input": sent})
+    for _ in range(3):
+        plain_http.post(f"{panels.url}/predict", json={"unknown": 1})
+    for scheme in ("light", "dark"):
+        browser("open", f"{panels.url}/console", scheme)
+        browser("wait", "document.querySelector('#history tr')?.lastElementChild.textContent === '2'")
+        assert rows(browser, "errors") == [["input_failed", "2", "2"], ["invalid_request", "3", "3"]]
+        ((name, _, rate, _, p50, _, p99, _, failed),) = rows(browser, "history")
+        assert (name, failed) == ("echo", "2")
+        assert float(rate) > 0
+        assert p50.endswith("s")
+        assert p99.endswith("s")
+        for chart in CHARTS:
+            browser("wait", f"{LINE_PIXELS.replace('CHART', f'#{chart}')} >= {MIN_PIXELS}")  # a line has two samples
+            assert browser.text(f"#{chart} .readout").startswith("now: ")
+            label = browser("evaluate", f"document.querySelector('#{chart} .plot').ariaLabel")
+            assert ("input_failed " if chart == "errors-chart" else "echo ") in label
+        assert browser.text("#errors-legend").split() == ["input_failed", "invalid_request"]
+        lines = "[...document.querySelectorAll('#errors-legend line')]"
+        dashes = browser("evaluate", f"{lines}.map((each) => each.getAttribute('stroke-dasharray'))")
+        assert len(set(dashes)) == 2
+        assert browser("events") == []
 
 
 def connections_of(cluster: GatewayCluster) -> QueueConnections:
@@ -115,11 +112,10 @@ async def test_tenants_are_text_with_what_they_used(panels: Panels, browser: Bro
     await usage.add(connections.connection("usage"), "test", usage.UsageBatch(1, 0, counts))
     await connections.close()
     await asyncio.to_thread(browser, "open", f"{panels.url}/console", "light")
-    await asyncio.to_thread(browser, "wait", "document.querySelectorAll('#tenants tr').length === 3")
-    shown = rows(browser, "tenants")
-    assert [each[0] for each in shown] == [*HOSTILE.values(), "web"]
-    assert shown[0][1:] == ["3", "1", "2", "70", "928", "5", "-", "none", "1"]
-    assert shown[2][1:4] == ["3", "3", "2"]
+    await asyncio.to_thread(browser, "wait", "document.querySelectorAll('#tenants tr').length >= 2")
+    first, second, *_ = rows(browser, "tenants")  # of the others, each has fewer tokens
+    assert [first[0], second[0]] == list(HOSTILE.values())
+    assert first[1:] == ["3", "1", "2", "70", "928", "5", "-", "none", "1"]
     assert browser("evaluate", "document.querySelectorAll('#tenants *:not(tr, th, td, bdi)').length") == 0
     assert "by tokens" in browser.text("#tenants-note")
     assert browser("events") == []
