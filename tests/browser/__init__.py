@@ -3,6 +3,7 @@
 Playwright runs in a separate environment, which the first test creates.
 
 - driver: runs in that environment, and does what a test tells it.
-- browser: starts it.
+- browser: starts it, and waits for what it shows.
+- conftest: Chromium for all tests, and a gateway with a worker for those of a module.
 - requirements.txt: the packages of the environment.
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import shutil
@@ -52,3 +53,27 @@ def started_browser() -> Iterator[Browser]:
             assert process.stdin is not None
             process.stdin.close()
             process.wait(timeout=20)
+
+
+async def in_thread(browser: Browser, *command: str) -> Any:  # noqa: ANN401 - any JSON value
+    """Sends a command to the browser while the event loop goes on."""
+    return await asyncio.to_thread(browser, *command)
+
+
+async def wait_for_text(browser: Browser, selector: str, text: str) -> None:
+    """Waits until an element has a text."""
+    found = f"(document.querySelector({json.dumps(selector)})?.textContent || '')"
+    await in_thread(browser, "wait", f"{found}.includes({json.dumps(text)})")
+
+
+async def wait_for_status(browser: Browser, text: str) -> None:
+    """Waits until the line of status has a text."""
+    await wait_for_text(browser, "#status", text)
+
+
+async def check_in_both_schemes(browser: Browser) -> None:
+    """Fails if the page breaks a rule of WCAG that axe-core knows, such as contrast, in light or in dark colours."""
+    for scheme in ("light", "dark"):
+        await in_thread(browser, "scheme", scheme)
+        found = await in_thread(browser, "check")
+        assert not found, f"{scheme}: {found}"

@@ -4,9 +4,19 @@ from __future__ import annotations
 
 import json
 import sys
+from importlib.resources import files
 from typing import Any
 
 from playwright.sync_api import Browser, Page, sync_playwright
+
+AXE = files("axe_playwright_python").joinpath("axe.min.js").read_text(encoding="utf-8")
+"""axe-core: it checks a page against WCAG."""
+
+VIOLATIONS = """async () => {
+  const { violations } = await axe.run({rules: {"target-size": {enabled: true}}, resultTypes: ["violations"]});
+  return violations.map((rule) =>
+    `${rule.impact}: ${rule.id}: ${rule.help}: ${rule.nodes.map((node) => node.target.join(" ")).join(", ")}`);
+}"""
 
 
 class Tab:
@@ -39,6 +49,17 @@ class Tab:
         """Types into the field that has the focus, as a person without a mouse does."""
         self._page.keyboard.type(text)
         self._page.keyboard.press("Enter")
+
+    def scheme(self, name: str) -> None:
+        """Changes the colours that a person prefers: light or dark."""
+        self._page.emulate_media(color_scheme=name)
+
+    def check(self) -> list[str]:
+        """Returns what axe-core finds wrong in the page; the protocol of the debugger passes the page's policy."""
+        if not self._page.evaluate("'axe' in window"):
+            self._page.evaluate(AXE)
+        found: list[str] = self._page.evaluate(VIOLATIONS)
+        return found
 
     def screenshot(self, path: str) -> None:
         """Writes a picture of the whole page."""
