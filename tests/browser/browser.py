@@ -24,14 +24,16 @@ class Browser:
         self._process = process
 
     def __call__(self, name: str, *arguments: str) -> Any:  # noqa: ANN401 - any JSON value
-        """Returns the result of a command. Raises AssertionError: it failed; the output of the test says why."""
+        """Returns the result of a command. Raises AssertionError: it failed; the message has the text of the page."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(f"{json.dumps([name, *arguments])}\n")
         self._process.stdin.flush()
         line = self._process.stdout.readline()
-        assert line, f"the driver failed at {name} {arguments}"
-        return json.loads(line)
+        assert line, f"the driver ended at {name} {arguments}"
+        answer = json.loads(line)
+        assert "error" not in answer, f"{name} {arguments}: {answer['error']}"
+        return answer["result"]
 
     def text(self, selector: str) -> str:
         """Returns the text of the first element that a selector finds."""

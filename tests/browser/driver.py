@@ -7,7 +7,7 @@ import sys
 from importlib.resources import files
 from typing import Any
 
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Error, Page, sync_playwright
 
 AXE = files("axe_playwright_python").joinpath("axe.min.js").read_text(encoding="utf-8")
 """axe-core: it checks a page against WCAG."""
@@ -50,6 +50,14 @@ class Tab:
         self._page.keyboard.type(text)
         self._page.keyboard.press("Enter")
 
+    def fill(self, selector: str, text: str) -> None:
+        """Replaces the text of a field."""
+        self._page.fill(selector, text)
+
+    def press(self, selector: str, key: str) -> None:
+        """Presses a key on an element."""
+        self._page.press(selector, key)
+
     def scheme(self, name: str) -> None:
         """Changes the colours that a person prefers: light or dark."""
         self._page.emulate_media(color_scheme=name)
@@ -75,20 +83,22 @@ class Tab:
 
 
 def main() -> None:
-    """Runs until the input ends."""
+    """Runs until the input ends. Each answer has `result`, or `error` with the text that the page shows."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=sys.argv[1], args=["--no-sandbox"])
         tab: Tab | None = None
         for line in sys.stdin:
             name, *arguments = json.loads(line)
-            result = None
-            if name == "open":
-                if tab is not None:
-                    tab.close()
-                tab = Tab(browser, *arguments)
-            else:
-                result = getattr(tab, name)(*arguments)
-            print(json.dumps(result), flush=True)  # noqa: T201 - its answer
+            answer: dict[str, Any] = {}
+            try:
+                if name == "open":
+                    if tab is not None:
+                        tab.close()
+                    tab = Tab(browser, *arguments)
+                answer["result"] = None if name == "open" else getattr(tab, name)(*arguments)
+            except Error as error:
+                answer["error"] = f"{error}\n{tab.evaluate('document.body.innerText') if tab else ''}"
+            print(json.dumps(answer), flush=True)  # noqa: T201 - its answer
 
 
 main()

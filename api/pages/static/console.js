@@ -5,6 +5,7 @@ import {
   printable, rate,
 } from "./console_cells.js";
 import { forgetKey, hasKey, keepKey, send } from "./console_gateway.js";
+import { offerQueues } from "./console_try.js";
 
 const POLL_MS = 1000;
 const RETRY_MS = 500;
@@ -118,6 +119,7 @@ function show() {
     const shards = shardRows(state);
     byId("shard-section").hidden = !shards.length;
     fill(byId("shards"), shards);
+    offerQueues(state.queues);
   }
   showStatus(workers);
 }
