@@ -104,7 +104,7 @@ def test_the_console_admits_no_style_inside_of_it_and_no_markup_from_its_script(
 
 
 def test_the_console_can_be_read_by_a_screen_reader(served: GatewayProcess) -> None:
-    """Each table has a caption, and each head of a column a scope; one line tells of changes; each field has a label."""
+    """Each table has a caption, and each head of a column a scope; one line tells of changes; fields have labels."""
     _, page = show(f"{served.url}/console")
     tags = [tag for tag, _ in page.tags]
     assert tags.count("table") == tags.count("caption") == tags.count("tbody") == 4
