@@ -38,8 +38,12 @@ def test_failed_requests_are_an_error() -> None:
     """Latencies of the others would be those of a lower rate."""
     window = {"ms_per_s": 10.0, POLLS: 50.0}
     assert figures(window, {"ms_per_s": 200.0, POLLS: 49.0}, MEASURED) == {
-        **{POLLS: 50.0, IDLE: 10.0, LOADED: 200.0},
-        **{"p50_ms": 1.5, "p99_ms": 4.0, "errors": 0.0},
+        POLLS: 50.0,
+        IDLE: 10.0,
+        LOADED: 200.0,
+        "p50_ms": 1.5,
+        "p99_ms": 4.0,
+        "errors": 0.0,
     }
     with pytest.raises(ClusterError, match="3 requests failed"):
         figures(window, window, MEASURED | {"errors": {"timeout": 1, "no_answer": 2}})
