@@ -69,6 +69,10 @@ class Tab:
         found: list[str] = self._page.evaluate(VIOLATIONS)
         return found
 
+    def resize(self, width: str, height: str) -> None:
+        """Changes the size of the window, in pixels."""
+        self._page.set_viewport_size({"width": int(width), "height": int(height)})
+
     def screenshot(self, path: str) -> None:
         """Writes a picture of the whole page."""
         self._page.screenshot(path=path, full_page=True)

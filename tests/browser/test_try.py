@@ -22,6 +22,14 @@ pytestmark = [pytest.mark.redis, pytest.mark.browser, pytest.mark.timeout(180), 
 HOSTILE = "<img src=x onerror=alert(1)> \u202e it's"
 STATUS, ANSWER, CURL = "#try-status", "#try-answer", "#try-curl"
 
+SHORTENED = {
+    '{"output":18446744073709551615}': ['{"output": 18446744073709551615}'],
+    '[[{"index":7,"value":0.5}],[]]': ["[", "  [", '    {"index": 7, "value": 0.5}', "  ]", "  []", "]"],
+    json.dumps([["a"]] * 30): ["[", *["  [", '    "a"', "  ]"] * 20, "  … and 10 more", "]"],
+    json.dumps("a\u202e" + "b" * 400): ['"a\\u202e' + "b" * 298 + '…"'],
+}
+"""Answers, and the lines that the page shows of them."""
+
 
 @pytest_asyncio.fixture
 async def page(served: Served, browser: Browser) -> AsyncIterator[Browser]:
@@ -80,6 +88,16 @@ async def test_an_error_is_shown_in_the_words_of_the_gateway(page: Browser) -> N
     await send(page, "400 after ")
     await wait_for_text(page, STATUS, "`texts` cannot be empty")
     assert await in_thread(page, "evaluate", f"document.querySelector('{ANSWER}').hidden")
+
+
+async def test_any_answer_is_shown_in_short(served: Served, browser: Browser) -> None:
+    """Of long lists the first elements, of long texts the first characters, of large integers all digits."""
+    await in_thread(browser, "open", f"{served.gateway.url}/", "light")
+    for answer, expected in (*SHORTENED.items(), (json.dumps([[[["a"] * 20] * 20] * 20]), None)):
+        module = "import('/docs/static/console_shorten.js')"
+        script = f"{module}.then(({{ parse, shorten }}) => shorten(parse({json.dumps(answer)})).split('\\n'))"
+        lines = await in_thread(browser, "evaluate", script)
+        assert lines == expected if expected is not None else (len(lines), lines[-1]) == (201, "…")
 
 
 async def test_the_command_names_no_key(served: Served, browser: Browser) -> None:

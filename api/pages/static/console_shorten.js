@@ -8,7 +8,13 @@ const MAX_CHARS = 300;
 const MAX_LINES = 200;
 const MAX_FIELDS_IN_LINE = 6;
 
+const isNumber = (value) => typeof value === "number" || typeof value === "bigint";
 const isScalar = (value) => value === null || typeof value !== "object";
+
+// Keeps all digits of large integers, where the browser tells them.
+export const parse = (json) => JSON.parse(json, (_key, value, context) =>
+  Number.isInteger(value) && !Number.isSafeInteger(value) && /^-?\d+$/.test(context?.source || "")
+    ? BigInt(context.source) : value);
 
 export function shorten(value) {
   const lines = [];
@@ -36,7 +42,7 @@ function write(value, indent, before, lines) {
 // Returns null for what takes several lines.
 function asLine(value) {
   if (isScalar(value)) return scalar(value);
-  if (Array.isArray(value)) return value.every((each) => typeof each === "number") ? numbers(value) : null;
+  if (Array.isArray(value)) return value.every(isNumber) ? numbers(value) : null;
   const fields = Object.entries(value);
   if (fields.length > MAX_FIELDS_IN_LINE || !fields.every(([, each]) => isScalar(each))) return null;
   return `{${fields.map(([key, each]) => `${scalar(key)}: ${scalar(each)}`).join(", ")}}`;

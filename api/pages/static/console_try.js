@@ -2,7 +2,7 @@
 
 import { byId, latency, printable } from "./console_cells.js";
 import { hasKey, send, urlOf } from "./console_gateway.js";
-import { shorten } from "./console_shorten.js";
+import { parse, shorten } from "./console_shorten.js";
 
 const MAX_WAIT_MS = 30000; // longer than the deadline that the gateway gives a request by default
 const SENTENCE = "Hello, world";
@@ -116,7 +116,7 @@ async function ask({ path, headers, body }, sort) {
   const text = await answer.text();
   const took = latency(performance.now() - started);
   if (!answer.ok) return say("bad", `${answer.status} after ${took}: ${printable(errorOf(text))}`);
-  const value = JSON.parse(text);
+  const value = parse(text);
   byId("try-answer").textContent = shorten(sort ? sort(value) : value);
   byId("try-answer").hidden = false;
   return say("", `${answer.status} in ${took}`);
