@@ -1,4 +1,4 @@
-"""Chromium for all tests, and a gateway with a worker for those of a module."""
+"""Chromium and a small cluster, for all tests."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from tests.waiting import wait_until
 
 
 class Served(NamedTuple):
-    """A gateway, and the cluster to which tests add processes."""
+    """A gateway, one that requires API keys, and the cluster to which tests add processes."""
 
     gateway: GatewayProcess
+    keyed: GatewayProcess
     cluster: GatewayCluster
 
 
@@ -29,21 +30,23 @@ def browser() -> Iterator[Browser]:
         yield browser
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayCluster]:
-    """A cluster with a separate Redis, so that the console shows nothing else."""
-    with Server() as server:
-        yield GatewayCluster(Processes(tmp_path_factory.mktemp("console")), server.url, "texts")
+@pytest.fixture(scope="session")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """Two gateways and a null worker, with a separate Redis, so that the console shows nothing else.
 
-
-@pytest.fixture(scope="module")
-def served(cluster: GatewayCluster) -> Iterator[Served]:
-    """A gateway without API keys and a null worker."""
+    A test that adds keys to the queue or workers removes them.
+    """
+    gateways: list[GatewayProcess] = []
 
     async def start() -> GatewayProcess:
-        gateway, _ = await asyncio.gather(cluster.start_gateway(), cluster.start_worker())
-        await wait_until(lambda: gateway.ready_workers(cluster.queue) == 1, "the gateway sees the worker")
-        return gateway
+        *started, _ = await asyncio.gather(
+            cluster.start_gateway(), cluster.start_gateway(auth="on"), cluster.start_worker()
+        )
+        gateways.extend(each for each in started if isinstance(each, GatewayProcess))
+        await wait_until(lambda: all(each.ready_workers(cluster.queue) == 1 for each in gateways), "all see the worker")
+        return gateways[0]
 
-    with shared_gateway(cluster, start) as gateway:
-        yield Served(gateway, cluster)
+    with Server() as server:
+        cluster = GatewayCluster(Processes(tmp_path_factory.mktemp("console")), server.url, "texts")
+        with shared_gateway(cluster, start) as gateway:
+            yield Served(gateway, gateways[1], cluster)

@@ -62,7 +62,7 @@ async def test_all_can_read_the_first_page(served: Served, browser: Browser) -> 
 
 async def test_a_killed_worker_is_lost_in_words_and_colour(served: Served, browser: Browser) -> None:
     """Three seconds after its last heartbeat, also when Redis has forgotten it; the other one stays ready."""
-    gateway, cluster = served
+    gateway, _, cluster = served
     killed = await cluster.start_worker(heartbeat_ttl_s=4)
     await wait_until(lambda: gateway.ready_workers(cluster.queue) == 2, "the gateway sees both")
     await in_thread(browser, "open", f"{gateway.url}/console", "light")
@@ -99,8 +99,7 @@ async def test_it_asks_for_a_key(served: Served, browser: Browser) -> None:
     for key, _ in keys.values():
         await api_keys.add(connections.connection("keys"), key)
     await connections.close()
-    gateway = await served.cluster.start_gateway(auth="on")
-    await in_thread(browser, "open", f"{gateway.url}/console", "dark")
+    await in_thread(browser, "open", f"{served.keyed.url}/console", "dark")
     await wait_for_status(browser, "needs an API key with the scope admin (401)")
     await check_in_both_schemes(browser)
     for entered, expected in (
