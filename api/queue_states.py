@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import inf
 from typing import NamedTuple
@@ -70,19 +70,29 @@ class QueueStates:
         began, names = self._clock(), self._names()
         views, errors = await try_shards(self._shards, partial(_read_views, names))
         problems = {number: error.log_message for number, error in errors.items()}
-        queues = merge_views(names, self._shards, views, problems) if views else []
-        state = {
-            "silent_after_s": SILENT_S,
-            "problems": [
-                {"shard": each.number, "redis": each.place, "error": problems[each.number]}
-                for each in self._shards
-                if each.number in problems
-            ],
-            "queues": list(map(queue_as_dict, queues)),
-        }
-        return QueueStatesReading(
-            json.dumps(state, allow_nan=False)[1:], began
-        )  # orjson refuses integers of more than 64 bits
+        state = partial(_encode_state, names, self._shards, views, problems)
+        return QueueStatesReading(await asyncio.to_thread(state), began)  # a large one takes seconds
+
+
+def _encode_state(
+    names: Sequence[str],
+    shards: Sequence[ShardConnection],
+    views: Mapping[int, Sequence[QueueView]],
+    problems: Mapping[int, str],
+) -> str:
+    """Returns the state as JSON without the opening brace."""
+    queues = merge_views(names, shards, views, problems) if views else []
+    state = {
+        "silent_after_s": SILENT_S,
+        "problems": [
+            {"shard": each.number, "redis": each.place, "error": problems[each.number]}
+            for each in shards
+            if each.number in problems
+        ],
+    }
+    # One by one, as the encoder lets no other thread run. orjson would refuse integers of more than 64 bits.
+    as_json = ", ".join(json.dumps(queue_as_dict(each), allow_nan=False) for each in queues)
+    return f'{json.dumps(state)[1:-1]}, "queues": [{as_json}]}}'
 
 
 async def _read_views(names: Sequence[str], shard: ShardConnection) -> list[QueueView]:

@@ -37,7 +37,7 @@ class State:
         settings: all of them; `limits`, `tenants` and `jobs` are groups of these, built once.
         queues: the queues that it serves.
         usage: what tenants use of the gateway, until that is in Redis.
-        usage_reader: reads what they have used of the cluster.
+        usage_readers: read what they have used of the cluster, from each Redis.
         authenticator: checks API keys; None if every client is admitted.
         shards: reads the state of queues from each shard; `queue_states` has it, for all viewers.
         draining: whether the gateway is shutting down.
@@ -53,7 +53,7 @@ class State:
     settings: GatewaySettings
     queues: Queues
     usage: UsageCounts
-    usage_reader: RedisConnection
+    usage_readers: Sequence[RedisConnection]
     authenticator: ApiKeyAuthenticator | None = None
     shards: Sequence[ShardConnection] = ()
     draining: bool = False
