@@ -39,10 +39,10 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     gateways: list[GatewayProcess] = []
 
     async def start() -> GatewayProcess:
-        *started, _ = await asyncio.gather(
+        open_one, keyed, _ = await asyncio.gather(
             cluster.start_gateway(), cluster.start_gateway(auth="on"), cluster.start_worker()
         )
-        gateways.extend(each for each in started if isinstance(each, GatewayProcess))
+        gateways.extend((open_one, keyed))
         await wait_until(lambda: all(each.ready_workers(cluster.queue) == 1 for each in gateways), "all see the worker")
         return gateways[0]
 
