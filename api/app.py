@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 
-from api.dialects.operations import BODY_SCHEMAS, SECURITY, TAGS
+from api.dialects.operations import SECURITY, TAGS
 from api.dialects.response_models import NULL, replace_values
+from api.dialects.schemas import complete
 from api.handler import serve
 from api.http.auth import ApiKeyAuthenticator
 from api.http.client_connection import client_address
@@ -44,10 +45,9 @@ class DocumentedFastAPI(FastAPI):
     def openapi(self) -> dict[str, Any]:
         """Returns the OpenAPI description, with the schemas of bodies and how to send an API key."""
         if self.openapi_schema is None:
-            self.openapi_schema = replace_values(super().openapi(), NULL, None)
+            self.openapi_schema = replace_values(complete(super().openapi()), NULL, None)
         description: dict[str, Any] = self.openapi_schema
-        schemas = description["components"]["schemas"] | BODY_SCHEMAS
-        description["components"] = {"schemas": schemas, "securitySchemes": SECURITY}
+        description["components"]["securitySchemes"] = SECURITY
         state: State | None = getattr(self.state, "redbatch", None)
         optional: list[dict[str, list[str]]] = [{}] if state is None or state.authenticator is None else []
         description["security"] = [*optional, *({name: []} for name in SECURITY)]

@@ -37,6 +37,7 @@ from api.dialects.ranking_operations import RANKING_OPERATIONS
 from api.dialects.report_models import Health, Info, Model, ModelList
 from api.dialects.request import MODEL_HEADER
 from api.dialects.rerank import CohereRerank, Rerank
+from api.dialects.schemas import without_models
 from api.dialects.vllm import Classify, Score
 from api.handler import respond
 from api.http.error_responses import error_response, refuse
@@ -201,7 +202,7 @@ for each in DIALECTS.values():
     "/info",
     summary="The model and the limits, as TEI reports them",
     tags=[TAG_TEI],
-    responses=INFO_ANSWERS,
+    responses=without_models(INFO_ANSWERS),
     openapi_extra={"parameters": [MODEL_PARAMETER]},
     response_model=Info,
 )
@@ -214,7 +215,7 @@ async def info(request: Request) -> Info | Response:
         return refuse(request, DIALECTS["/"], error, request_id_of(request.headers))
 
 
-@router.get("/ping", summary=PING, tags=[TAG_TEI], responses=UNHEALTHY_ANSWERS, response_class=Response)
+@router.get("/ping", summary=PING, tags=[TAG_TEI], responses=without_models(UNHEALTHY_ANSWERS), response_class=Response)
 async def ping(request: Request) -> Response:
     """An empty body with status 200 if it can."""
     state: State = request.app.state.redbatch
@@ -225,7 +226,12 @@ async def ping(request: Request) -> Response:
     return error_response(DIALECTS["/"], error, request_id_of(request.headers))
 
 
-@router.get("/v1/models", summary="The models that live workers serve", tags=[TAG_OPENAI], responses=MODELS_ANSWERS)
+@router.get(
+    "/v1/models",
+    summary="The models that live workers serve",
+    tags=[TAG_OPENAI],
+    responses=without_models(MODELS_ANSWERS),
+)
 async def models(request: Request) -> ModelList:
     """Lists these models."""
     state: State = request.app.state.redbatch
@@ -236,7 +242,7 @@ async def models(request: Request) -> ModelList:
     "/v1/models/{model:path}",  # noqa: FAST003 - see below
     summary="A model",
     tags=[TAG_OPENAI],
-    responses=MODEL_ANSWERS,
+    responses=without_models(MODEL_ANSWERS),
     openapi_extra={"parameters": [MODEL]},
     response_model=Model,
 )
@@ -267,7 +273,7 @@ async def health() -> Health:
     "/livez",
     summary="Whether this process is alive",
     tags=[TAG_OPERATIONS],
-    responses=unhealthy_answers(Health(status="stuck")),
+    responses=without_models(unhealthy_answers(Health(status="stuck"))),
     response_model_exclude_defaults=True,
 )
 async def livez(request: Request, response: Response) -> Health:
@@ -283,7 +289,7 @@ async def livez(request: Request, response: Response) -> Health:
     "/readyz",
     summary="Whether this gateway can serve",
     tags=[TAG_OPERATIONS],
-    responses=unhealthy_answers(Health(status="unavailable", missing=["worker"])),
+    responses=without_models(unhealthy_answers(Health(status="unavailable", missing=["worker"]))),
     openapi_extra={"parameters": [EXCLUDE]},
     response_model_exclude_defaults=True,
 )

@@ -29,6 +29,7 @@
 - rerank: the rerank APIs of Cohere, Jina and vLLM.
 - response_models: the answers as pydantic models, for OpenAPI.
 - revisions: requests for one revision of their model.
+- schemas: the schemas of bodies and answers in the OpenAPI description.
 - strict_body: refuses unknown fields of a body.
 - tei: the API of Text Embeddings Inference.
 - tei_base: what its dialects have in common.

@@ -11,10 +11,10 @@ from api.dialects.operations import (
     TAG_COHERE,
     ErrorFormat,
     Operation,
-    body_schema,
     embedding_answers,
     request_of,
 )
+from api.dialects.schemas import body_schema
 
 COHERE = ErrorFormat("Cohere", CohereEmbed(), CohereErrorAnswer)
 _DESCRIPTION = f"{IN_ORDER}, for each number format"

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from api.dialects.request import MAX_TIMEOUT_MS, REVISION_HEADER, TRUNCATED_HEADER
 from api.dialects.revisions import REVISION_PATTERN
+from api.dialects.schemas import Schema
 from shared.keys import LANES
-
-Schema = dict[str, Any]
 
 ANSWER_HEADERS: Schema = {
     REVISION_HEADER: {

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import orjson
-from pydantic import BaseModel
 
 from api.dialects.base import BaseDialect
 from api.dialects.example_errors import (
@@ -23,7 +22,7 @@ from api.dialects.example_errors import (
 from api.dialects.headers import JSON
 from api.dialects.native import BatchBody, EmbedBody, Native
 from api.dialects.openai import EmbeddingsBody, OpenAI
-from api.dialects.operation_headers import ANSWER_HEADERS, HEADERS, MODEL_PARAMETER, Schema
+from api.dialects.operation_headers import ANSWER_HEADERS, HEADERS, MODEL_PARAMETER
 from api.dialects.predict import BINARY_TYPES, PredictBody
 from api.dialects.ranking_models import LabelScores, RankedTexts
 from api.dialects.report_models import Health
@@ -47,13 +46,11 @@ from api.dialects.response_models import (
     Vectors,
     replace_values,
 )
+from api.dialects.schemas import Answers, Schema, body_schema, without_models
 from api.dialects.tei import DecodeBody, Embed, EmbedAllBody, SimilarityBody, TeiBody, TokenizeBody
 from api.dialects.tei_predict import TeiPredictBody
 from api.dialects.tei_rerank import TeiRerankBody
 from shared.errors import RedbatchError
-
-Answers = dict[int | str, dict[str, Any]]
-
 
 TAG_EMBEDDINGS, TAG_RERANKING, TAG_OPENAI, TAG_TEI = "Embeddings", "Reranking", "OpenAI", "TEI"
 TAG_COHERE, TAG_JOBS, TAG_OPERATIONS = "Cohere", "Jobs", "Operations"
@@ -80,7 +77,7 @@ class Operation(NamedTuple):
     @property
     def options(self) -> dict[str, Any]:
         """The arguments of FastAPI's decorator of the route."""
-        return {"summary": self.summary, "responses": self.answers, "openapi_extra": self.request}
+        return {"summary": self.summary, "responses": without_models(self.answers), "openapi_extra": self.request}
 
 
 SECURITY: dict[str, Schema] = {
@@ -89,10 +86,6 @@ SECURITY: dict[str, Schema] = {
 }
 """How to send an API key, where the gateway requires one."""
 
-BODY_SCHEMAS: dict[str, Schema] = {}
-"""The schemas of request bodies, by name."""
-
-_REF = "#/components/schemas/"
 IN_ORDER = "Vectors in the order of the inputs; those of the examples are shortened to three numbers"
 
 
@@ -175,21 +168,6 @@ def _with_binary_bodies(request: dict[str, Any]) -> dict[str, Any]:
     binary = {"schema": {"type": "string", "format": "binary"}}
     request["requestBody"]["content"] |= dict.fromkeys(BINARY_TYPES, binary)
     return request
-
-
-def body_schema(model: type[BaseModel], required: list[str] | None = None) -> Schema:
-    """Returns a reference to the schema of a body, which is added to BODY_SCHEMAS.
-
-    Args:
-        model: of the body.
-        required: fields that are parsed by hand and must be present.
-    """
-    schema = model.model_json_schema(ref_template=_REF + "{model}")
-    BODY_SCHEMAS.update(schema.pop("$defs", {}))
-    if required:
-        schema["required"] = [*required, *schema.get("required", [])]
-    BODY_SCHEMAS[model.__name__] = schema
-    return {"$ref": f"{_REF}{model.__name__}"}
 
 
 def _tei(summary: str, body: Schema, model: object, description: str) -> Operation:

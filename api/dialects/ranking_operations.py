@@ -8,11 +8,9 @@ from api.dialects.operation_headers import ANSWER_HEADERS, HEADERS, IDEMPOTENCY,
 from api.dialects.operations import (
     OPENAI,
     TAG_RERANKING,
-    Answers,
     ErrorFormat,
     Errors,
     Operation,
-    body_schema,
     error_answers,
     request_of,
 )
@@ -27,6 +25,7 @@ from api.dialects.ranking_models import (
 )
 from api.dialects.rerank import CohereRerankBody, Rerank, RerankBody, VoyageRerankBody
 from api.dialects.response_models import TeiErrorAnswer
+from api.dialects.schemas import Answers, body_schema
 from api.dialects.tei_rerank import TeiRerank, TeiRerankBody
 from api.dialects.vllm import ClassifyBody, ScoreBody
 

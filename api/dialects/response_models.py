@@ -32,8 +32,8 @@ def replace_values(value: Any, old: object, new: object) -> Any:  # noqa: ANN401
 
 
 def examples(*values: Any) -> ConfigDict:  # noqa: ANN401 - any JSON value
-    """Returns the configuration of a model whose schema has these examples."""
-    return ConfigDict(json_schema_extra={"examples": replace_values(list(values), None, NULL)})
+    """Returns the configuration of a model whose schema has these examples. It is built when it is first used."""
+    return ConfigDict(json_schema_extra={"examples": replace_values(list(values), None, NULL)}, defer_build=True)
 
 
 Vector = list[float]

@@ -7,8 +7,8 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from api.dialects.example_errors import KEY_REUSED, NO_API_KEY, NO_SUCH_MODEL, RATE_LIMITED
-from api.dialects.operation_headers import IDEMPOTENCY, Schema
-from api.dialects.operations import NATIVE, Operation, body_schema, error_answers, request_of
+from api.dialects.operation_headers import IDEMPOTENCY
+from api.dialects.operations import NATIVE, Operation, error_answers, request_of
 from api.dialects.response_models import (
     EXAMPLE_JOB_ID,
     EXAMPLE_LINKS,
@@ -19,6 +19,7 @@ from api.dialects.response_models import (
     Vector,
     examples,
 )
+from api.dialects.schemas import Schema, body_schema
 from api.dialects.text_options import TextOptions
 from api.jobs.result_form import RAW_SCORES
 from api.jobs.schema import NDJSON_TYPES, JobBody

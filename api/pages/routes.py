@@ -13,8 +13,9 @@ from fastapi.staticfiles import StaticFiles
 from pydantic import BaseModel
 
 from api.dialects.headers import JSON
-from api.dialects.operations import TAG_OPERATIONS, UNHEALTHY_ANSWERS, Answers
+from api.dialects.operations import TAG_OPERATIONS, UNHEALTHY_ANSWERS
 from api.dialects.response_models import examples
+from api.dialects.schemas import Answers, without_models
 from api.dialects.tei import Embed
 from api.http.error_responses import error_response
 from api.http.request_id import request_id_of
@@ -119,7 +120,7 @@ async def docs(request: Request) -> Response:
     "/",
     summary="What this is, and where to go on; 503 while it cannot serve",
     tags=[TAG_OPERATIONS],
-    responses=HOME_ANSWERS,
+    responses=without_models(HOME_ANSWERS),
     response_class=Response,
 )
 async def home(request: Request) -> Response:
