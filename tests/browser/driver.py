@@ -40,6 +40,14 @@ class Tab:
         self._page.keyboard.type(text)
         self._page.keyboard.press("Enter")
 
+    def click(self, selector: str) -> None:
+        """Clicks on the first element that a selector of Playwright finds, within 20 s."""
+        self._page.locator(selector).first.click(timeout=20_000)
+
+    def press(self, selector: str, key: str) -> None:
+        """Moves the focus to an element and presses a key, as a person without a mouse does."""
+        self._page.locator(selector).first.press(key, timeout=20_000)
+
     def screenshot(self, path: str) -> None:
         """Writes a picture of the whole page."""
         self._page.screenshot(path=path, full_page=True)

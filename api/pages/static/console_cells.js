@@ -11,9 +11,9 @@ export const UNKNOWN = "unknown";
 
 export const byId = (id) => document.getElementById(id);
 
-export function printable(value) {
+export function printable(value, max = MAX_NAME_CHARS) {
   const text = String(value);
-  const shown = text.length > MAX_NAME_CHARS ? `${text.slice(0, MAX_NAME_CHARS)}…` : text;
+  const shown = text.length > max ? `${text.slice(0, max)}…` : text;
   return shown.replace(HIDDEN, (found) => `\\u${found.codePointAt(0).toString(16).padStart(4, "0")}`);
 }
 
@@ -49,7 +49,7 @@ export function fill(body, rows) {
   while (body.rows.length > rows.length) body.lastElementChild.remove();
 }
 
-function fillCell(row, place, cell) {
+export function fillCell(row, place, cell) {
   const tag = cell.scope ? "TH" : "TD";
   let element = row.cells[place];
   if (!element || element.tagName !== tag) {

@@ -3,133 +3,36 @@
 from __future__ import annotations
 
 import asyncio
-import signal
-import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, NamedTuple
 
 import httpx
 import pytest
 import redis
 
-from shared import api_keys
-from shared.api_keys import Scope
-from shared.codec import encode_body
-from shared.keys import Keys
-from shared.messages import EMBED, SCORE, VERSION, Body
-from shared.queue_connections import QueueConnections
-from shared.settings import QueueSettings
-from tests import plain_http
-from tests.integration.gateway.gateway_cluster import GatewayCluster, GatewayProcess, error_of, shared_gateway
+from shared.messages import SCORE
+from tests.integration.gateway.console_cluster import TEXT, Console, started_console, suspended
+from tests.integration.gateway.gateway_cluster import error_of
 from tests.integration.gateway.job_client import JobClient
-from tests.processes import Processes, Program
-from tests.servers import Server
 from tests.users import users_are_on
-from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.timeout(120)]
 
-TEXT = "a secret of somebody"
 NO_JOB, OTHER_JOB = "0" * 32, "f" * 32
 UNKNOWN = "1-1"
-
-
-class Console(NamedTuple):
-    """Two gateways of a queue on two shards: `open` requires no keys, and `closed` does."""
-
-    open: GatewayProcess
-    closed: GatewayProcess
-    worker: Program
-    queue: str
-    servers: tuple[Server, Server]
-    keys: dict[str, str]
-
-    def send(self, method: str, path: str, key: str | None = None, *, closed: bool = False, **headers: str) -> Any:  # noqa: ANN401
-        """Returns the answer to a request with a key in the header Authorization."""
-        url = f"{(self.closed if closed else self.open).url}/console{path}"
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
-        if key is not None:
-            named["authorization"] = f"Bearer {self.keys.get(key, key)}"
-        with plain_http.blocking_client() as client:
-            return client.request(method, url, headers=named, timeout=60)
-
-    def letters(self, key: str | None = "admin") -> dict[str, Any]:
-        """Returns the list of dead letters."""
-        return dict(self.send("GET", f"/dead?queue={self.queue}", key).json())
-
-    def add_letter(self, *, op: str = EMBED, shard: int = 0, error: str = "input_failed: it kills") -> str:
-        """Adds a dead letter as a worker does; returns its id."""
-        body = encode_body(Body(op, (TEXT,)))
-        fields: dict[Any, Any] = {"lane": "interactive", "entry": "1-0", "attempts": 3, "error": error, "worker": "w"}
-        fields |= {"id": "request-1", "v": VERSION, "n": 1, "pos": 0, "cost": 5, "body": body}
-        with redis.Redis.from_url(self.servers[shard].url, protocol=2) as client:
-            letter_id: Any = client.xadd(Keys(self.queue).dead, fields)
-        return f"{shard}@{letter_id.decode()}" if shard else str(letter_id.decode())
-
-    def actions_on(self, letter_id: str, job_id: str) -> list[tuple[str, str]]:
-        """Returns the requests of all actions."""
-        letter = f"/dead/{letter_id}"
-        return [
-            ("GET", f"{letter}?queue={self.queue}"),
-            ("POST", f"{letter}/requeue?queue={self.queue}"),
-            ("DELETE", f"{letter}?queue={self.queue}"),
-            ("DELETE", f"/jobs/{job_id}?delete_results=true"),
-        ]
-
-    def audit(self, gateway: GatewayProcess | None = None) -> list[dict[str, Any]]:
-        """Returns the lines of actions in the log of a gateway, without what all lines have."""
-        records = (gateway or self.open).program.log_records("admin action")
-        names = ("action", "queue", "target", "outcome", "key_id", "client")
-        return [{name: record[name] for name in names if record.get(name)} for record in records]
-
-    def key_id(self, key: str) -> str:
-        """Returns the id of a key."""
-        return self.keys[key].partition(".")[0]
-
-
-async def create_keys(url: str, queue: str) -> dict[str, str]:
-    """Creates a key of each scope; returns them by its name."""
-    connections = QueueConnections(QueueSettings(redis_url=url), queue, "test")
-    scopes: tuple[Scope, ...] = ("embed", "admin")
-    created = {scope: api_keys.new_key((scope,)) for scope in scopes}
-    for key, _ in created.values():
-        await api_keys.add(connections.connection("keys"), key)
-    await connections.close()
-    return {scope: secret for scope, (_, secret) in created.items()}
 
 
 @pytest.fixture(scope="module")
 def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
     """Both gateways and a worker, for all tests."""
-    queue = f"console-{uuid.uuid4().hex[:8]}"
-    with Server() as first, Server() as second:
-        processes = Processes(tmp_path_factory.mktemp("console"))
-        cluster = GatewayCluster(processes, first.url, queue, [second.url])
-        others: list[Any] = []
-
-        async def start() -> GatewayProcess:
-            keys = await create_keys(first.url, queue)
-            gateway, closed, worker = await asyncio.gather(
-                cluster.start_gateway(auth="off"), cluster.start_gateway(auth="on"), cluster.start_worker()
-            )
-            others.extend((closed, worker, keys))
-            await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker", timeout_s=20)
-            return gateway
-
-        with shared_gateway(cluster, start) as gateway:
-            closed, worker, keys = others
-            yield Console(gateway, closed, worker, queue, (first, second), keys)
+    with started_console(tmp_path_factory.mktemp("console")) as console:
+        yield console
 
 
 @pytest.fixture(autouse=True)
 def no_letters(console: Console) -> Iterator[None]:
-    """Deletes what a test has left of dead letters; an action has the gateway read its lists again."""
+    """Deletes what a test has left of dead letters."""
     yield
-    console.send("DELETE", f"/dead/{console.add_letter()}?queue={console.queue}", "admin")
-    for server in console.servers:
-        with redis.Redis.from_url(server.url, protocol=2) as client:
-            client.delete(Keys(console.queue).dead)
+    console.clear()
 
 
 def test_letters_of_all_shards_are_listed_without_their_texts(console: Console) -> None:
@@ -240,16 +143,6 @@ def test_what_redis_does_not_permit_is_said(console: Console) -> None:
     assert (answer.status_code, error_of(answer)["code"]) == (503, "unavailable")
     assert "give it the rights of this version" in error_of(answer)["message"]
     assert console.audit()[-1]["outcome"] == "not permitted by Redis"
-
-
-@contextmanager
-def suspended(program: Program) -> Iterator[None]:
-    """Stops a program while the block runs."""
-    program.signal(signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        program.signal(signal.SIGCONT)
 
 
 def test_an_open_job_is_listed_and_cancelled(console: Console) -> None:
