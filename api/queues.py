@@ -193,7 +193,7 @@ class Queues:
         others = ", ".join(each.name for each in self.live() if op in each.ops)
         if others:
             message = f"{refusal}; these do: {others}. Name one in the field `model`, or in the header X-Model."
-            raise UnsupportedOperationError.of(op, message)
+            raise UnsupportedOperationError.of(op, message, tuple(ops))
         if returns_parts:
             names = ", ".join(parts_of_ops(ops)) or "none of these"
             message = f"return: the model of queue {queue.name} returns {names}."
@@ -201,7 +201,7 @@ class Queues:
         offered = ", ".join(each for each in OPS if each in ops)
         routes = ", or ".join(form for each, form in forms.items() if each in ops)
         message = f"{refusal}. It offers: {offered}. Send the request to {routes}."
-        raise UnsupportedOperationError.of(op, message)
+        raise UnsupportedOperationError.of(op, message, tuple(ops))
 
     def serves(self, model: str) -> bool:
         """Whether the workers of any queue have this name for their model."""

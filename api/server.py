@@ -98,16 +98,18 @@ def build_gateway(
     """Returns the state of a gateway and its application; both make spans if `tracing` is set."""
     read_shards, requeue_shards = (connect_shards(connections, purpose) for purpose in ("queues", "requeue"))
     shards = [each.connection for each in read_shards]
-    counts, reading = UsageCounts(), shards[0]  # a further connection of each gateway would be idle most of the time
+    counts = UsageCounts()
+    # Connections that are there anyway: further ones would be idle most of the time.
+    readers = one_per_keyspace(settings.shard_urls, shards)
     if tracing is None:
         queues = Queues(settings, shards, counts)
-        state = State(settings, queues, counts, reading, authenticator, read_shards, requeue_shards=requeue_shards)
+        state = State(settings, queues, counts, readers, authenticator, read_shards, requeue_shards=requeue_shards)
         return state, build_app(state)
     from api.tracing import OtelProducerSpans, TracingMiddleware  # noqa: PLC0415 - it imports OpenTelemetry
 
     tracer = tracing.tracer
     queues = Queues(settings, shards, counts, partial(OtelProducerSpans, tracer))
-    state = State(settings, queues, counts, reading, authenticator, read_shards, requeue_shards=requeue_shards)
+    state = State(settings, queues, counts, readers, authenticator, read_shards, requeue_shards=requeue_shards)
     return state, TracingMiddleware(build_app(state), tracer, UNAUTHENTICATED_PATHS)
 
 

@@ -39,7 +39,7 @@ class State:
         settings: all of them; `limits`, `tenants` and `jobs` are groups of these, built once.
         queues: the queues that it serves.
         usage: what tenants use of the gateway, until that is in Redis.
-        usage_reader: reads what they have used of the cluster.
+        usage_readers: read what they have used of the cluster, from each Redis.
         authenticator: checks API keys; None if every client is admitted.
         action_authenticator: checks those of actions, which every gateway requires; None if it takes no actions.
         shards: reads the state of queues from each shard; `queue_states` and `queue_lists` have it, for all viewers.
@@ -57,7 +57,7 @@ class State:
     settings: GatewaySettings
     queues: Queues
     usage: UsageCounts
-    usage_reader: RedisConnection
+    usage_readers: Sequence[RedisConnection]
     authenticator: ApiKeyAuthenticator | None = None
     shards: Sequence[ShardConnection] = ()
     action_authenticator: ApiKeyAuthenticator | None = None

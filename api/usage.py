@@ -51,7 +51,7 @@ async def _report(request: Request, state: State) -> bytes:
 
 async def _read(state: State, report: UsageReport, hours: range) -> None:
     """Adds hours to a report. Raises InvalidRequestError: it has too many rows; or RedisUnreachableError."""
-    async for hour, rows in read_hours(state.usage_reader, hours):
+    async for hour, rows in read_hours(state.usage_readers, hours):
         report.add(UsageHour(name_of_hour(hour), name_of_day(hour), rows))
         if len(report) > MAX_REPORT_ROWS:
             raise InvalidRequestError(

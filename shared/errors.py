@@ -109,16 +109,17 @@ class EmptyInputsError(InvalidRequestError):
 
 
 class UnsupportedOperationError(InvalidRequestError):
-    """The model of the queue does not offer the operation `op`."""
+    """The model of the queue does not offer the operation `op`, but those in `offered`."""
 
     code = "unsupported_operation"
     op = ""
+    offered: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, op: str, message: str) -> Self:
+    def of(cls, op: str, message: str, offered: tuple[str, ...] = ()) -> Self:
         """Returns the error for an operation."""
         error = cls(message, param="model")
-        error.op = op
+        error.op, error.offered = op, offered
         return error
 
 

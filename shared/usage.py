@@ -61,15 +61,24 @@ async def add(connection: RedisConnection, process: str, batch: UsageBatch) -> b
     return bool(await connection.run(scripts.USAGE_ADD, [f"{USAGE_ADDED}{process}"], args))
 
 
-async def read_hours(connection: RedisConnection, hours: range) -> AsyncIterator[tuple[int, dict[UsageKey, Usage]]]:
-    """Yields the hours that have rows, by their number since the epoch, with these. Raises RedisUnreachableError."""
-    for start in range(0, len(hours), HOURS_PER_CALL):
-        part = hours[start : start + HOURS_PER_CALL]
-        found = await connection.call_all([("HGETALL", f"{USAGE_HOURS}{hour}") for hour in part])
-        for hour, flat in zip(part, found, strict=True):
-            rows = _parse_rows(flat)
-            if rows:
-                yield hour, rows
+async def read_hours(
+    connections: Sequence[RedisConnection], hours: range
+) -> AsyncIterator[tuple[int, dict[UsageKey, Usage]]]:
+    """Yields the hours that have rows, by their number since the epoch, with these.
+
+    Each of several Redis has rows: those of the processes whose first, or only one, it is. An hour comes once of each.
+
+    Raises:
+        RedisUnreachableError: one of them did not answer.
+    """
+    for connection in connections:
+        for start in range(0, len(hours), HOURS_PER_CALL):
+            part = hours[start : start + HOURS_PER_CALL]
+            found = await connection.call_all([("HGETALL", f"{USAGE_HOURS}{hour}") for hour in part])
+            for hour, flat in zip(part, found, strict=True):
+                rows = _parse_rows(flat)
+                if rows:
+                    yield hour, rows
 
 
 def _parse_rows(flat: Sequence[bytes]) -> dict[UsageKey, Usage]:

@@ -73,6 +73,12 @@ _WRONG_MODELS = {
 }
 """TEI's message for an operation that the model does not offer."""
 
+_SPARSE_MODELS = {
+    EMBED: "Backend error: `normalize` is not available for SPLADE models",
+    EMBED_ALL: "Backend error: `embed_all` is not available for SPLADE models",
+}
+"""The same for a sparse encoder: TEI normalizes by default."""
+
 
 class TeiModel(BaseModel):
     """A body, or a part of one, whose unknown fields are ignored."""
@@ -128,7 +134,8 @@ class TeiDialect(BaseDialect):
     def message_of(self, error: RedbatchError) -> str:
         """Returns the message of an error for a client of TEI."""
         if isinstance(error, UnsupportedOperationError) and error.op in _WRONG_MODELS:
-            return f"{_WRONG_MODELS[error.op]}. {error.message}"
+            messages = _WRONG_MODELS | _SPARSE_MODELS if EMBED_SPARSE in error.offered else _WRONG_MODELS
+            return f"{messages[error.op]}. {error.message}"
         return error.message
 
 

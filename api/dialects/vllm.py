@@ -35,6 +35,9 @@ F = TypeVar("F", bound="VllmFields")
 PAIR_FIELDS = (("queries", "documents"), ("queries", "items"), ("data_1", "data_2"), ("text_1", "text_2"))
 """The names that clients use for the first and the second texts of pairs."""
 
+REMOVED_FIELDS = ("normalize", "softmax")
+"""Former names of `use_activation`, which vLLM refuses, too: clients that send them expect other numbers."""
+
 _TEXTS: dict[str, Any] = {
     "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}],
 }
@@ -146,6 +149,9 @@ class Classify(_Vllm):
 
 
 def _validate(model: type[F], values: dict[str, Any], headers: Mapping[str, str]) -> F:
+    for name in REMOVED_FIELDS:
+        if values.get(name) is not None:
+            raise InvalidRequestError(f"{name}: it was removed; send use_activation instead.", param=name)
     if MODEL_HEADER in headers:
         values.setdefault("model", headers[MODEL_HEADER])
     try:

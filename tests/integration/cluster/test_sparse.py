@@ -70,9 +70,14 @@ async def test_sparse_vectors_over_http(cluster: GatewayCluster, tmp_path: Path)
     await asyncio.to_thread(check_job, gateway, texts, found)
     refused = await asyncio.to_thread(plain_http.post, f"{gateway.url}/embed", json={"text": "a"}, timeout=60)
     assert refused.status_code == 400, refused.text
-    for route, body in (("/embed", {"inputs": "a"}), ("/rerank", {"query": "a", "texts": ["b"]})):
+    for route, body, message in (
+        ("/embed", {"inputs": "a"}, "`normalize` is not available for SPLADE models"),
+        ("/embed_all", {"inputs": "a"}, "`embed_all` is not available for SPLADE models"),
+        ("/rerank", {"query": "a", "texts": ["b"]}, "model is not a re-ranker model"),
+    ):
         refused = await asyncio.to_thread(plain_http.post, gateway.url + route, json=body, timeout=60)
         assert (refused.status_code, refused.json()["error_type"]) == (424, "Backend"), refused.text
+        assert refused.json()["error"].startswith(f"Backend error: {message}. "), refused.text
     info = await asyncio.to_thread(plain_http.get, f"{gateway.url}/info")
     assert info.json()["model_type"] == {"embedding": {"pooling": "splade"}}
 

@@ -67,6 +67,19 @@ async def inputs_of(sharded: ShardedCluster) -> list[int]:
     return [int(await each.hget(backlog, "inputs") or 0) for each in sharded.clients]
 
 
+async def check_usage(sharded: ShardedCluster, gateway: GatewayProcess, inputs: dict[str, int]) -> None:
+    """Checks what route and command report of tenants: what the worker of each shard has counted."""
+
+    async def is_there() -> bool:
+        answer = await asyncio.to_thread(plain_http.get, f"{gateway.url}/usage?group=tenant")
+        return {row["tenant"]: row["inputs"] for row in answer.json()["rows"]} == inputs
+
+    await wait_until(is_there, "the report has all")
+    environment = {"REDBATCH_REDIS_SHARDS": sharded.urls}
+    result = await asyncio.to_thread(CliRunner().invoke, app, ["usage", "--group", "tenant", "--json"], env=environment)
+    assert {row["tenant"]: row["inputs"] for row in map(json.loads, result.stdout.splitlines())} == inputs
+
+
 async def test_shards_divide_the_bounds_and_pass_on_what_does_not_fit(
     sharded: ShardedCluster, client: httpx.AsyncClient
 ) -> None:
@@ -166,6 +179,7 @@ async def test_a_tenant_lives_on_one_shard(sharded: ShardedCluster) -> None:
     for tenant in tenants:
         statuses = [(await embed(gateway, TEXT, x_tenant=tenant)).status_code for _ in range(3)]
         assert statuses == [200, 200, 429]
+    await check_usage(sharded, gateway, dict.fromkeys(tenants, 2))
     await sharded.kill(0)
     await wait_until_used([gateway], [1])
     statuses = [(await embed(gateway, TEXT, x_tenant=tenant)).status_code for tenant in tenants]

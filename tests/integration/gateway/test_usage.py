@@ -157,6 +157,6 @@ async def counted(cluster: GatewayCluster) -> list[Usage]:
     """Returns the rows of all hours, without a gateway."""
     queue = QueueConnections(QueueSettings(redis_url=cluster.redis_url), cluster.queue, "test")
     hours = range(int(time.time()) // 3_600 - 1, int(time.time()) // 3_600 + 1)
-    rows = [each async for _, rows in read_hours(queue.connection("usage"), hours) for each in rows.values()]
+    rows = [each async for _, rows in read_hours([queue.connection("usage")], hours) for each in rows.values()]
     await queue.close()
     return rows

@@ -26,7 +26,7 @@ async def present_hour(client: redis.asyncio.Redis) -> int:
 async def read(connection: RedisConnection, hours: range) -> dict[UsageKey, Usage]:
     """Returns the rows of hours."""
     found: dict[UsageKey, Usage] = {}
-    async for _, rows in usage.read_hours(connection, hours):
+    async for _, rows in usage.read_hours([connection], hours):
         found |= rows
     return found
 

@@ -29,7 +29,7 @@ from shared.errors import (
     UnsupportedOperationError,
 )
 from shared.keys import BULK, INTERACTIVE
-from shared.messages import CLASSIFY, EMBED, SCORE, Body, Options, TooLong, Vectors
+from shared.messages import CLASSIFY, EMBED, EMBED_ALL, EMBED_SPARSE, SCORE, Body, Options, TooLong, Vectors
 from tests.unit.api.dialects.test_native import headers, jsonish, values
 
 LIMITS = GatewaySettings(max_inputs=4, max_input_chars=50).requests
@@ -339,6 +339,12 @@ def test_one_text_of_a_pair_may_be_empty(fields: dict[str, Any]) -> None:
             424,
             "Backend",
             "Backend error: Model is not an embedding model. It offers: score.",
+        ),
+        (
+            UnsupportedOperationError.of(EMBED_ALL, "It offers: embed_sparse.", (EMBED_SPARSE,)),
+            424,
+            "Backend",
+            "Backend error: `embed_all` is not available for SPLADE models. It offers: embed_sparse.",
         ),
         (
             UnsupportedOperationError.of(CLASSIFY, "It offers: embed."),

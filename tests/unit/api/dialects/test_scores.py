@@ -199,6 +199,12 @@ def test_a_lower_priority_is_sooner(priority: object, lane: int) -> None:
         (CLASSES, {"input": ["a"] * 5}, "input: 5 inputs are over the limit of 4"),
         (CLASSES, {}, "input: send a text"),
         (CLASSES, {"input": "a", "use_activation": 1}, "use_activation: send true or false."),
+        (CLASSES, {"input": "a", "softmax": False}, "softmax: it was removed; send use_activation instead."),
+        (
+            SCORES,
+            {"text_1": "a", "text_2": "b", "normalize": True},
+            "normalize: it was removed; send use_activation instead.",
+        ),
     ],
 )
 def test_the_errors_of_vllms_bodies(dialect: BaseDialect, body: dict[str, Any], message: str) -> None:
