@@ -10,7 +10,7 @@ from functools import partial
 from math import inf
 from typing import NamedTuple
 
-from shared.errors import RedisUnreachableError
+from api.shard_reads import describe_problems, read_in_time
 from shared.process.tasks import cancel_and_wait
 from shared.queue_reader import merge_views, read_views
 from shared.queue_view import SILENT_S, QueueView, queue_as_dict
@@ -18,9 +18,6 @@ from shared.shard_connections import ShardConnection, try_shards
 
 FRESH_S = 1.0
 """A state that is younger than this is returned again."""
-
-READ_TIMEOUT_S = 1.0
-"""A shard whose queues take longer to read counts as one that does not answer: viewers wait for the others."""
 
 
 class QueueStatesReading(NamedTuple):
@@ -68,7 +65,7 @@ class QueueStates:
 
     async def _read(self) -> QueueStatesReading:
         began, names = self._clock(), self._names()
-        views, errors = await try_shards(self._shards, partial(_read_views, names))
+        views, errors = await try_shards(self._shards, partial(read_in_time, partial(read_views, names)))
         problems = {number: error.log_message for number, error in errors.items()}
         state = partial(_encode_state, names, self._shards, views, problems)
         return QueueStatesReading(await asyncio.to_thread(state), began)  # a large one takes seconds
@@ -84,22 +81,8 @@ def _encode_state(
     queues = merge_views(names, shards, views, problems) if views else []
     state = {
         "silent_after_s": SILENT_S,
-        "problems": [
-            {"shard": each.number, "redis": each.place, "error": problems[each.number]}
-            for each in shards
-            if each.number in problems
-        ],
+        "problems": describe_problems(shards, problems),
     }
     # One by one, as the encoder lets no other thread run. orjson would refuse integers of more than 64 bits.
     as_json = ", ".join(json.dumps(queue_as_dict(each), allow_nan=False) for each in queues)
     return f'{json.dumps(state)[1:-1]}, "queues": [{as_json}]}}'
-
-
-async def _read_views(names: Sequence[str], shard: ShardConnection) -> list[QueueView]:
-    """Does as `read_views`, within READ_TIMEOUT_S, and of the Redis that the other connections have."""
-    try:
-        async with asyncio.timeout(READ_TIMEOUT_S):
-            await shard.connection.check_home()
-            return await read_views(names, shard)
-    except TimeoutError:
-        raise RedisUnreachableError("Redis did not answer in time: try again.") from None

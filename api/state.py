@@ -12,6 +12,8 @@ from api.dialects.report_models import Info, Model, ModelType
 from api.fair_lock import FairLock
 from api.http.auth import ApiKeyAuthenticator
 from api.memory_budget import MemoryBudget
+from api.queue_actions import QueueActions
+from api.queue_lists import QueueLists
 from api.queue_states import QueueStates
 from api.queues import Queues
 from api.served_queue import ServedQueue
@@ -39,7 +41,9 @@ class State:
         usage: what tenants use of the gateway, until that is in Redis.
         usage_readers: read what they have used of the cluster, from each Redis.
         authenticator: checks API keys; None if every client is admitted.
-        shards: reads the state of queues from each shard; `queue_states` has it, for all viewers.
+        action_authenticator: checks those of actions, which every gateway requires; None if it takes no actions.
+        shards: reads the state of queues from each shard; `queue_states` and `queue_lists` have it, for all viewers.
+        requeue_shards: waits for the answers of dead letters that `queue_actions` runs again.
         draining: whether the gateway is shutting down.
         uploads: number of jobs whose lines are being received, by tenant.
         admin_port: where the metrics of this gateway are; 0 before it listens there.
@@ -56,6 +60,8 @@ class State:
     usage_readers: Sequence[RedisConnection]
     authenticator: ApiKeyAuthenticator | None = None
     shards: Sequence[ShardConnection] = ()
+    action_authenticator: ApiKeyAuthenticator | None = None
+    requeue_shards: Sequence[ShardConnection] = ()
     draining: bool = False
     uploads: Counter[str] = field(default_factory=Counter)
     admin_port: int = 0
@@ -63,6 +69,8 @@ class State:
     tenants: TenantSettings = field(init=False)
     jobs: JobSettings = field(init=False)
     queue_states: QueueStates = field(init=False)
+    queue_lists: QueueLists = field(init=False)
+    queue_actions: QueueActions = field(init=False)
     body_budget: MemoryBudget = field(init=False)
     in_flight_budget: MemoryBudget = field(init=False)
     parse_lock: FairLock = field(default_factory=FairLock)
@@ -72,6 +80,8 @@ class State:
     def __post_init__(self) -> None:
         self.limits, self.tenants, self.jobs = self.settings.requests, self.settings.tenants, self.settings.jobs
         self.queue_states = QueueStates(self.shards, lambda: self.queues.names)
+        self.queue_lists = QueueLists(self.shards)
+        self.queue_actions = QueueActions(self.shards, self.requeue_shards)
         self.body_budget = MemoryBudget(self.settings.max_bodies_bytes)
         self.in_flight_budget = MemoryBudget(self.settings.max_in_flight_bytes)
         metrics.IN_FLIGHT_BYTES.set_function(lambda: self.in_flight_budget.num_bytes)

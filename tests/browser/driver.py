@@ -54,9 +54,13 @@ class Tab:
         """Replaces the text of a field."""
         self._page.fill(selector, text)
 
+    def click(self, selector: str) -> None:
+        """Clicks on the first element that a selector of Playwright finds, within 20 s."""
+        self._page.locator(selector).first.click(timeout=20_000)
+
     def press(self, selector: str, key: str) -> None:
-        """Presses a key on an element."""
-        self._page.press(selector, key)
+        """Moves the focus to an element and presses a key, as a person without a mouse does."""
+        self._page.locator(selector).first.press(key, timeout=20_000)
 
     def scheme(self, name: str) -> None:
         """Changes the colours that a person prefers: light or dark."""

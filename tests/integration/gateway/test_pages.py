@@ -107,7 +107,7 @@ def test_the_console_can_be_read_by_a_screen_reader(served: GatewayProcess) -> N
     """Each table has a caption, and each head of a column a scope; one line tells of changes; fields have labels."""
     _, page = show(f"{served.url}/console")
     tags = [tag for tag, _ in page.tags]
-    assert tags.count("table") == tags.count("caption") == tags.count("tbody") == 4
+    assert tags.count("table") == tags.count("caption") == tags.count("tbody") == 6
     assert all(values.get("scope") == "col" for tag, values in page.tags if tag == "th")
     assert [values["id"] for _, values in page.tags if values.get("role") == "status"] == ["status"]
     fields = {values["id"] for tag, values in page.tags if tag in ("input", "select", "textarea")}
