@@ -63,10 +63,14 @@ def make_app(state: State) -> FastAPI:
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         await state.queues.start()
+        state.history.start()
         async with written_usage(state):
             yield
+        await state.history.stop()
         await state.queue_states.stop()
         await state.queue_lists.stop()
+        await state.tenant_report.stop()
+        await state.lease_report.stop()
         await state.queues.stop()
 
     app = _routes(lifespan)

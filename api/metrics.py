@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter as Counts
 from functools import cache
 
 from prometheus_client import Counter, Gauge
@@ -99,6 +100,16 @@ REDIS_GAUGES = (REDIS_MEMORY, REDIS_MEMORY_BYTES, REDIS_PERSISTENCE_FAILED, REDI
 def answers_counter(route: str, status: int) -> Counter:
     """Returns the counter of a route's answers with a status; cached: a look-up by labels is slower than counting."""
     return REQUESTS.labels(route, status)
+
+
+def error_totals() -> dict[str, int]:
+    """Returns the errors that this gateway has answered since its start, by code."""
+    totals: Counts[str] = Counts()
+    for metric in ERRORS.collect():
+        for sample in metric.samples:
+            if sample.name.endswith("_total"):
+                totals[sample.labels["code"]] += int(sample.value)
+    return totals
 
 
 def remove_queue(queue: str) -> None:

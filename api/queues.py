@@ -25,7 +25,7 @@ from shared.errors import (
     RedisUnreachableError,
     UnsupportedOperationError,
 )
-from shared.messages import EMBED, EMBED_ALL, EMBED_PARTS, EMBED_SPARSE, OPS, ROUTES
+from shared.messages import EMBED, EMBED_ALL, EMBED_PARTS, EMBED_SPARSE, OPS, ROUTES, Heartbeat
 from shared.model_names import public_model, queue_slug
 from shared.process.tasks import cancel_and_wait
 from shared.producer import MAX_QUEUES
@@ -114,6 +114,10 @@ class Queues:
     def live(self) -> list[ServedQueue]:
         """Returns the queues that live workers serve, the gateway's own first."""
         return [each for each in self._served.values() if each.workers()]
+
+    def workers(self) -> list[tuple[str, Heartbeat]]:
+        """Returns the live workers of all queues that it serves, with the queue of each."""
+        return [(queue.name, worker) for queue in self._served.values() for worker in queue.workers()]
 
     def of_model(self, model: str | None) -> ServedQueue:
         """Returns the queue of a model, by the queue's name or its workers' name for the model; None: the own queue.

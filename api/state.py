@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from api import metrics
 from api.dialects.report_models import Info, Model, ModelType
 from api.fair_lock import FairLock
+from api.history_sampler import HistorySampler, activity_of
 from api.http.auth import ApiKeyAuthenticator
+from api.lease_report import LeaseReport
 from api.memory_budget import MemoryBudget
 from api.queue_actions import QueueActions
 from api.queue_lists import QueueLists
@@ -19,14 +21,17 @@ from api.queues import Queues
 from api.served_queue import ServedQueue
 from api.settings import GatewaySettings
 from api.settings_groups import JobSettings, RequestLimits, TenantSettings
+from api.tenant_report import TenantReport
 from api.tenants import Tenant, tenant_from_header, tenant_from_key
 from shared.api_keys import Scope
 from shared.connection import RedisConnection
 from shared.errors import ModelNotFoundError, NoWorkerError
+from shared.gpu_pools import PoolMember
 from shared.heartbeats import label_names
 from shared.messages import CLASSIFY, EMBED, EMBED_SPARSE, LOADING, SCORE, STANDBY, Heartbeat
 from shared.model_names import public_model
 from shared.process.version import __version__
+from shared.redis_url import one_per_keyspace
 from shared.shard_connections import ShardConnection
 from shared.usage_counts import UsageCounts
 
@@ -44,6 +49,9 @@ class State:
         action_authenticator: checks those of actions, which every gateway requires; None if it takes no actions.
         shards: reads the state of queues from each shard; `queue_states` and `queue_lists` have it, for all viewers.
         requeue_shards: waits for the answers of dead letters that `queue_actions` runs again.
+        history: what the queues did in the last minutes.
+        tenant_report: what tenants have used lately, and their limits.
+        lease_report: who holds shared GPUs.
         draining: whether the gateway is shutting down.
         uploads: number of jobs whose lines are being received, by tenant.
         admin_port: where the metrics of this gateway are; 0 before it listens there.
@@ -71,6 +79,9 @@ class State:
     queue_states: QueueStates = field(init=False)
     queue_lists: QueueLists = field(init=False)
     queue_actions: QueueActions = field(init=False)
+    history: HistorySampler = field(init=False)
+    tenant_report: TenantReport = field(init=False)
+    lease_report: LeaseReport = field(init=False)
     body_budget: MemoryBudget = field(init=False)
     in_flight_budget: MemoryBudget = field(init=False)
     parse_lock: FairLock = field(default_factory=FairLock)
@@ -82,6 +93,10 @@ class State:
         self.queue_states = QueueStates(self.shards, lambda: self.queues.names)
         self.queue_lists = QueueLists(self.shards)
         self.queue_actions = QueueActions(self.shards, self.requeue_shards)
+        self.history = HistorySampler(lambda: self.queues.names, lambda name: activity_of(self.queues.of_name(name)))
+        keyspaces = None if self.authenticator is None else one_per_keyspace(self.settings.shard_urls, self.shards)
+        self.tenant_report = TenantReport(self.usage_readers, keyspaces, self.tenants)
+        self.lease_report = LeaseReport(self.shards, lambda: map(PoolMember._make, self.queues.workers()))
         self.body_budget = MemoryBudget(self.settings.max_bodies_bytes)
         self.in_flight_budget = MemoryBudget(self.settings.max_in_flight_bytes)
         metrics.IN_FLIGHT_BYTES.set_function(lambda: self.in_flight_budget.num_bytes)

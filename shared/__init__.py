@@ -30,6 +30,7 @@
 - key_docs: what each Redis key holds.
 - key_table: the documents' tables of Redis keys.
 - keys: all keys in Redis.
+- gpu_pools: pools of GPUs with the workers that use them.
 - gpu_leases: leases of GPUs.
 - lua: the scripts that run in Redis.
 - long_entries: which entries are long.

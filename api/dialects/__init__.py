@@ -7,8 +7,11 @@
 - cohere_operations: the OpenAPI descriptions of its routes.
 - console_action_models: lists and actions of the console, for OpenAPI.
 - console_action_operations: the OpenAPI descriptions of /console/dead and /console/jobs.
+- console_history_models: the history of queues as pydantic models.
+- console_leases_models: leases of GPUs as pydantic models.
 - console_models: the state of queues as pydantic models.
-- console_operation: the OpenAPI description of GET /console/state.
+- console_tenants_models: tenants in the console as pydantic models.
+- console_operation: the OpenAPI descriptions of the routes that the console reads.
 - example_errors: the errors that the OpenAPI descriptions show.
 - headers: time and lane of a request; the times of its answer.
 - input_types: what a text is for, as one of the model's prompts.

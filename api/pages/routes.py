@@ -27,12 +27,13 @@ if TYPE_CHECKING:
 
 HTML = "text/html"
 FOLDER = Path(__file__).parent
+STATIC = FOLDER / "static"
 CONSOLE, DOCS, HOME = (
     Template((FOLDER / name).read_text(encoding="utf-8")) for name in ("console.html", "docs.html", "home.html")
 )
 
 CONSOLE_PATH, DOCS_PATH, STATIC_PATH = "/console", "/docs", "/docs/static"
-STATIC_FILES = StaticFiles(directory=FOLDER / "static", packages=[("fastapi_offline", "static")])
+STATIC_FILES = StaticFiles(directory=STATIC, packages=[("fastapi_offline", "static")])
 PAGE_PATHS = (
     CONSOLE_PATH,
     DOCS_PATH,
@@ -41,7 +42,7 @@ PAGE_PATHS = (
         f"{STATIC_PATH}/{name}"
         for name in (
             *("swagger-ui.css", "swagger-ui-bundle.js"),
-            *(each.name for each in sorted((FOLDER / "static").iterdir())),
+            *(each.relative_to(STATIC).as_posix() for each in sorted(STATIC.rglob("*")) if each.is_file()),
         )
     ),
 )

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from functools import partial
 
 from redbatch.leases import view
-from redbatch.leases.view import PoolMember, PoolView
 from redbatch.queue_target import QueueTarget, run_on_shards
 from redbatch.state_printer import print_states, state_printer
 from redbatch.terminal import make_console
 from shared.connection import RedisConnection
-from shared.gpu_leases import pool_state
-from shared.keys import Keys, PoolKeys
+from shared.gpu_pools import PoolMember, PoolView, read_pools
+from shared.keys import Keys
 from shared.producer import list_queues, queue_stats
 from shared.shard_connections import ShardConnection
 
@@ -28,24 +26,18 @@ def show_leases(target: QueueTarget, pool: str | None, *, in_json: bool, watch: 
         connection = shards[0].connection
         as_text = partial(view.as_text, name=pool)
         with state_printer(make_console(), as_text, view.as_json, in_json=in_json) as show_pools:
-            await print_states(partial(read_pools, connection, pool), show_pools, watch=watch)
+            await print_states(partial(_read_pools, connection, pool), show_pools, watch=watch)
         return 0
 
     return run_on_shards(target, "leases", show, on_interrupt=0, choose=lambda urls: urls[:1])
 
 
-async def read_pools(connection: RedisConnection, name: str | None) -> list[PoolView]:
+async def _read_pools(connection: RedisConnection, name: str | None) -> list[PoolView]:
     """Returns the pools that live workers of any queue use, by name; only one of them if it is named."""
-    members: dict[str, list[PoolMember]] = defaultdict(list)
-    for queue in await list_queues(connection):
-        for beat in (await queue_stats(connection, connection.keys_of(queue))).workers:
-            if beat.gpu_pool and name in (None, beat.gpu_pool):
-                members[beat.gpu_pool].append(PoolMember(queue, beat))
-    return [
-        PoolView(
-            pool,
-            await pool_state(connection, PoolKeys(pool), {member.beat.gpu_slots for member in members[pool]}),
-            tuple(members[pool]),
-        )
-        for pool in sorted(members)
+    members = [
+        PoolMember(queue, beat)
+        for queue in await list_queues(connection)
+        for beat in (await queue_stats(connection, connection.keys_of(queue))).workers
+        if name in (None, beat.gpu_pool)
     ]
+    return await read_pools(connection, members)

@@ -48,8 +48,8 @@ GATEWAY = User(
         "rb:{*}:dead",  # requeues and deletes them for operators at the console
         "rb:{usage:all}:*",
     ),
-    # Read only: an attacker who controls a gateway must not create API keys or fake workers.
-    reads=("rb:keys", "rb:queues", "rb:{*}:workers", "rb:{*}:worker:*"),
+    # Read only: an attacker who controls a gateway must not create API keys or fake workers. The console shows leases.
+    reads=("rb:keys", "rb:queues", "rb:{*}:workers", "rb:{*}:worker:*", "rb:{gpu:*}:*"),
     commands=_commands(
         "+client|setname +client|info",  # each connection sets its name and reads its id
         "+cluster|slots",  # where the servers of a Redis Cluster are
@@ -59,7 +59,7 @@ GATEWAY = User(
         "+evalsha +eval",  # EVAL for a script that Redis has not loaded yet
         "+evalsha_ro +eval_ro",  # queue statistics, with keys that it may only read
         "+blpop +lpop +rpush +lrange",
-        "+get +set +del +unlink +pexpire +persist",
+        "+get +set +del +unlink +pexpire +persist +pttl",
         "+hget +hset +hmget +hgetall +hdel +hlen +hkeys +hstrlen +hincrby",
         "+xadd +xlen +xrange +xrevrange +xdel +xack +xpending",
         "+zadd +zincrby +zrem +zremrangebyrank +zcard +zrange +zrevrange",

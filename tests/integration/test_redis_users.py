@@ -51,6 +51,8 @@ ALLOWED = {
         f"EVALSHA {scripts.SUBMIT.sha} 2 {Q}backlog {LANE}",
         f"EVALSHA_RO {scripts.QUEUE_STATS.sha} 1 {Q}workers",
         "HSET rb:{usage:all}:hour:1 a b",
+        "HGETALL rb:keys",
+        f"EVALSHA_RO {scripts.LEASE_STATUS.sha} 1 rb:{{gpu:host}}:slot:0",
         "CLIENT KILL ID 1 ADDR a:1",
         "CLIENT SETNAME a",
         "WAIT 1 1",

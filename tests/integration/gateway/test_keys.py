@@ -142,10 +142,19 @@ async def test_scopes_expiry_and_revocation_of_a_key(
     states = [plain_http.get(state_url, headers={"x-api-key": each}) for each in (old, key, admin)]
     assert [each.status_code for each in (plain_http.get(state_url), *states)] == [401, 401, 403, 200]
     assert error_of(states[1])["code"] == "forbidden"
+    key_id, other_id, admin_id = (each.partition(".")[0] for each in (key, other, admin))
+
+    def num_keys() -> dict[str, int]:
+        answer = plain_http.get(f"{gateway.url}/console/tenants", headers={"x-api-key": admin})
+        return {row["tenant"]: row["keys"] for row in answer.json()["tenants"] if row["tenant"] != admin_id}
+
+    assert num_keys() == {key_id: 1, other_id: 1}
     short = await accepted_key_that_expires(connection, gateway)
     await api_keys.remove(connection, key.partition(".")[0])
     await wait_until(lambda: post(gateway, key).status_code == 401, "the key is revoked", timeout_s=20, poll_s=0.2)
     await wait_until(lambda: post(gateway, short).status_code == 401, "the key has expired", timeout_s=20, poll_s=0.5)
+    expected = {key_id: 0, other_id: 1, short.partition(".")[0]: 0}  # the first and the last have used something
+    await wait_until(lambda: num_keys() == expected, "they do not count any more", timeout_s=20, poll_s=0.5)
     output = gateway.program.output
     assert not any(each.partition(".")[2] in output for each in (key, other, old, short))
 

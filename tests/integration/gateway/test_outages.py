@@ -95,6 +95,10 @@ async def test_requests_are_refused_after_the_redis_grace(
     console = plain_http.get(f"{gateway.url}/console/state")
     assert (console.status_code, console.json()["queues"]) == (200, [])
     assert [each["shard"] for each in console.json()["problems"]] == [0]
+    assert error_of(plain_http.get(f"{gateway.url}/console/tenants"))["code"] == "redis_unreachable"
+    (history,) = plain_http.get(f"{gateway.url}/console/history").json()["queues"]
+    assert (history["requests_per_s"][-1], history["failed"][-1]) == (None, None)
+    assert history["requests_per_s"][0] is not None
     assert not patient.done()
     own_redis.start()
     assert vector_bytes((await patient).json()["embedding"]) == null_vector("patient")

@@ -107,7 +107,7 @@ def test_the_console_can_be_read_by_a_screen_reader(served: GatewayProcess) -> N
     """Each table has a caption, and each head of a column a scope; one line tells of changes; fields have labels."""
     _, page = show(f"{served.url}/console")
     tags = [tag for tag, _ in page.tags]
-    assert tags.count("table") == tags.count("caption") == tags.count("tbody") == 6
+    assert tags.count("table") == tags.count("caption") == tags.count("tbody") == 10
     assert all(values.get("scope") == "col" for tag, values in page.tags if tag == "th")
     assert [values["id"] for _, values in page.tags if values.get("role") == "status"] == ["status"]
     fields = {values["id"] for tag, values in page.tags if tag in ("input", "select", "textarea")}
@@ -117,12 +117,26 @@ def test_the_console_can_be_read_by_a_screen_reader(served: GatewayProcess) -> N
     assert set(re.findall(r'byId\("([^"]+)"\)', script)) <= set(ids)
 
 
+def test_the_console_draws_with_a_file_that_a_browser_may_load(served: GatewayProcess) -> None:
+    """The library of the charts is as small as promised, comes with its licence, and writes no markup."""
+    url = f"{served.url}/docs/static/vendor/uplot"
+    script, licence = (plain_http.get(f"{url}/{name}") for name in ("uPlot.iife.min.js", "LICENSE"))
+    assert (script.status_code, licence.status_code) == (200, 200)
+    assert len(script.content) < 52_000
+    assert "MIT License" in licence.text
+    for way in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("):
+        assert way not in script.text, way
+
+
 async def test_viewers_of_the_console_share_a_read(served: GatewayProcess, client: httpx.AsyncClient) -> None:
     """Of 50 viewers at once, who all get the state of the queue, most see that of the same read."""
     answers = await asyncio.gather(*(client.get(f"{served.url}/console/state") for _ in range(50)))
     assert {each.status_code for each in answers} == {200}
     assert {each.headers["cache-control"] for each in answers} == {"no-store"}
     assert len({json.dumps(each.json()["queues"]) for each in answers}) < 10  # one, on a machine with time
+    history = (await client.get(f"{served.url}/console/history")).json()
+    (queue,) = history["queues"]
+    assert len(queue["requests_per_s"]) == len(history["times_s"]) > 0
     refused = await client.get(f"{served.url}/console/state?queue=a")
     assert (refused.status_code, refused.json()["error"]["code"]) == (400, "invalid_request")
 

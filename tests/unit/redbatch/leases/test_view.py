@@ -10,9 +10,10 @@ import pytest
 from rich.console import Console
 
 from redbatch.leases.command import show_leases
-from redbatch.leases.view import PoolMember, PoolView, as_json, as_text
+from redbatch.leases.view import as_json, as_text
 from redbatch.queue_target import QueueTarget
 from shared.gpu_leases import PoolState, SlotState, Waiter
+from shared.gpu_pools import PoolMember, PoolView
 from shared.messages import Heartbeat
 
 BEAT = Heartbeat(

@@ -27,6 +27,7 @@ USER_SCRIPTS: dict[str, list[Script]] = {
             scripts.CHARGE,
             scripts.RECONCILE,
             scripts.QUEUE_STATS,
+            scripts.LEASE_STATUS,
             scripts.CACHE_LOOKUP,
             scripts.CACHE_STORE,
             scripts.USAGE_ADD,

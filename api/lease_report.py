@@ -1,0 +1,45 @@
+"""Who holds shared GPUs and who waits for one, for any number of viewers: one read of Redis is for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import orjson
+
+from api.shared_reading import SharedReading
+from shared.gpu_pools import PoolMember, pool_as_dict, read_pools
+from shared.redis_errors import NotPermittedError
+from shared.shard_connections import ShardConnection
+
+FRESH_S = 1.0
+"""A report that is younger than this is returned again."""
+
+NOT_PERMITTED = "The Redis user of this gateway may not read leases: load a new file of users (docs/redis.md)."
+
+
+class LeaseReport:
+    """Reads leases from the Redis of the first shard, which has all of them; not if no worker uses any.
+
+    Args:
+        shards: connections to each Redis.
+        members: returns the live workers of all queues.
+    """
+
+    def __init__(self, shards: Sequence[ShardConnection], members: Callable[[], Iterable[PoolMember]]) -> None:
+        self._shards, self._members = shards, members
+        self._reading = SharedReading(self._read, FRESH_S)
+
+    async def as_json(self) -> bytes:
+        """Returns what `redbatch leases --json` prints for each pool, with its age. Raises RedisUnreachableError."""
+        return await self._reading.as_json()
+
+    async def stop(self) -> None:
+        """Ends a read that is under way."""
+        await self._reading.stop()
+
+    async def _read(self) -> str:
+        try:
+            pools = await read_pools(self._shards[0].connection, self._members())
+        except NotPermittedError:
+            return orjson.dumps({"problem": NOT_PERMITTED, "pools": []}).decode()
+        return orjson.dumps({"problem": None, "pools": list(map(pool_as_dict, pools))}).decode()
