@@ -25,22 +25,20 @@ AdminRoute = Callable[["Request", "State"], Awaitable[Response]]
 def admin_route(*parameters: str) -> Callable[[AdminRoute], Callable[[Request], Awaitable[Response]]]:
     """Decorates a route with these query parameters: its request must have a key of the scope `admin`.
 
-    Errors that the route raises are answered in the native format. An answer is not to be kept by caches.
+    A gateway that requires no keys admits all requests. Errors that the route raises are answered in the native format.
+    An answer is not to be kept by caches.
     """
 
     def decorate(route: AdminRoute) -> Callable[[Request], Awaitable[Response]]:
+        async def respond(request: Request) -> Response:
+            state: State = request.app.state.redbatch
+            tenant = await state.authenticate(request.headers, client_address(request.scope), "admin")
+            request.scope["state"][TENANT] = tenant
+            check_query(request, parameters)
+            return await route(request, state)
+
         async def answer(request: Request) -> Response:
-            request_id = request_id_of(request.headers)
-            try:
-                state: State = request.app.state.redbatch
-                tenant = await state.authenticate(request.headers, client_address(request.scope), "admin")
-                request.scope["state"][TENANT] = tenant
-                _check_query(request, parameters)
-                response = await route(request, state)
-            except Exception as error:  # noqa: BLE001 - its message may quote the client
-                return answer_error(error, request, NATIVE, request_id)
-            response.headers.update({"x-request-id": request_id, "cache-control": "no-store"})
-            return response
+            return await native_answer(request, respond)
 
         answer.__name__, answer.__doc__ = route.__name__, route.__doc__
         return answer
@@ -48,7 +46,18 @@ def admin_route(*parameters: str) -> Callable[[AdminRoute], Callable[[Request], 
     return decorate
 
 
-def _check_query(request: Request, known: tuple[str, ...]) -> None:
+async def native_answer(request: Request, respond: Callable[[Request], Awaitable[Response]]) -> Response:
+    """Returns what `respond` does, or its error in the native format; caches are not to keep the answer."""
+    request_id = request_id_of(request.headers)
+    try:
+        response = await respond(request)
+    except Exception as error:  # noqa: BLE001 - its message may quote the client
+        return answer_error(error, request, NATIVE, request_id)
+    response.headers.update({"x-request-id": request_id, "cache-control": "no-store"})
+    return response
+
+
+def check_query(request: Request, known: tuple[str, ...]) -> None:
     """Raises InvalidRequestError: there is another parameter."""
     for name in request.query_params:
         if name not in known:

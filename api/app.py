@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 
+from api.console_actions import ACTION_PREFIXES
 from api.dialects.operations import SECURITY, TAGS
 from api.dialects.response_models import NULL, replace_values
 from api.dialects.schemas import complete
@@ -67,6 +68,7 @@ def make_app(state: State) -> FastAPI:
             yield
         await state.history.stop()
         await state.queue_states.stop()
+        await state.queue_lists.stop()
         await state.tenant_report.stop()
         await state.lease_report.stop()
         await state.queues.stop()
@@ -120,7 +122,7 @@ async def _http_error(request: Request, error: Exception) -> Response:
 async def _authentication_error(request: Request, authenticator: ApiKeyAuthenticator) -> Response | None:
     """Returns the answer to a client without a valid API key, on a route that takes any key; None for other clients."""
     path = request.scope["path"]  # not that of the URL, which depends on the header Host
-    if path in UNAUTHENTICATED_PATHS:
+    if path in UNAUTHENTICATED_PATHS or path.startswith(ACTION_PREFIXES):
         return None
     try:
         key = await authenticator.admit(request.headers, client_address(request.scope), None)

@@ -19,8 +19,10 @@ from api.jobs.creation import MAX_UPLOADS
 from api.jobs.results import MAX_PAGE_BYTES
 from api.jobs.upload import FLUSH_BYTES
 from api.memory_budget import INPUT_COPIES
+from api.queue_lists import MAX_LISTED, MAX_LISTS
 from api.settings import GatewaySettings
 from api.usage import MAX_REPORT_ROWS
+from shared.consumer import MAX_DEAD_BODY_BYTES
 from shared.messages import MAX_OUTPUTS_BYTES
 from shared.process import admin_server
 from shared.usage_counts import MAX_ROWS
@@ -36,13 +38,16 @@ CONNECTION_BYTES, FIELD_BYTES = 12 * 2**10, 300
 with 98 fields, and 8 KB for one that is idle."""
 
 KEY_BYTES, ADDRESS_BYTES, CHARGE_BYTES, USAGE_BYTES = 1_024, 512, 1_280, 1_024
-"""Of an API key, of an address, of a charge or refund, and of a row of usage, as the gateway remembers them."""
+"""Of an API key, of an address, of a charge or refund, and of a row of usage, or of a list of the console, as the
+gateway remembers them."""
 
 REMEMBERED_BYTES = (
     MAX_CACHED_KEYS * KEY_BYTES
     + (MAX_ADDRESSES + MAX_CACHED) * ADDRESS_BYTES
     + MAX_WAITING_CHARGES * CHARGE_BYTES
     + ((1 + MAX_BATCHES) * MAX_ROWS + MAX_REPORT_ROWS) * USAGE_BYTES
+    + MAX_LISTS * MAX_LISTED * USAGE_BYTES
+    + MAX_LISTED * MAX_DEAD_BODY_BYTES
 )
 
 ADMIN_BYTES = MIB // 2

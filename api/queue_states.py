@@ -8,17 +8,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
+from api.shard_reads import describe_problems, read_in_time
 from api.shared_reading import SharedReading
-from shared.errors import RedisUnreachableError
 from shared.queue_reader import merge_views, read_views
 from shared.queue_view import SILENT_S, QueueView, queue_as_dict
 from shared.shard_connections import ShardConnection, try_shards
 
 FRESH_S = 1.0
 """A state that is younger than this is returned again."""
-
-READ_TIMEOUT_S = 1.0
-"""A shard whose queues take longer to read counts as one that does not answer: viewers wait for the others."""
 
 
 class QueueStates:
@@ -49,7 +46,7 @@ class QueueStates:
 
     async def _read(self) -> str:
         names = self._names()
-        views, errors = await try_shards(self._shards, partial(_read_views, names))
+        views, errors = await try_shards(self._shards, partial(read_in_time, partial(read_views, names)))
         problems = {number: error.log_message for number, error in errors.items()}
         return await asyncio.to_thread(_encode_state, names, self._shards, views, problems)  # may take seconds
 
@@ -64,22 +61,8 @@ def _encode_state(
     queues = merge_views(names, shards, views, problems) if views else []
     state = {
         "silent_after_s": SILENT_S,
-        "problems": [
-            {"shard": each.number, "redis": each.place, "error": problems[each.number]}
-            for each in shards
-            if each.number in problems
-        ],
+        "problems": describe_problems(shards, problems),
     }
     # One by one, as the encoder lets no other thread run. orjson would refuse integers of more than 64 bits.
     as_json = ", ".join(json.dumps(queue_as_dict(each), allow_nan=False) for each in queues)
     return f'{json.dumps(state)[:-1]}, "queues": [{as_json}]}}'
-
-
-async def _read_views(names: Sequence[str], shard: ShardConnection) -> list[QueueView]:
-    """Does as `read_views`, within READ_TIMEOUT_S, and of the Redis that the other connections have."""
-    try:
-        async with asyncio.timeout(READ_TIMEOUT_S):
-            await shard.connection.check_home()
-            return await read_views(names, shard)
-    except TimeoutError:
-        raise RedisUnreachableError("Redis did not answer in time: try again.") from None

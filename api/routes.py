@@ -11,6 +11,7 @@ from fastapi import APIRouter, Request, Response
 from starlette.routing import Route
 
 from api.console import router as console_router
+from api.console_actions import router as action_router
 from api.dialects import tei
 from api.dialects.base import BaseDialect
 from api.dialects.cohere import CohereEmbed, CohereEmbedV1
@@ -125,6 +126,7 @@ router.include_router(job_router)
 router.include_router(page_router)
 router.include_router(usage_router)
 router.include_router(console_router)
+router.include_router(action_router)
 
 
 def dialect_of(path: str) -> BaseDialect:
@@ -135,7 +137,7 @@ def dialect_of(path: str) -> BaseDialect:
 
 
 def _routes() -> Iterator[Route]:
-    routers = (router, job_router, page_router, usage_router, console_router)
+    routers = (router, job_router, page_router, usage_router, console_router, action_router)
     return (route for each in routers for route in each.routes if isinstance(route, Route))
 
 

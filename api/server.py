@@ -96,20 +96,20 @@ def build_gateway(
     tracing: Tracing | None,
 ) -> tuple[State, ASGIApp]:
     """Returns the state of a gateway and its application; both make spans if `tracing` is set."""
-    read_shards = connect_shards(connections, "queues")
+    read_shards, requeue_shards = (connect_shards(connections, purpose) for purpose in ("queues", "requeue"))
     shards = [each.connection for each in read_shards]
     counts = UsageCounts()
     # Connections that are there anyway: further ones would be idle most of the time.
     readers = one_per_keyspace(settings.shard_urls, shards)
     if tracing is None:
         queues = Queues(settings, shards, counts)
-        state = State(settings, queues, counts, readers, authenticator, read_shards)
+        state = State(settings, queues, counts, readers, authenticator, read_shards, requeue_shards=requeue_shards)
         return state, build_app(state)
     from api.tracing import OtelProducerSpans, TracingMiddleware  # noqa: PLC0415 - it imports OpenTelemetry
 
     tracer = tracing.tracer
     queues = Queues(settings, shards, counts, partial(OtelProducerSpans, tracer))
-    state = State(settings, queues, counts, readers, authenticator, read_shards)
+    state = State(settings, queues, counts, readers, authenticator, read_shards, requeue_shards=requeue_shards)
     return state, TracingMiddleware(build_app(state), tracer, UNAUTHENTICATED_PATHS)
 
 
@@ -179,11 +179,13 @@ async def serve(settings: GatewaySettings, listen: socket.socket, tracing: Traci
     connections = _connect(settings)
     try:
         keyspaces = one_per_keyspace(settings.shard_urls, connections)
-        authenticator = await create_authenticator(settings, [each.shared_connection("keys") for each in keyspaces])
+        key_connections = [each.shared_connection("keys") for each in keyspaces]
+        authenticator = await create_authenticator(settings, key_connections)
     except NoKeysError as error:
         print_error(str(error))
         return EXIT_CONFIGURATION
     state, app = build_gateway(settings, connections, authenticator, tracing)
+    state.action_authenticator = authenticator or ApiKeyAuthenticator(key_connections)
     or_free = "admin_port" not in settings.model_fields_set
     admin = AdminServer(settings.admin_host, settings.admin_port, state.missing, state.alive, or_free=or_free)
     admin.start()

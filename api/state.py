@@ -14,6 +14,8 @@ from api.history_sampler import HistorySampler, activity_of
 from api.http.auth import ApiKeyAuthenticator
 from api.lease_report import LeaseReport
 from api.memory_budget import MemoryBudget
+from api.queue_actions import QueueActions
+from api.queue_lists import QueueLists
 from api.queue_states import QueueStates
 from api.queues import Queues
 from api.served_queue import ServedQueue
@@ -44,7 +46,9 @@ class State:
         usage: what tenants use of the gateway, until that is in Redis.
         usage_readers: read what they have used of the cluster, from each Redis.
         authenticator: checks API keys; None if every client is admitted.
-        shards: reads the state of queues from each shard; `queue_states` has it, for all viewers.
+        action_authenticator: checks those of actions, which every gateway requires; None if it takes no actions.
+        shards: reads the state of queues from each shard; `queue_states` and `queue_lists` have it, for all viewers.
+        requeue_shards: waits for the answers of dead letters that `queue_actions` runs again.
         history: what the queues did in the last minutes.
         tenant_report: what tenants have used lately, and their limits.
         lease_report: who holds shared GPUs.
@@ -64,6 +68,8 @@ class State:
     usage_readers: Sequence[RedisConnection]
     authenticator: ApiKeyAuthenticator | None = None
     shards: Sequence[ShardConnection] = ()
+    action_authenticator: ApiKeyAuthenticator | None = None
+    requeue_shards: Sequence[ShardConnection] = ()
     draining: bool = False
     uploads: Counter[str] = field(default_factory=Counter)
     admin_port: int = 0
@@ -71,6 +77,8 @@ class State:
     tenants: TenantSettings = field(init=False)
     jobs: JobSettings = field(init=False)
     queue_states: QueueStates = field(init=False)
+    queue_lists: QueueLists = field(init=False)
+    queue_actions: QueueActions = field(init=False)
     history: HistorySampler = field(init=False)
     tenant_report: TenantReport = field(init=False)
     lease_report: LeaseReport = field(init=False)
@@ -83,6 +91,8 @@ class State:
     def __post_init__(self) -> None:
         self.limits, self.tenants, self.jobs = self.settings.requests, self.settings.tenants, self.settings.jobs
         self.queue_states = QueueStates(self.shards, lambda: self.queues.names)
+        self.queue_lists = QueueLists(self.shards)
+        self.queue_actions = QueueActions(self.shards, self.requeue_shards)
         self.history = HistorySampler(lambda: self.queues.names, lambda name: activity_of(self.queues.of_name(name)))
         keyspaces = None if self.authenticator is None else one_per_keyspace(self.settings.shard_urls, self.shards)
         self.tenant_report = TenantReport(self.usage_readers, keyspaces, self.tenants)

@@ -1,9 +1,8 @@
-"""Durations and timestamps as people read and write them."""
+"""Durations as people read and write them."""
 
 from __future__ import annotations
 
 import re
-import time
 
 MINUTE_S = 60
 SHORTEST_S = 0.01
@@ -14,14 +13,6 @@ AGE_WIDTH = len("59 min")
 
 UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
-
-
-def format_timestamp(ms: float) -> str:
-    """Returns a time in ms since the epoch as date and time in UTC; "?" if it is out of the range of the calendar."""
-    try:
-        return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(ms / 1000))
-    except (OverflowError, ValueError, OSError):
-        return "?"
 
 
 def format_duration(seconds: float) -> str:

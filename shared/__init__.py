@@ -7,6 +7,10 @@
 - codec: bodies and replies as bytes.
 - connection: a connection to Redis, and the scripts run over it.
 - consumer: the worker's operations on the queue.
+- dead_letter_ids: the ids of dead letters, which name their shard.
+- dead_letter_reader: reads dead letters from all shards.
+- dead_letter_requeue: runs a dead letter again and waits for the outcome.
+- dead_letter_view: dead letters as dictionaries for JSON.
 - dead_letters: entries that were given up, for people.
 - entry_fields: parses stream entries.
 - error_tree: all errors, by their codes.
@@ -16,9 +20,12 @@
 - home: which Redis all connections of a process lead to.
 - home_guard: keeps the connections of a queue at one Redis.
 - heartbeats: heartbeats as Redis holds them; whether workers serve one model.
+- job_cancel: cancels a job and says what became of it.
 - job_ids: the ids of jobs for clients.
+- job_reader: reads the newest jobs of a queue from a shard.
 - job_results: reads the results of jobs.
 - job_uploads: uploads of jobs, after quota and room are reserved for them.
+- job_view: jobs as dictionaries for JSON.
 - jobs: operations on jobs.
 - key_docs: what each Redis key holds.
 - key_table: the documents' tables of Redis keys.
@@ -39,6 +46,7 @@
 - silence_probe: finds out that the address of Redis leads elsewhere while old connections hang.
 - settings: settings that gateways and workers share.
 - tenants: quotas and limits of tenants.
+- timestamps: points in time as people read them.
 - tls: TLS to Redis.
 - usage: adds what a process has counted to Redis, and reads it.
 - usage_counts: what tenants have used, as counted in a process, and sums of it.

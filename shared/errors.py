@@ -142,7 +142,7 @@ class ForbiddenError(RequestError):
 
 
 class NotFoundError(RequestError):
-    """There is no route at this path."""
+    """There is no route at this path, or nothing that the path names."""
 
     code = "not_found"
 

@@ -5,6 +5,8 @@
 - cohere: Cohere's embeddings API.
 - cohere_models: its answers as pydantic models, for OpenAPI.
 - cohere_operations: the OpenAPI descriptions of its routes.
+- console_action_models: lists and actions of the console, for OpenAPI.
+- console_action_operations: the OpenAPI descriptions of /console/dead and /console/jobs.
 - console_history_models: the history of queues as pydantic models.
 - console_leases_models: leases of GPUs as pydantic models.
 - console_models: the state of queues as pydantic models.

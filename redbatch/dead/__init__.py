@@ -2,6 +2,5 @@
 
 - cli: the subcommands with their options and help texts.
 - command: implementation of the subcommands.
-- letter_ids: the ids of dead letters, which name their shard.
-- view: dead letters as text, table and JSON.
+- view: dead letters as text and table.
 """

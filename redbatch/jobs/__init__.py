@@ -2,5 +2,5 @@
 
 - cli: the subcommands with their options and help texts.
 - command: implementation of the subcommands.
-- view: jobs as text, table and JSON.
+- view: jobs as text and table.
 """

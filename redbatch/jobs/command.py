@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -18,10 +17,13 @@ from redbatch.jobs import view
 from redbatch.preconditions import check_file
 from redbatch.queue_target import QueueTarget, ask_shards, report_left_out, run_on_shards
 from redbatch.terminal import make_console, print_line
-from shared import job_results, jobs
+from shared import job_cancel, job_results, jobs
 from shared.connection import RedisConnection
 from shared.errors import RedisUnreachableError
+from shared.job_cancel import has_results
 from shared.job_ids import format_shard_name, split_public_id
+from shared.job_reader import JobsOfShard, newest_first, read_jobs
+from shared.job_view import job_as_dict
 from shared.jobs import Job
 from shared.keys import Keys
 from shared.messages import CLASSIFY, SCORE, VECTOR_OPS, Failure, Result, Values, Vectors
@@ -43,14 +45,13 @@ def list_jobs(target: QueueTarget, limit: int, *, show_all: bool, in_json: bool)
     async def task(shards: Sequence[ShardConnection], keys: Keys) -> int:
         read = partial(_read_shard, keys, limit, only_queue=target.queue is not None, show_all=show_all)
         answers, problems = await ask_shards(shards, read)
-        found = answers.values()
-        every = sorted((job for each in found for job in each.latest), key=lambda job: job[1].created_ms, reverse=True)
-        latest = every[:limit]
+        found = [each for of_queues, _ in answers.values() for each in of_queues]
+        latest = newest_first(found, limit)
         num_left_out = (max(0, sum(each.num_all for each in found) - limit), sum(each.num_hidden for each in found))
-        result_bytes = sum((each.result_bytes for each in found), Counter[str]())
+        result_bytes = sum((sizes for _, sizes in answers.values()), Counter[str]())
         if in_json:
             for name, job in latest:
-                print_line(json.dumps(view.as_dict(name, job)))
+                print_line(json.dumps(job_as_dict(name, job)))
             for hint in view.hints(len(latest), num_left_out):
                 print_line(hint, to_stderr=True)
         else:
@@ -62,30 +63,18 @@ def list_jobs(target: QueueTarget, limit: int, *, show_all: bool, in_json: bool)
     return run_on_shards(target, "jobs", task)
 
 
-class JobsOfShard(NamedTuple):
-    """The newest jobs of a shard, each with its queue; the number of all, and of those hidden; the size of results."""
-
-    latest: list[tuple[str, Job]]
-    num_all: int
-    num_hidden: int
-    result_bytes: Counter[str]
-
-
 async def _read_shard(
     keys: Keys, limit: int, shard: ShardConnection, *, only_queue: bool, show_all: bool
-) -> JobsOfShard:
-    connection, latest, num_all, num_hidden = shard.connection, list[tuple[str, Job]](), 0, 0
-    result_bytes: Counter[str] = Counter()
+) -> tuple[list[JobsOfShard], Counter[str]]:
+    """Returns the jobs of each queue, and what their results take of Redis, in bytes by tenant."""
+    connection, found, result_bytes = shard.connection, list[JobsOfShard](), Counter[str]()
     # The default queue, too, which its workers may have left long ago.
     names = {keys.queue} if only_queue else {keys.queue, *await list_queues(connection)}
     for name in sorted(names):
-        found = await jobs.all_statuses(connection, connection.keys_of(name))
-        ids = [job_id for job_id, status in found.items() if show_all or status != "deleted"]
-        num_all, num_hidden = num_all + len(ids), num_hidden + len(found) - len(ids)
-        some = await jobs.find_all(connection, connection.keys_of(name), ids[:limit])
-        latest += [(format_shard_name(name, shard.number), job) for job in some if job]
-        result_bytes += await jobs.result_bytes(connection, connection.keys_of(name))
-    return JobsOfShard(latest, num_all, num_hidden, result_bytes)
+        queue_keys = connection.keys_of(name)
+        found.append(await read_jobs(connection, queue_keys, shard.number, limit, show_all=show_all))
+        result_bytes += await jobs.result_bytes(connection, queue_keys)
+    return found, result_bytes
 
 
 def show_job(target: QueueTarget, public_id: str, *, in_json: bool) -> int:
@@ -95,7 +84,7 @@ def show_job(target: QueueTarget, public_id: str, *, in_json: bool) -> int:
         failures = await job_results.failures(connection, keys, job.job_id, MAX_FAILURES)
         shard_name = format_shard_name(keys.queue, split_public_id(public_id)[1])
         if in_json:
-            print_line(json.dumps(view.as_dict(shard_name, job, failures)))
+            print_line(json.dumps(job_as_dict(shard_name, job, failures)))
         else:
             make_console().print(view.as_text(shard_name, job, failures))
         return 0
@@ -110,19 +99,15 @@ def cancel_job(target: QueueTarget, public_id: str, confirm: Callable[[str], boo
     """
 
     async def task(connection: RedisConnection, keys: Keys, job: Job) -> int:
-        has_results = job.ended and job.status not in jobs.STATUSES_WITHOUT_RESULTS
-        if has_results and not confirm(f"{public_id} is {job.status}. Delete its results permanently?"):
+        if has_results(job) and not confirm(f"{public_id} is {job.status}. Delete its results permanently?"):
             outcome = "nothing deleted"
         else:
-            status = await jobs.cancel(connection, keys, job.job_id)
-            if status in jobs.STATUSES_WITHOUT_RESULTS:
-                return report_failure(f"{public_id} is already {status}")
-            outcome = f"{public_id}: cancelled, {job.done:,} of {job.n:,} inputs were done"
-            if status in jobs.FINAL_STATUSES:
-                outcome = f"{public_id}: its results are deleted; it was {status}"
+            changed, outcome = await job_cancel.cancel_job(connection, keys, job, public_id)
+            if not changed:
+                return report_failure(outcome)
         if in_json:
             shard_name = format_shard_name(keys.queue, split_public_id(public_id)[1])
-            outcome = json.dumps(view.as_dict(shard_name, await jobs.find(connection, keys, job.job_id) or job))
+            outcome = json.dumps(job_as_dict(shard_name, await jobs.find(connection, keys, job.job_id) or job))
         print_line(outcome)
         return 0
 

@@ -1,48 +1,22 @@
-"""Jobs as text, table and JSON."""
+"""Jobs as text and table."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any, get_args
+from typing import get_args
 
 from rich.console import Group
 from rich.text import Text
 
 from redbatch.tables import labelled_line, plain_table
-from redbatch.times import AGE_WIDTH, format_age, format_timestamp
+from redbatch.times import AGE_WIDTH, format_age
+from shared.job_view import job_as_dict
 from shared.jobs import Job, Status
-from shared.keys import LANES
 from shared.messages import PREDICT, Failure
 from shared.process.log_text import printable_line
 
 MAX_TENANTS = 3
-
-
-def as_dict(queue: str, job: Job, failures: Sequence[Failure] = ()) -> dict[str, Any]:
-    """Returns a job for JSON."""
-    result: dict[str, Any] = {
-        "id": f"{queue}.{job.job_id}",
-        "status": job.status,
-        "owner": job.owner,
-        "op": job.op,
-        "lane": LANES[job.lane],
-        "n": job.n,
-        "done": job.done,
-        "failed": job.failed,
-        "truncated_inputs": job.truncated,
-        "revisions": list(job.revisions),
-        "created": _format_optional(job.created_ms),
-        "started": _format_optional(job.started_ms),
-        "finished": _format_optional(job.finished_ms),
-        "expires": _format_optional(job.expires_ms),
-        "kept_until": _format_optional(None if job.finished_ms is None else job.finished_ms + job.ttl_ms),
-    }
-    if failures:
-        result["errors"] = [
-            {"index": each.position, "n": each.n, "code": each.code, "message": each.message} for each in failures
-        ]
-    return result
 
 
 def as_table(
@@ -102,7 +76,7 @@ def _format_size(num_bytes: int) -> str:
 
 def as_text(queue: str, job: Job, failures: Sequence[Failure]) -> Group:
     """Returns one job in full, with the first failed inputs."""
-    facts = as_dict(queue, job) | {"revisions": ", ".join(job.revisions)}
+    facts = job_as_dict(queue, job) | {"revisions": ", ".join(job.revisions)}
     if job.op == PREDICT:  # nothing is cut for a function
         del facts["truncated_inputs"]
     rows = [(name.replace("_", " "), "–" if value in (None, "") else str(value)) for name, value in facts.items()]
@@ -114,7 +88,3 @@ def as_text(queue: str, job: Job, failures: Sequence[Failure]) -> Group:
     if job.failed > sum(each.n for each in failures):
         lines.append(Text(f"  and more: {job.failed:,} inputs failed in total", style="dim"))
     return Group(*lines)
-
-
-def _format_optional(ms: int | None) -> str | None:
-    return None if ms is None else format_timestamp(ms)

@@ -22,7 +22,6 @@ from redbatch.queue_target import (
 )
 from redbatch.tables import plain_table
 from redbatch.terminal import make_console, print_line
-from redbatch.times import format_timestamp
 from redbatch.up.run_file import find_running_ups
 from shared import api_keys
 from shared.api_keys import SCOPES, ApiKey
@@ -34,6 +33,7 @@ from shared.process.settings import flag_of
 from shared.redis_url import one_per_keyspace
 from shared.shard_connections import ShardConnection
 from shared.tenants import NO_QUOTA, TENANT, Quota
+from shared.timestamps import format_timestamp
 
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _DURATION = re.compile(r"(\d{1,6})([smhd])")

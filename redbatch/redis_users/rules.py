@@ -45,11 +45,11 @@ GATEWAY = User(
         "rb:{*}:job*",  # the jobs themselves, :jobs, and the keys beside it
         "rb:{*}:idempotency:*",
         "rb:{*}:results",  # of a job that it cancels
+        "rb:{*}:dead",  # requeues and deletes them for operators at the console
         "rb:{usage:all}:*",
     ),
-    # Read only: an attacker who controls a gateway must not create API keys or fake workers. Dead letters are counted,
-    # and the console shows leases of GPUs.
-    reads=("rb:keys", "rb:queues", "rb:{*}:workers", "rb:{*}:worker:*", "rb:{*}:dead", "rb:{gpu:*}:*"),
+    # Read only: an attacker who controls a gateway must not create API keys or fake workers. The console shows leases.
+    reads=("rb:keys", "rb:queues", "rb:{*}:workers", "rb:{*}:worker:*", "rb:{gpu:*}:*"),
     commands=_commands(
         "+client|setname +client|info",  # each connection sets its name and reads its id
         "+cluster|slots",  # where the servers of a Redis Cluster are
@@ -61,7 +61,7 @@ GATEWAY = User(
         "+blpop +lpop +rpush +lrange",
         "+get +set +del +unlink +pexpire +persist +pttl",
         "+hget +hset +hmget +hgetall +hdel +hlen +hkeys +hstrlen +hincrby",
-        "+xadd +xlen +xrange +xdel +xack +xpending",
+        "+xadd +xlen +xrange +xrevrange +xdel +xack +xpending",
         "+zadd +zincrby +zrem +zremrangebyrank +zcard +zrange +zrevrange",
         "+wait",
         # WAITAOF, through its category: Redis 7.0 does not know the command and would reject the whole file.
@@ -149,7 +149,7 @@ OPS = User(
 
 ADMIN = User(
     "admin",
-    # Keys that `redbatch keys`, `dead` and `jobs` change. A gateway lacks these rights, because clients can reach it.
+    # Keys that `redbatch keys`, `dead` and `jobs` change. A gateway lacks the right to API keys: clients can reach it.
     writes=(
         "rb:keys",
         "rb:{*}:dead",

@@ -42,6 +42,8 @@ ALLOWED = {
         f"XADD {LANE} * a b",
         f"XDEL {LANE} 1-1",
         f"BLPOP {Q}reply:a 1",
+        f"XREVRANGE {Q}dead + - COUNT 5",
+        f"XDEL {Q}dead 1-1",
         f"HGETALL {Q}job:a",
         f"GET {Q}worker:a",
         "HMGET rb:keys a",
@@ -98,7 +100,6 @@ ALLOWED = {
     "admin": [
         "HSET rb:keys a b",
         "HDEL rb:keys a",
-        f"XDEL {Q}dead 1-1",
         f"XTRIM {Q}dead MAXLEN 0",
         f"EVALSHA {scripts.REQUEUE.sha} 3 {Q}backlog {Q}dead {LANE}",
         f"BLPOP {Q}reply:a 1",

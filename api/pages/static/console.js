@@ -4,7 +4,9 @@ import {
   NONE, UNKNOWN, age, byId, count, decimals, duration, fill, head, latency, message, name, namesOf, number, plural,
   printable, rate,
 } from "./console_cells.js";
+import { showQueues } from "./console_actions.js";
 import { forgetKey, hasKey, keepKey, send } from "./console_gateway.js";
+import { offerQueues } from "./console_try.js";
 
 const POLL_MS = 1000;
 const RETRY_MS = 500;
@@ -112,12 +114,14 @@ function show() {
     const isKnown = state.queues.length > 0;
     const missing = `${UNKNOWN}: Redis does not answer`;
     fill(byId("queues"), isKnown ? state.queues.flatMap(queueRows) : message(missing, byId("queues")));
+    showQueues(state.queues.map((each) => each.queue));
     fill(byId("jobs"), isKnown ? state.queues.map(jobRow) : message(missing, byId("jobs")));
     const none = isKnown ? "no worker is alive: start one with `redbatch worker`" : missing;
     fill(byId("workers"), workers.length ? workers.map(workerRow) : message(none, byId("workers")));
     const shards = shardRows(state);
     byId("shard-section").hidden = !shards.length;
     fill(byId("shards"), shards);
+    offerQueues(state.queues);
   }
   showStatus(workers);
 }

@@ -11,10 +11,12 @@ export const UNKNOWN = "unknown";
 
 export const byId = (id) => document.getElementById(id);
 
-export function printable(value) {
+export const escaped = (text) =>
+  text.replace(HIDDEN, (found) => `\\u${found.codePointAt(0).toString(16).padStart(4, "0")}`);
+
+export function printable(value, max = MAX_NAME_CHARS) {
   const text = String(value);
-  const shown = text.length > MAX_NAME_CHARS ? `${text.slice(0, MAX_NAME_CHARS)}…` : text;
-  return shown.replace(HIDDEN, (found) => `\\u${found.codePointAt(0).toString(16).padStart(4, "0")}`);
+  return escaped(text.length > max ? `${text.slice(0, max)}…` : text);
 }
 
 export const decimals = (value, digits) =>
@@ -49,7 +51,7 @@ export function fill(body, rows) {
   while (body.rows.length > rows.length) body.lastElementChild.remove();
 }
 
-function fillCell(row, place, cell) {
+export function fillCell(row, place, cell) {
   const tag = cell.scope ? "TH" : "TD";
   let element = row.cells[place];
   if (!element || element.tagName !== tag) {

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from api import queue_states
+from api import shard_reads
 from api.queue_states import FRESH_S, QueueStates
 from shared.errors import RedisUnreachableError
 from shared.keys import Keys
@@ -134,7 +134,7 @@ async def test_a_failed_read_is_repeated_after_a_second() -> None:
 
 async def test_a_redis_that_hangs_delays_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """It counts as one that does not answer."""
-    monkeypatch.setattr(queue_states, "READ_TIMEOUT_S", 0.01)
+    monkeypatch.setattr(shard_reads, "READ_TIMEOUT_S", 0.01)
     hangs, other = FakeRedis(), FakeRedis()
     hangs.may_answer.clear()
     state = await state_of(states_of(hangs, other))

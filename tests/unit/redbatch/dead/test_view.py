@@ -8,8 +8,9 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from redbatch.dead.view import as_dict, as_text
+from redbatch.dead.view import as_text
 from shared.codec import encode_binary, encode_body
+from shared.dead_letter_view import letter_as_dict
 from shared.dead_letters import DeadLetter
 from shared.messages import BYTES, PREDICT, Body
 
@@ -26,4 +27,4 @@ def test_a_binary_input_is_described(with_text: bool) -> None:
     assert "secret" not in out.getvalue()
     assert ("input 0" in out.getvalue(), "text 0" in out.getvalue()) == (True, False)
     if with_text:
-        assert as_dict(letter, with_text=True)["texts"] == ['{"a":1}', expected]
+        assert letter_as_dict(letter, with_text=True)["texts"] == ['{"a":1}', expected]

@@ -31,6 +31,7 @@ USER_SCRIPTS: dict[str, list[Script]] = {
             scripts.CACHE_LOOKUP,
             scripts.CACHE_STORE,
             scripts.USAGE_ADD,
+            scripts.REQUEUE,
         ),
         *(scripts.JOB_UPLOAD, scripts.JOB_CREATE, scripts.JOB_DISCARD, scripts.JOB_CANCEL),
     ],
@@ -46,7 +47,7 @@ USER_SCRIPTS: dict[str, list[Script]] = {
 
 SENT_COMMANDS = {
     "gateway": "client|setname client|info cluster|slots client|kill ping info wait evalsha eval evalsha_ro eval_ro "
-    "blpop lpop lrange hget hset hmget hgetall zrevrange",
+    "blpop lpop lrange hget hset hmget hgetall zrevrange xlen xrange xrevrange xdel",
     "worker": "client|setname client|info cluster|slots client|kill client|unblock info evalsha eval xreadgroup blpop",
     "admin": "evalsha eval blpop hset hdel xdel xtrim acl|load acl|log script|kill",
 }

@@ -1,4 +1,4 @@
-"""The ids of dead letters for people: that in the stream of a shard, after the number of the shard."""
+"""The ids of dead letters for people: that in the stream of a shard, after the number of the shard. Pure."""
 
 from __future__ import annotations
 
