@@ -30,7 +30,7 @@ $(foreach name,$(IGNORED),$(error $(name) has no effect; give options in ARGS: m
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run docs manifests chart test test-long test-images test-engine test-browser stress chaos soak bench bench-peers bench-overload bench-cache bench-jobs bench-embed bench-rerank bench-gpu bench-simulation bench-autoscaling bench-sweep bench-guard bench-scale bench-replay recording test-redis7 test-valkey test-redis8 test-frameworks fuzz check fmt lock audit sbom clean FORCE
+.PHONY: help setup run docs manifests chart test test-long test-images test-engine test-browser stress chaos soak bench bench-peers bench-overload bench-cache bench-jobs bench-embed bench-rerank bench-gpu bench-simulation bench-autoscaling bench-sweep bench-guard bench-scale bench-replay bench-console recording screenshots test-redis7 test-valkey test-redis8 test-frameworks fuzz check fmt lock audit sbom clean FORCE
 
 help: ## List the targets (this page)
 	@printf 'Redbatch: a dynamic-batching cluster for embedding models, on Redis.\n\n'
@@ -122,8 +122,14 @@ bench-scale: $(READY) ## Compare the cost of a request on 1 to 8 gateways and wo
 bench-replay: $(READY) ## Measure what a request costs 1, 2 and 3 Redis, without HTTP and a model (one minute)
 	@exec $(BIN)/python -m bench.replay $(ARGS)
 
+bench-console: $(READY) ## Measure what viewers of the console cost a gateway and its requests (four minutes)
+	@exec $(BIN)/python -m bench.console $(ARGS)
+
 recording: $(READY) ## Record the terminal of the README: a worker and Redis killed under load (half a minute)
 	@exec $(BIN)/python -m bench.recording
+
+screenshots: $(READY) ## Write the pictures of the console in docs/images, of a cluster that it starts (a minute); needs Chromium
+	@exec $(BIN)/python -m tests.browser.screenshots
 
 # The redis-server (6.2) of an activated environment comes first on the PATH: the search skips it.
 test-redis7: $(READY) ## Run the tests that use Redis with the redis-server (7 or newer) on the PATH

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import shutil
@@ -23,14 +24,16 @@ class Browser:
         self._process = process
 
     def __call__(self, name: str, *arguments: str) -> Any:  # noqa: ANN401 - any JSON value
-        """Returns the result of a command. Raises AssertionError: it failed; the output of the test says why."""
+        """Returns the result of a command. Raises AssertionError: it failed; the message has the text of the page."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(f"{json.dumps([name, *arguments])}\n")
         self._process.stdin.flush()
         line = self._process.stdout.readline()
-        assert line, f"the driver failed at {name} {arguments}"
-        return json.loads(line)
+        assert line, f"the driver ended at {name} {arguments}"
+        answer = json.loads(line)
+        assert "error" not in answer, f"{name} {arguments}: {answer['error']}"
+        return answer["result"]
 
     def text(self, selector: str) -> str:
         """Returns the text of the first element that a selector finds."""
@@ -52,3 +55,27 @@ def started_browser() -> Iterator[Browser]:
             assert process.stdin is not None
             process.stdin.close()
             process.wait(timeout=20)
+
+
+async def in_thread(browser: Browser, *command: str) -> Any:  # noqa: ANN401 - any JSON value
+    """Sends a command to the browser while the event loop goes on."""
+    return await asyncio.to_thread(browser, *command)
+
+
+async def wait_for_text(browser: Browser, selector: str, text: str) -> None:
+    """Waits until an element has a text."""
+    found = f"(document.querySelector({json.dumps(selector)})?.textContent || '')"
+    await in_thread(browser, "wait", f"{found}.includes({json.dumps(text)})")
+
+
+async def wait_for_status(browser: Browser, text: str) -> None:
+    """Waits until the line of status has a text."""
+    await wait_for_text(browser, "#status", text)
+
+
+async def check_in_both_schemes(browser: Browser) -> None:
+    """Fails if the page breaks a rule of WCAG that axe-core knows, such as contrast, in light or in dark colours."""
+    for scheme in ("light", "dark"):
+        await in_thread(browser, "scheme", scheme)
+        found = await in_thread(browser, "check")
+        assert not found, f"{scheme}: {found}"

@@ -4,9 +4,19 @@ from __future__ import annotations
 
 import json
 import sys
+from importlib.resources import files
 from typing import Any
 
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Error, Page, sync_playwright
+
+AXE = files("axe_playwright_python").joinpath("axe.min.js").read_text(encoding="utf-8")
+"""axe-core: it checks a page against WCAG."""
+
+VIOLATIONS = """async () => {
+  const { violations } = await axe.run({rules: {"target-size": {enabled: true}}, resultTypes: ["violations"]});
+  return violations.map((rule) =>
+    `${rule.impact}: ${rule.id}: ${rule.help}: ${rule.nodes.map((node) => node.target.join(" ")).join(", ")}`);
+}"""
 
 
 class Tab:
@@ -40,6 +50,10 @@ class Tab:
         self._page.keyboard.type(text)
         self._page.keyboard.press("Enter")
 
+    def fill(self, selector: str, text: str) -> None:
+        """Replaces the text of a field."""
+        self._page.fill(selector, text)
+
     def click(self, selector: str) -> None:
         """Clicks on the first element that a selector of Playwright finds, within 20 s."""
         self._page.locator(selector).first.click(timeout=20_000)
@@ -47,6 +61,21 @@ class Tab:
     def press(self, selector: str, key: str) -> None:
         """Moves the focus to an element and presses a key, as a person without a mouse does."""
         self._page.locator(selector).first.press(key, timeout=20_000)
+
+    def scheme(self, name: str) -> None:
+        """Changes the colours that a person prefers: light or dark."""
+        self._page.emulate_media(color_scheme=name)
+
+    def check(self) -> list[str]:
+        """Returns what axe-core finds wrong in the page; the protocol of the debugger passes the page's policy."""
+        if not self._page.evaluate("'axe' in window"):
+            self._page.evaluate(AXE)
+        found: list[str] = self._page.evaluate(VIOLATIONS)
+        return found
+
+    def resize(self, width: str, height: str) -> None:
+        """Changes the size of the window, in pixels."""
+        self._page.set_viewport_size({"width": int(width), "height": int(height)})
 
     def screenshot(self, path: str) -> None:
         """Writes a picture of the whole page."""
@@ -62,20 +91,22 @@ class Tab:
 
 
 def main() -> None:
-    """Runs until the input ends."""
+    """Runs until the input ends. Each answer has `result`, or `error` with the text that the page shows."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=sys.argv[1], args=["--no-sandbox"])
         tab: Tab | None = None
         for line in sys.stdin:
             name, *arguments = json.loads(line)
-            result = None
-            if name == "open":
-                if tab is not None:
-                    tab.close()
-                tab = Tab(browser, *arguments)
-            else:
-                result = getattr(tab, name)(*arguments)
-            print(json.dumps(result), flush=True)  # noqa: T201 - its answer
+            answer: dict[str, Any] = {}
+            try:
+                if name == "open":
+                    if tab is not None:
+                        tab.close()
+                    tab = Tab(browser, *arguments)
+                answer["result"] = None if name == "open" else getattr(tab, name)(*arguments)
+            except Error as error:
+                answer["error"] = f"{error}\n{tab.evaluate('document.body.innerText') if tab else ''}"
+            print(json.dumps(answer), flush=True)  # noqa: T201 - its answer
 
 
 main()

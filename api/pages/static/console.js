@@ -6,6 +6,7 @@ import {
 } from "./console_cells.js";
 import { showQueues } from "./console_actions.js";
 import { forgetKey, hasKey, keepKey, send } from "./console_gateway.js";
+import { offerQueues } from "./console_try.js";
 
 const POLL_MS = 1000;
 const RETRY_MS = 500;
@@ -120,6 +121,7 @@ function show() {
     const shards = shardRows(state);
     byId("shard-section").hidden = !shards.length;
     fill(byId("shards"), shards);
+    offerQueues(state.queues);
   }
   showStatus(workers);
 }

@@ -11,10 +11,12 @@ export const UNKNOWN = "unknown";
 
 export const byId = (id) => document.getElementById(id);
 
+export const escaped = (text) =>
+  text.replace(HIDDEN, (found) => `\\u${found.codePointAt(0).toString(16).padStart(4, "0")}`);
+
 export function printable(value, max = MAX_NAME_CHARS) {
   const text = String(value);
-  const shown = text.length > max ? `${text.slice(0, max)}…` : text;
-  return shown.replace(HIDDEN, (found) => `\\u${found.codePointAt(0).toString(16).padStart(4, "0")}`);
+  return escaped(text.length > max ? `${text.slice(0, max)}…` : text);
 }
 
 export const decimals = (value, digits) =>

@@ -6,6 +6,7 @@ const KEY_ITEM = `redbatch-api-key ${ROOT}`; // the key is not for other gateway
 
 let key = sessionStorage.getItem(KEY_ITEM) || "";
 
+export const urlOf = (path) => location.origin + ROOT + path;
 export const hasKey = () => key !== "";
 
 export function keepKey(entered) {

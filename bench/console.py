@@ -1,0 +1,210 @@
+"""`make bench-console`: what viewers of the console cost a gateway, and the latency of requests beside them.
+
+python -m bench.console [--quick] [--viewers 50] [--rate 500] [--rounds 5]
+
+One cluster with the model `null` is measured without viewers and with them, in turns: first idle, then with an open
+loop. A viewer asks for the state as often as the page does, over its own connection. The viewers run in this process,
+whose CPU is not counted; on few cores it still competes with the gateway.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from statistics import median
+from typing import Annotated, Any, Self
+
+import httpx
+import typer
+
+from bench import redbatch_bench
+from bench.cluster import Cluster, ClusterError, Shape, cluster
+from bench.cost import Processes, snapshot
+from bench.failures import FAILURES, reason
+from bench.figures import Row
+from bench.publication import Publication, publish, start_run
+from bench.rounds import Round
+from bench.step import ERRORS
+from bench.tables import format_median, format_spread, markdown
+from redbatch.up.local_redis import find_server
+
+BLOCK = "console"
+STATE_PATH = "/console/state"
+POLL_S, MIN_WAIT_S = 1.0, 0.5
+"""As in console.js: a second after the gateway's last read of Redis, but not sooner than half a second."""
+
+TIMEOUT_S = 10.0
+SETTLE_S, LEAD_S = 2.0, 1.0
+GATEWAY = "gateway"
+IDLE, LOADED, POLLS = "idle_ms_per_s", "loaded_ms_per_s", "polls_per_s"
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """The number of rounds, and the seconds of the idle window and of the load."""
+
+    rounds: int = 5
+    idle_s: float = 5.0
+    load_s: float = 8.0
+
+
+QUICK = Extent(1, 1.0, 2.0)
+
+
+def wait_s(age_s: float) -> float:
+    """Returns when a viewer asks again, in seconds, after an answer with a state of this age."""
+    return max(MIN_WAIT_S, POLL_S - age_s)
+
+
+class Viewers:
+    """Polls a gateway in a thread, as open pages do; `num_polls` counts the answers.
+
+    Args:
+        url: of the gateway.
+        number: of the viewers.
+    """
+
+    def __init__(self, url: str, number: int) -> None:
+        self._url, self._number = url, number
+        self._stop = asyncio.Event()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_until_complete, args=(self._run(),))
+        self._error: Exception | None = None
+        self.num_polls = 0
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join()
+        self._loop.close()
+
+    def check(self) -> None:
+        """Raises ClusterError: a viewer got no state."""
+        if self._error is not None:
+            raise ClusterError(f"a viewer failed: {self._error!r}")
+
+    async def _run(self) -> None:
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
+        async with httpx.AsyncClient(base_url=self._url, timeout=TIMEOUT_S, limits=limits, trust_env=False) as client:
+            watching = [asyncio.create_task(self._watch(client)) for _ in range(self._number)]
+            await self._stop.wait()
+            for each in watching:
+                each.cancel()
+            await asyncio.gather(*watching, return_exceptions=True)
+
+    async def _watch(self, client: httpx.AsyncClient) -> None:
+        try:
+            while True:
+                answer = (await client.get(STATE_PATH)).raise_for_status()
+                self.num_polls += 1
+                await asyncio.sleep(wait_s(answer.json()["age_s"]))
+        except (httpx.HTTPError, ValueError, KeyError) as error:
+            self._error = error
+
+
+def main(
+    quick: Annotated[bool, typer.Option("--quick", help="A short test run of one round; writes no document.")] = False,
+    viewers: Annotated[int, typer.Option(min=1, help="Pages that are open at once.")] = 50,
+    rate: Annotated[float, typer.Option(min=1, help="Requests per second.")] = 500,
+    rounds: Annotated[int, typer.Option(min=1, help="Number of rounds; the table has the medians.")] = Extent().rounds,
+) -> None:
+    """Measures, and writes the table."""
+    run_start = start_run()
+    extent = QUICK if quick else Extent(rounds=rounds)
+    try:
+        find_server()
+        rows = list(measure_all(extent, viewers, rate))
+    except FAILURES as error:
+        sys.exit(f"bench-console: {reason(error)}")
+    publish(Publication(BLOCK, table, quick), run_start, extent.rounds, rows)
+
+
+def measure_all(extent: Extent, viewers: int, rate: float) -> Iterator[Row]:
+    """Yields a row without viewers and one with them in each round. Raises like `measure`."""
+    with cluster(Shape("null")) as running:
+        processes = running.processes()
+        for number in range(extent.rounds):
+            for each in Round(number, extent.rounds).rotate((0, viewers)):
+                print(f"round {number + 1} of {extent.rounds}: {each} viewers", flush=True)
+                yield measure(running, processes, extent, each, rate)
+
+
+def measure(running: Cluster, processes: Processes, extent: Extent, viewers: int, rate: float) -> Row:
+    """Returns the gateway's CPU, idle and under load, and the latency of requests, beside this number of viewers.
+
+    Raises:
+        ClusterError: a request or a viewer failed.
+        GeneratorError: `redbatch bench` failed.
+    """
+    load = ("--rate", f"{rate:g}", "--duration", f"{extent.load_s:g}s", "--warmup", f"{LEAD_S:g}s", "--mix", "short")
+    with Viewers(running.url.removesuffix("/embed"), viewers) as watching:
+        time.sleep(SETTLE_S)
+        with _window(running, processes, watching) as idle:
+            time.sleep(extent.idle_s)
+        with _window(running, processes, watching) as loaded:
+            measured = redbatch_bench.run(running.url, *load)["measured"]
+        watching.check()
+    return Row(BLOCK, {"viewers": viewers, "rate": f"{rate:g}"}, figures(idle, loaded, measured))
+
+
+@contextmanager
+def _window(running: Cluster, processes: Processes, viewers: Viewers) -> Iterator[dict[str, float]]:
+    """Yields a dictionary that has the CPU of the gateway (ms per s) and the polls per second after the block."""
+    values: dict[str, float] = {}
+    before, polls = snapshot(running, processes), viewers.num_polls
+    yield values
+    after = snapshot(running, processes)
+    seconds = after.at_s - before.at_s
+    values["ms_per_s"] = 1_000 * (after.cpu_s[GATEWAY] - before.cpu_s[GATEWAY]) / seconds
+    values[POLLS] = (viewers.num_polls - polls) / seconds
+
+
+def figures(idle: Mapping[str, float], loaded: Mapping[str, float], measured: Mapping[str, Any]) -> dict[str, float]:
+    """Returns the figures of a row. Raises ClusterError: requests failed."""
+    errors = sum(measured["errors"].values())
+    if errors:
+        raise ClusterError(f"{errors} requests failed: choose a lower --rate")
+    return {
+        POLLS: idle[POLLS],
+        IDLE: idle["ms_per_s"],
+        LOADED: loaded["ms_per_s"],
+        "p50_ms": measured["latency_ms"]["p50"],
+        "p99_ms": measured["latency_ms"]["p99"],
+        ERRORS: 0.0,
+    }
+
+
+def cost_of_a_viewer(folded: Sequence[Mapping[str, Any]]) -> str:
+    """Returns a line: the CPU that an idle gateway uses for one viewer, by the difference in each round."""
+    runs = {row["of"]["viewers"]: row["figures"][IDLE]["runs"] for row in folded}
+    number = max(runs)
+    each = [(after - before) / number for before, after in zip(runs[0], runs[number], strict=True)]
+    return (
+        f"a viewer costs an idle gateway {median(each):.2f} ms of CPU per second ({min(each):.2f} to {max(each):.2f})"
+    )
+
+
+def table(folded: Sequence[Mapping[str, Any]]) -> str:
+    """Returns the figures as Markdown."""
+    heads = ("viewers", "polls/s", "gateway idle, ms/s", "gateway loaded, ms/s", "p50 ms", "p99 ms")
+    rows = [
+        [
+            str(row["of"]["viewers"]),
+            format_median(row, POLLS),
+            *(format_spread(row, name) for name in (IDLE, LOADED, "p50_ms", "p99_ms")),
+        ]
+        for row in sorted(folded, key=lambda row: int(row["of"]["viewers"]))
+    ]
+    return f"{markdown(heads, rows, left=0)}\n\nBy these, {cost_of_a_viewer(folded)}."
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,61 @@
+"""The cost of viewers of the console: their pace, the figures, the table."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from api.pages.routes import FOLDER
+from bench.cluster import ClusterError
+from bench.console import BLOCK, IDLE, LOADED, MIN_WAIT_S, POLL_S, POLLS, cost_of_a_viewer, figures, table, wait_s
+from bench.document import PAGES
+from bench.figures import Row, fold
+
+MEASURED: dict[str, Any] = {"latency_ms": {"p50": 1.5, "p99": 4.0}, "errors": {}}
+
+
+def folded() -> list[dict[str, Any]]:
+    """Returns rows of two rounds, without viewers and with 50."""
+    rows = [
+        Row(BLOCK, {"viewers": viewers, "rate": "500"}, {POLLS: 50, IDLE: idle, LOADED: 90, "p50_ms": 2, "p99_ms": 5})
+        for viewers, idles in ((50, (60.0, 120.0)), (0, (10.0, 20.0)))
+        for idle in idles
+    ]
+    return [each.as_json() for each in fold(rows)]
+
+
+def test_viewers_ask_as_often_as_the_page() -> None:
+    """The page's script has the same times."""
+    script = (FOLDER / "static" / "console.js").read_text(encoding="utf-8")
+    times = {name: float(value) / 1000 for name, value in re.findall(r"^const (\w+_MS) = (\d+);", script, re.MULTILINE)}
+    assert (times["POLL_MS"], times["RETRY_MS"]) == (POLL_S, MIN_WAIT_S)
+    assert [wait_s(age_s) for age_s in (0, 0.25, 0.75)] == [1.0, 0.75, 0.5]
+
+
+def test_failed_requests_are_an_error() -> None:
+    """Latencies of the others would be those of a lower rate."""
+    window = {"ms_per_s": 10.0, POLLS: 50.0}
+    assert figures(window, {"ms_per_s": 200.0, POLLS: 49.0}, MEASURED) == {
+        POLLS: 50.0,
+        IDLE: 10.0,
+        LOADED: 200.0,
+        "p50_ms": 1.5,
+        "p99_ms": 4.0,
+        "errors": 0.0,
+    }
+    with pytest.raises(ClusterError, match="3 requests failed"):
+        figures(window, window, MEASURED | {"errors": {"timeout": 1, "no_answer": 2}})
+
+
+def test_a_viewer_costs_the_difference() -> None:
+    """That of each round, divided by the viewers; the table has the row without viewers first."""
+    assert "1.50 ms of CPU per second (1.00 to 2.00)" in cost_of_a_viewer(folded())
+    _, _, none, many, *_ = table(folded()).splitlines()
+    assert (none.split("|")[1], many.split("|")[1]) == (" 0 ", " 50 ")
+
+
+def test_the_page_of_measurements_has_its_block() -> None:
+    """A run writes its table there."""
+    assert sum(page.read_text(encoding="utf-8").count(f"<!-- bench:{BLOCK} -->") for page in PAGES) == 1
