@@ -1,0 +1,102 @@
+"""Dead letters at the console: a bounded number of requeues, and a list while a shard is away."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+
+from api import queue_actions
+from api.queue_actions import MAX_REQUEUES, QueueActions
+from api.queue_lists import FRESH_S, MAX_LISTS, QueueLists
+from shared.dead_letter_requeue import ANSWERED, RequeueResult
+from shared.errors import NotFoundError, OverloadedError, RedisUnreachableError
+from shared.keys import Keys
+from shared.shard_connections import ShardConnection
+
+
+class FakeRedis:
+    """A connection to a Redis with one dead letter, or to one that is away."""
+
+    def __init__(self, *, is_away: bool = False) -> None:
+        self.is_away = is_away
+        self.num_reads = 0
+
+    def keys_of(self, queue: str) -> Keys:
+        """Returns the keys of a queue."""
+        return Keys(queue)
+
+    async def check_home(self) -> None:
+        """Finds the home."""
+
+    async def call(self, name: str, *_: object) -> Any:  # noqa: ANN401 - depends on the command
+        """Answers a read of dead letters."""
+        if self.is_away:
+            raise RedisUnreachableError("Redis is away.")
+        if name == "XLEN":
+            return 1
+        self.num_reads += 1
+        return [(b"5-0", [b"lane", b"bulk", b"error", b"it kills", b"body", b"secret"])]
+
+
+def shards_of(*connections: FakeRedis) -> list[ShardConnection]:
+    """Returns shards with these connections."""
+    return [
+        ShardConnection(number, f"redis-{number}", cast("Any", each), Keys("q"))
+        for number, each in enumerate(connections)
+    ]
+
+
+async def test_requeues_wait_for_each_other_and_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One runs at a time; one too many is refused; after the answers there is room again."""
+    may_answer, running = asyncio.Event(), list[str]()
+
+    async def requeue_and_wait(_connection: object, _keys: Keys, letter_id: str, _timeout_s: float) -> RequeueResult:
+        running.append(letter_id)
+        await may_answer.wait()
+        return RequeueResult(ANSWERED, "")
+
+    monkeypatch.setattr(queue_actions, "requeue_and_wait", requeue_and_wait)
+    shards = shards_of(FakeRedis())
+    actions = QueueActions(shards, shards)
+    tasks = [asyncio.create_task(actions.requeue("q", f"{number}-0")) for number in range(MAX_REQUEUES)]
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert running == ["0-0"]
+    with pytest.raises(OverloadedError, match="wait until these are answered"):
+        await actions.requeue("q", "9-0")
+    may_answer.set()
+    assert {each.code for each in await asyncio.gather(*tasks)} == {ANSWERED}
+    assert (await actions.requeue("q", "9-0")).problem == ""
+    with pytest.raises(NotFoundError):
+        await actions.requeue("q", "7@9-0")
+
+
+async def test_a_list_names_the_shard_that_is_away() -> None:
+    """It has the letters of the others, without their bodies; without any shard, nobody knows how many there are."""
+    there, away = FakeRedis(), FakeRedis(is_away=True)
+    listed = await QueueLists(shards_of(there, away)).letters("q")
+    assert listed["problems"] == [{"shard": 1, "redis": "redis-1", "error": "Redis is away."}]
+    assert [(each["id"], each["lane"]) for each in listed["letters"]] == [("5-0", "bulk")]
+    assert (listed["total"], "secret" in str(listed)) == (1, False)
+    assert (await QueueLists(shards_of(away)).letters("q"))["total"] is None
+
+
+async def test_a_list_is_read_again_when_it_is_old_changed_or_one_of_many() -> None:
+    """Until then all viewers share it."""
+    redis, now = FakeRedis(), [0.0]
+    lists = QueueLists(shards_of(redis), clock=lambda: now[0])
+
+    async def reads(queue: str) -> int:
+        await lists.letters(queue)
+        return redis.num_reads
+
+    assert [await reads("q"), await reads("q")] == [1, 1]
+    lists.forget("q")
+    assert await reads("q") == 2
+    now[0] += FRESH_S
+    assert await reads("q") == 3
+    for number in range(MAX_LISTS + 1):
+        await reads(f"queue-{number}")
+    assert await reads("q") == 3 + MAX_LISTS + 2
