@@ -17,7 +17,7 @@ from shared.queue_connections import QueueConnections
 from shared.settings import QueueSettings
 from shared.usage_counts import Usage, UsageKey
 from tests import plain_http
-from tests.browser.browser import Browser
+from tests.browser.browser import Browser, check_in_both_schemes
 from tests.integration.gateway.gateway_cluster import GatewayCluster, GatewayProcess, shared_gateway
 from tests.processes import Processes
 from tests.servers import Server
@@ -138,4 +138,6 @@ async def test_leases_are_shown_while_there_are_any(panels: Panels, browser: Bro
     ]
     assert not browser("evaluate", "document.querySelector('#leases-section').hidden")
     assert browser("evaluate", "document.querySelectorAll('#leases *:not(tr, th, td, bdi)').length") == 0
+    browser("evaluate", "document.querySelectorAll('details').forEach((each) => { each.open = true; })")
+    await check_in_both_schemes(browser)
     assert browser("events") == []
