@@ -1,29 +1,21 @@
 """The gateway: a stateless HTTP server in front of the queue. Each gateway is one process.
 
-- admin_action: the key and the line in the log that each action of an operator needs.
 - admin_route: authentication and errors of the routes for keys of the scope `admin`.
 - any_shard: reads what each shard has.
 - app: the ASGI application, with a fast path for embedding requests.
-- console: the routes that the console reads.
-- console_actions: the routes of the console for dead letters and jobs.
+- console: what the page /console reads, and what an operator does there.
 - dialects: the wire formats of clients.
 - dispatch: the way of a request through the queue.
 - errors: statuses, headers and bodies of errors.
 - fair_lock: a lock that tenants or addresses get in turns.
 - handler: handles one request, from its body to its answer.
-- history_sampler: samples what the queues do.
 - http: connections, bodies, API keys, and errors as responses.
 - jobs: requests that are answered later.
-- lease_report: who holds shared GPUs.
 - memory_bounds: the memory that a gateway takes at most.
 - redis_memory_bounds: the memory of Redis that a queue takes at most.
 - memory_budget: bounds the bytes that requests hold, in all and of each tenant or address.
 - metrics: Prometheus metrics.
 - pages: pages for people.
-- queue_actions: what an operator does with dead letters and jobs.
-- queue_history: samples of the last minutes.
-- queue_lists: dead letters and jobs of a queue, read once for all viewers.
-- queue_states: the state of all queues, read once for all viewers.
 - queues: the queues that the gateway serves.
 - routes: the routes of the main port.
 - served_queue: one of these queues: its shards, its cache, and its jobs.
@@ -32,11 +24,7 @@
 - request_settings: the settings about requests.
 - settings: all settings, as flags and variables.
 - settings_groups: settings in groups, for the code that uses them.
-- shard_reads: reads of all shards in bounded time.
-- shared_reading: an answer that is read once for all viewers.
 - state: the state that all routes share.
-- tenant_report: what tenants have used lately, and their limits.
-- tenant_rows: one row of that for each tenant.
 - tenants: the tenant of a request, and its limits.
 - usage: the route that reports what tenants have used.
 - usage_recording: counts what they use of the gateway, and writes it to Redis.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 
-from api.console_actions import ACTION_PREFIXES
+from api.console.action_routes import ACTION_PREFIXES
 from api.dialects.operations import SECURITY, TAGS
 from api.dialects.response_models import NULL, replace_values
 from api.dialects.schemas import complete

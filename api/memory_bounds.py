@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from api.console.lists import MAX_LISTED, MAX_LISTS
 from api.dispatch.charges import MAX_WAITING_CHARGES
 from api.dispatch.inflight import MAX_VALUES_BYTES
 from api.dispatch.replies import MAX_COLLECT_BYTES, MAX_COLLECT_KEYS, MAX_SMALL_BYTES
@@ -19,7 +20,6 @@ from api.jobs.creation import MAX_UPLOADS
 from api.jobs.results import MAX_PAGE_BYTES
 from api.jobs.upload import FLUSH_BYTES
 from api.memory_budget import INPUT_COPIES
-from api.queue_lists import MAX_LISTED, MAX_LISTS
 from api.settings import GatewaySettings
 from api.usage import MAX_REPORT_ROWS
 from shared.consumer import MAX_DEAD_BODY_BYTES

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from fastapi import APIRouter, Request, Response
 from starlette.routing import Route
 
-from api.console import router as console_router
-from api.console_actions import router as action_router
+from api.console.action_routes import router as action_router
+from api.console.routes import router as console_router
 from api.dialects import tei
 from api.dialects.base import BaseDialect
 from api.dialects.cohere import CohereEmbed, CohereEmbedV1

@@ -8,20 +8,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from api import metrics
+from api.console.actions import QueueActions
+from api.console.history_sampler import HistorySampler, activity_of
+from api.console.leases import LeaseReport
+from api.console.lists import QueueLists
+from api.console.states import QueueStates
+from api.console.tenant_report import TenantReport
 from api.dialects.report_models import Info, Model, ModelType
 from api.fair_lock import FairLock
-from api.history_sampler import HistorySampler, activity_of
 from api.http.auth import ApiKeyAuthenticator
-from api.lease_report import LeaseReport
 from api.memory_budget import MemoryBudget
-from api.queue_actions import QueueActions
-from api.queue_lists import QueueLists
-from api.queue_states import QueueStates
 from api.queues import Queues
 from api.served_queue import ServedQueue
 from api.settings import GatewaySettings
 from api.settings_groups import JobSettings, RequestLimits, TenantSettings
-from api.tenant_report import TenantReport
 from api.tenants import Tenant, tenant_from_header, tenant_from_key
 from shared.api_keys import Scope
 from shared.connection import RedisConnection

@@ -94,9 +94,9 @@ FIXED_BOUNDS = (
     FixedBound("shared.usage_flusher.MAX_BATCHES", "times that many, while Redis is away", REMEMBERED),
     FixedBound("shared.usage_counts.MAX_LABELS", "tenants in metrics; further ones are one", NONE),
     FixedBound("api.usage.MAX_REPORT_ROWS", "rows of a report of usage", REMEMBERED),
-    FixedBound("api.queue_lists.MAX_LISTED", "dead letters, or jobs, in a list of the console", REMEMBERED),
-    FixedBound("api.queue_lists.MAX_LISTS", "such lists that are kept for further viewers", REMEMBERED),
-    FixedBound("api.queue_actions.MAX_REQUEUES", "dead letters of a shard that are requeued at a time", NONE),
+    FixedBound("api.console.lists.MAX_LISTED", "dead letters, or jobs, in a list of the console", REMEMBERED),
+    FixedBound("api.console.lists.MAX_LISTS", "such lists that are kept for further viewers", REMEMBERED),
+    FixedBound("api.console.actions.MAX_REQUEUES", "dead letters of a shard that are requeued at a time", NONE),
     FixedBound("shared.producer.MAX_QUEUES", "queues that a gateway serves", PROGRAM),
     FixedBound(
         "api.dispatch.shard_choice.MAX_REMEMBERED_KEYS", "tenants and vectors whose shards are remembered", PROGRAM

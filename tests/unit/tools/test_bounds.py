@@ -27,10 +27,10 @@ NO_BOUNDS_OF_CLIENTS = {
     "api.http.auth": {"MAX_STALE_S"},  # of what is remembered
     "api.jobs.results": {"MAX_DIM_INPUTS"},  # read at a time
     "api.memory_bounds": {"MAX_DIM"},  # an assumption
-    "api.queue_history": {"MAX_SAMPLES"},  # of the time
+    "api.console.history": {"MAX_SAMPLES"},  # of the time
     "api.queues": {"MAX_MISSED_POLLS"},
     "api.routes": {"MAX_HINTED_CHARS"},  # longer ones get no hint
-    "api.tenant_rows": {"MAX_QUOTAS", "MAX_TENANT_ROWS"},  # of a report, from what is bounded
+    "api.console.tenant_rows": {"MAX_QUOTAS", "MAX_TENANT_ROWS"},  # of a report, from what is bounded
     "shared.activity": {"MAX_BUCKET"},
     "shared.codec": {
         "MAX_BODY_BYTES",

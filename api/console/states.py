@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from api.shard_reads import describe_problems, read_in_time
-from api.shared_reading import SharedReading
+from api.console.shard_reads import describe_problems, read_in_time
+from api.console.shared_reading import SharedReading
 from shared.queue_reader import merge_views, read_views
 from shared.queue_view import SILENT_S, QueueView, queue_as_dict
 from shared.shard_connections import ShardConnection, try_shards

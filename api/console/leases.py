@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import orjson
 
-from api.shared_reading import SharedReading
+from api.console.shared_reading import SharedReading
 from shared.gpu_pools import PoolMember, pool_as_dict, read_pools
 from shared.redis_errors import NotPermittedError
 from shared.shard_connections import ShardConnection

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from api.tenant_rows import MAX_QUOTAS, MAX_TENANT_ROWS, tenant_rows
+from api.console.tenant_rows import MAX_QUOTAS, MAX_TENANT_ROWS, tenant_rows
 from shared.tenants import NO_QUOTA, Quota
 from shared.usage_counts import OTHER, Usage
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from api.lease_report import LeaseReport
+from api.console.leases import LeaseReport
 from shared.errors import RedisUnreachableError
 from shared.gpu_pools import PoolMember
 from shared.keys import Keys

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from api.dialects.console_action_models import (
+from api.console.action_models import (
     CancelledJob,
     DeadLetterList,
     DeadLetterText,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pydantic import BaseModel
 
-from api.dialects.console_history_models import ConsoleHistory
-from api.dialects.console_leases_models import ConsoleLeases
-from api.dialects.console_models import ConsoleState
-from api.dialects.console_tenants_models import ConsoleTenants
+from api.console.history_models import ConsoleHistory
+from api.console.leases_models import ConsoleLeases
+from api.console.state_models import ConsoleState
+from api.console.tenants_models import ConsoleTenants
 from api.dialects.example_errors import KEY_ERRORS
 from api.dialects.operations import NATIVE, TAG_OPERATIONS, Operation, error_answers
 from shared.errors import ForbiddenError, InvalidRequestError

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request, Response
 
-from api.admin_action import ActionRecord, admin_action, may_act
 from api.admin_route import admin_route
-from api.dialects.console_action_operations import CONSOLE_ACTIONS
+from api.console.action_operations import CONSOLE_ACTIONS
+from api.console.actions import DELETE_RESULTS, NO_SUCH_JOB
+from api.console.admin_action import ActionRecord, admin_action, may_act
 from api.dialects.headers import JSON
 from api.dialects.operations import TAG_OPERATIONS
-from api.queue_actions import DELETE_RESULTS, NO_SUCH_JOB
 from shared.dead_letter_view import letter_as_dict
 from shared.errors import InvalidRequestError, JobNotFoundError, ModelNotFoundError
 from shared.job_ids import format_shard_name, split_public_id

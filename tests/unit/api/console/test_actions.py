@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import pytest
 
-from api import queue_actions
-from api.queue_actions import MAX_REQUEUES, QueueActions
-from api.queue_lists import FRESH_S, MAX_LISTS, QueueLists
+from api.console import actions
+from api.console.actions import MAX_REQUEUES, QueueActions
+from api.console.lists import FRESH_S, MAX_LISTS, QueueLists
 from shared.dead_letter_requeue import ANSWERED, RequeueResult
 from shared.errors import NotFoundError, OverloadedError, RedisUnreachableError
 from shared.keys import Keys
@@ -57,7 +57,7 @@ async def test_requeues_wait_for_each_other_and_are_bounded(monkeypatch: pytest.
         await may_answer.wait()
         return RequeueResult(ANSWERED, "")
 
-    monkeypatch.setattr(queue_actions, "requeue_and_wait", requeue_and_wait)
+    monkeypatch.setattr(actions, "requeue_and_wait", requeue_and_wait)
     shards = shards_of(FakeRedis())
     actions = QueueActions(shards, shards)
     tasks = [asyncio.create_task(actions.requeue("q", f"{number}-0")) for number in range(MAX_REQUEUES)]

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from api.shard_reads import describe_problems, read_in_time
+from api.console.shard_reads import describe_problems, read_in_time
 from shared import dead_letter_reader, job_reader
 from shared.dead_letter_reader import read_letters
 from shared.dead_letter_view import letter_as_dict

@@ -1,4 +1,4 @@
-"""What tenants use, and their limits, as pydantic models, for OpenAPI only: `api.tenant_rows` makes it. Pure."""
+"""Use and limits of tenants as pydantic models, for OpenAPI only: `api.console.tenant_rows` makes it. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The history of queues as pydantic models, for OpenAPI only: `api.queue_history` makes it. Pure."""
+"""The history of queues as pydantic models, for OpenAPI only: `api.console.history` makes it. Pure."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import orjson
 
 from api import metrics
-from api.queue_history import SAMPLE_S, QueueHistory
+from api.console.history import SAMPLE_S, QueueHistory
 from api.served_queue import ServedQueue
 from shared.activity import ActivitySummary, summarize
 from shared.process.tasks import cancel_and_wait, run_forever

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from api import shard_reads
-from api.queue_states import FRESH_S, QueueStates
+from api.console import shard_reads
+from api.console.states import FRESH_S, QueueStates
 from shared.errors import RedisUnreachableError
 from shared.keys import Keys
 from shared.messages import Heartbeat

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from fastapi import APIRouter, Request, Response
 
 from api.admin_route import admin_route
-from api.dialects.console_operation import (
+from api.console.operations import (
     CONSOLE_OPERATION,
     HISTORY_OPERATION,
     LEASES_OPERATION,

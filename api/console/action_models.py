@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from api.dialects.console_models import UnreachableShard
+from api.console.state_models import UnreachableShard
 from api.dialects.response_models import EXAMPLE_ID, EXAMPLE_JOB_ID, examples
 
 LETTER_ID = "1795573996421-0"

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 import orjson
 
+from api.console.shared_reading import SharedReading
+from api.console.tenant_rows import tenant_rows
 from api.settings_groups import TenantSettings
-from api.shared_reading import SharedReading
-from api.tenant_rows import tenant_rows
 from api.tenants import tenant_from_key
 from shared import api_keys
 from shared.api_keys import ApiKey

@@ -8,8 +8,8 @@ import orjson
 import pytest
 
 from api import metrics
-from api.history_sampler import HistorySampler
-from api.queue_history import KEPT_S, MAX_SAMPLES, SAMPLE_S, QueueHistory
+from api.console.history import KEPT_S, MAX_SAMPLES, SAMPLE_S, QueueHistory
+from api.console.history_sampler import HistorySampler
 from shared.activity import Activity, ActivitySummary, summarize
 
 BUSY = summarize([Activity(30.0, 60, 3, 10, 90, ((10, 98), (40, 2)))])
