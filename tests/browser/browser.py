@@ -39,6 +39,18 @@ class Browser:
         """Returns the text of the first element that a selector finds."""
         return str(self("evaluate", f"document.querySelector({json.dumps(selector)}).innerText"))
 
+    def wait_for_text(self, selector: str, text: str) -> None:
+        """Waits until an element has a text."""
+        found = f"(document.querySelector({json.dumps(selector)})?.textContent || '')"
+        self("wait", f"{found}.includes({json.dumps(text)})")
+
+    def check_in_both_schemes(self) -> None:
+        """Raises AssertionError: the page breaks a rule of WCAG, such as contrast, in light or in dark colours."""
+        for scheme in ("light", "dark"):
+            self("scheme", scheme)
+            found = self("check")
+            assert not found, f"{scheme}: {found}"
+
 
 @contextlib.contextmanager
 def started_browser() -> Iterator[Browser]:
@@ -63,9 +75,8 @@ async def in_thread(browser: Browser, *command: str) -> Any:  # noqa: ANN401 - a
 
 
 async def wait_for_text(browser: Browser, selector: str, text: str) -> None:
-    """Waits until an element has a text."""
-    found = f"(document.querySelector({json.dumps(selector)})?.textContent || '')"
-    await in_thread(browser, "wait", f"{found}.includes({json.dumps(text)})")
+    """Waits until an element has a text, while the event loop goes on."""
+    await asyncio.to_thread(browser.wait_for_text, selector, text)
 
 
 async def wait_for_status(browser: Browser, text: str) -> None:
@@ -74,8 +85,5 @@ async def wait_for_status(browser: Browser, text: str) -> None:
 
 
 async def check_in_both_schemes(browser: Browser) -> None:
-    """Fails if the page breaks a rule of WCAG that axe-core knows, such as contrast, in light or in dark colours."""
-    for scheme in ("light", "dark"):
-        await in_thread(browser, "scheme", scheme)
-        found = await in_thread(browser, "check")
-        assert not found, f"{scheme}: {found}"
+    """Does as `Browser.check_in_both_schemes`, while the event loop goes on."""
+    await asyncio.to_thread(browser.check_in_both_schemes)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.browser.browser import Browser, started_browser
+from tests.browser.browser import Browser
 from tests.integration.gateway.console_cluster import TEXT, Console, started_console, suspended
 from tests.integration.gateway.job_client import JobClient
 
@@ -23,15 +22,6 @@ HOSTILE = {
 """Errors and names of workers, and how the page shows them."""
 
 LETTERS, JOBS = "#letters-panel summary", "#jobs-panel summary"
-CONTRAST = Path(__file__).with_name("contrast.js").read_text(encoding="utf-8")
-MIN_CONTRAST = 4.5
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """Chromium, for all tests."""
-    with started_browser() as browser:
-        yield browser
 
 
 @pytest.fixture(scope="module")
@@ -48,15 +38,9 @@ def no_letters(console: Console) -> Iterator[None]:
     console.clear()
 
 
-def wait_for(browser: Browser, selector: str, text: str) -> None:
-    """Waits until an element has a text."""
-    found = f"document.querySelector({json.dumps(selector)})?.textContent"
-    browser("wait", f"({found} || '').includes({json.dumps(text)})")
-
-
-def open_panel(browser: Browser, console: Console, panel: str, key: str = "", scheme: str = "light") -> None:
+def open_panel(browser: Browser, console: Console, panel: str, key: str = "") -> None:
     """Opens the page of the gateway without keys, and a list in it, by keyboard; enters a key for actions."""
-    browser("open", f"{console.open.url}/console", scheme)
+    browser("open", f"{console.open.url}/console", "light")
     browser("press", panel, "Enter")
     if key:
         browser("click", "#action-key")
@@ -72,29 +56,28 @@ def test_without_a_key_the_page_is_read_only(console: Console, browser: Browser)
     """It says so and what to do; there is no button. A key without the scope is refused in words."""
     letter_id = console.add_letter()
     open_panel(browser, console, LETTERS)
-    wait_for(browser, "#letters", letter_id)
-    wait_for(browser, "#read-only", "Read-only. Actions need an API key with the scope admin")
+    browser.wait_for_text("#letters", letter_id)
+    browser.wait_for_text("#read-only", "Read-only. Actions need an API key with the scope admin")
     browser("wait", "!document.querySelector('#read-only').hidden")
     assert browser("evaluate", "document.querySelectorAll('#letters button').length") == 0
     browser("click", "#action-key")
     browser("enter", console.keys["embed"])
-    wait_for(browser, "#action-status", "Refused (403): This key lacks the scope admin")
+    browser.wait_for_text("#action-status", "Refused (403): This key lacks the scope admin")
     assert browser("evaluate", "document.querySelectorAll('#letters button').length") == 0
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_hostile_texts_are_text(console: Console, browser: Browser, scheme: str) -> None:
+def test_hostile_texts_are_text(console: Console, browser: Browser) -> None:
     """HTML, scripts, and characters that turn or hide text, in errors, workers and tenants; all of it can be read."""
     for each in HOSTILE:
         console.add_letter(error=each, worker=each)
-    open_panel(browser, console, LETTERS, console.keys["admin"], scheme)
+    open_panel(browser, console, LETTERS, console.keys["admin"])
     browser("wait", f"document.querySelectorAll('#letters tr').length === {len(HOSTILE)}")
     browser("wait", "document.querySelector('#letters button')")
     for column in (5, 6):
         cells = f"[...document.querySelectorAll('#letters tr')].map((row) => row.cells[{column}].textContent)"
         assert sorted(browser("evaluate", cells)) == sorted(HOSTILE.values())
     assert browser("evaluate", "document.querySelectorAll('td *:not(bdi):not(button)').length") == 0
-    assert float(browser("evaluate", CONTRAST)) >= MIN_CONTRAST
+    browser.check_in_both_schemes()
     assert browser("events") == []
 
 
@@ -106,7 +89,7 @@ def test_texts_are_hidden_until_they_are_requested(console: Console, browser: Br
     assert TEXT not in browser("evaluate", "document.documentElement.textContent")
     assert "shown" not in [each["outcome"] for each in console.audit()]
     browser("click", button("Show text", f"dead letter {letter_id}"))
-    wait_for(browser, "#text-list", TEXT)
+    browser.wait_for_text("#text-list", TEXT)
     assert browser("evaluate", "document.activeElement.id") == "text-title"
     assert console.audit()[-1] | {"action": "show text", "target": letter_id} == console.audit()[-1]
     browser("press", "#text-close", "Enter")
@@ -119,13 +102,13 @@ def test_a_requeued_letter_is_answered_and_disappears(console: Console, browser:
     first, second = console.add_letter(), console.add_letter(shard=1)
     open_panel(browser, console, LETTERS, console.keys["admin"])
     browser("click", button("Requeue", f"dead letter {second}"))
-    wait_for(browser, "#action-status", "answered, so this dead letter is deleted.")
+    browser.wait_for_text("#action-status", "answered, so this dead letter is deleted.")
     browser("wait", f"!document.querySelector('#letters').textContent.includes({json.dumps(second)})")
     browser("press", button("Delete", f"dead letter {first}"), "Enter")
-    wait_for(browser, "#action-status", "Press again to confirm: delete")
+    browser.wait_for_text("#action-status", "Press again to confirm: delete")
     assert [each["id"] for each in console.letters()["letters"]] == [first]
     browser("press", button("Confirm: delete", f"dead letter {first}"), "Enter")
-    wait_for(browser, "#letters", "no dead letters")
+    browser.wait_for_text("#letters", "no dead letters")
     assert [each["outcome"] for each in console.audit()[-2:]] == ["answered", "deleted"]
     assert browser("events") == []
 
@@ -136,12 +119,12 @@ def test_a_job_is_cancelled(console: Console, browser: Browser) -> None:
     with suspended(console.worker):
         job_id = jobs.job_of(jobs.post({"texts": ["a", "b"]}))["id"]
         open_panel(browser, console, JOBS)
-        wait_for(browser, "#job-list", f"{job_id.rpartition('.')[2][:6]}…")
+        browser.wait_for_text("#job-list", f"{job_id.rpartition('.')[2][:6]}…")
         assert job_id not in browser.text("#job-list")
         browser("click", "#action-key")
         browser("enter", console.keys["admin"])
         browser("click", button("Cancel", f"job {job_id}"))
         browser("click", button("Confirm: cancel", f"job {job_id}"))
-        wait_for(browser, "#action-status", "cancelled, 0 of 2 inputs were done")
-    wait_for(browser, "#job-list", "cancelled")
+        browser.wait_for_text("#action-status", "cancelled, 0 of 2 inputs were done")
+    browser.wait_for_text("#job-list", "cancelled")
     assert browser("events") == []
