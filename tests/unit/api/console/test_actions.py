@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from api.console import actions
+from api.console import actions as actions_module
 from api.console.actions import MAX_REQUEUES, QueueActions
 from api.console.lists import FRESH_S, MAX_LISTS, QueueLists
 from shared.dead_letter_requeue import ANSWERED, RequeueResult
@@ -57,7 +57,7 @@ async def test_requeues_wait_for_each_other_and_are_bounded(monkeypatch: pytest.
         await may_answer.wait()
         return RequeueResult(ANSWERED, "")
 
-    monkeypatch.setattr(actions, "requeue_and_wait", requeue_and_wait)
+    monkeypatch.setattr(actions_module, "requeue_and_wait", requeue_and_wait)
     shards = shards_of(FakeRedis())
     actions = QueueActions(shards, shards)
     tasks = [asyncio.create_task(actions.requeue("q", f"{number}-0")) for number in range(MAX_REQUEUES)]
@@ -74,7 +74,7 @@ async def test_requeues_wait_for_each_other_and_are_bounded(monkeypatch: pytest.
 
 
 async def test_a_list_names_the_shard_that_is_away() -> None:
-    """It has the letters of the others, without their bodies; without any shard, nobody knows how many there are."""
+    """It has the letters of the others, without their bodies; without any shard, the number is unknown."""
     there, away = FakeRedis(), FakeRedis(is_away=True)
     listed = await QueueLists(shards_of(there, away)).letters("q")
     assert listed["problems"] == [{"shard": 1, "redis": "redis-1", "error": "Redis is away."}]
