@@ -109,6 +109,8 @@ def queue_as_dict(queue: QueueView) -> dict[str, Any]:
                 "host": beat.host,
                 "pid": beat.pid,
                 "device": beat.device,
+                "gpu": beat.gpu,
+                "gpu_memory_bytes": beat.gpu_memory_bytes,
                 "model": beat.model,
                 "revision": beat.revision,
                 "dim": beat.dim,
@@ -116,6 +118,8 @@ def queue_as_dict(queue: QueueView) -> dict[str, Any]:
                 "state": beat.state,
                 "failing": beat.load_error or beat.failing,
                 "tokens_per_s": beat.tokens_per_s,
+                "batch_size": _rounded(summarize([beat.activity]).batch_size),
+                "max_batch_size": beat.max_batch_size,
                 "holds_entries": beat.holds,
                 "begun_entries": beat.begun,
                 "up_s": max(0, stats.now_ms - beat.started_ms) / 1000,
@@ -149,5 +153,9 @@ def _numbers(queue: QueueView) -> dict[str, Any]:
         "open_jobs": stats.open_jobs,
         "dead_letters": stats.dead_letters,
         "redis_eviction_policy": stats.eviction_policy or None,
-        **{name: round(value, 3) if value else value for name, value in asdict(queue.activity).items()},
+        **{name: _rounded(value) for name, value in asdict(queue.activity).items()},
     }
+
+
+def _rounded(value: float | None) -> float | None:
+    return round(value, 3) if value else value

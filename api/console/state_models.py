@@ -35,6 +35,8 @@ _WORKER: dict[str, Any] = {
     "host": "gpu-1",
     "pid": 7,
     "device": "cuda:0",
+    "gpu": "NVIDIA H100 80GB HBM3",
+    "gpu_memory_bytes": 85_520_809_984,
     "model": "minilm",
     "revision": "8aadba9b60fb7294",
     "dim": 384,
@@ -42,6 +44,8 @@ _WORKER: dict[str, Any] = {
     "state": "ready",
     "failing": "",
     "tokens_per_s": 21_000.0,
+    "batch_size": 16.5,
+    "max_batch_size": 64,
     "holds_entries": 256,
     "begun_entries": 64,
     "up_s": 60.0,
@@ -109,6 +113,8 @@ class QueueWorker(BaseModel):
     host: str
     pid: int
     device: str
+    gpu: str = Field(description="The product name of its GPU; empty on a CPU.")
+    gpu_memory_bytes: int = Field(description="Memory that this GPU has; 0 if it is unknown.")
     model: str
     revision: str = Field(description="Of the model; empty while it loads.")
     dim: int
@@ -116,6 +122,8 @@ class QueueWorker(BaseModel):
     state: str
     failing: str = Field(description="Why the model fails or does not load; empty if it does not fail.")
     tokens_per_s: float
+    batch_size: float | None = Field(description="Mean inputs of its batches in the last seconds; null if none ran.")
+    max_batch_size: int = Field(description="Maximum inputs of a batch; 0 while the model loads.")
     holds_entries: int
     begun_entries: int
     up_s: float

@@ -81,12 +81,18 @@ function workerState(worker) {
   return { text: worker.state, kind: `condition ${worker.state === "ready" ? "good" : ""}` };
 }
 
+function deviceOf(worker) {
+  const memory = worker.gpu_memory_bytes ? `, ${decimals(worker.gpu_memory_bytes / 2 ** 30, 0)} GiB` : "";
+  return worker.gpu ? `${worker.device} (${worker.gpu}${memory})` : worker.device;
+}
+
 function workerRow(worker) {
   const unit = worker.ops.includes("predict") ? "inputs/s" : "tokens/s";
   return [
     head(worker.worker), workerState(worker), number(`${Math.round(worker.silent_s)} s ago`), name(worker.queue),
-    name(worker.model), name(worker.revision || NONE), name(worker.device),
+    name(worker.model), name(worker.revision || NONE), name(deviceOf(worker)),
     number(worker.tokens_per_s ? `${rate(worker.tokens_per_s)} ${unit}` : NONE),
+    number(worker.batch_size === null ? NONE : `${decimals(worker.batch_size, 1)} of ${count(worker.max_batch_size)}`),
     number(count(worker.holds_entries)), number(duration(worker.up_s)),
   ];
 }

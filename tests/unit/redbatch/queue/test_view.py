@@ -24,7 +24,21 @@ from shared.queue_view import QueueView
 from tests.users import as_user
 
 ACTIVITY = Activity(10.0, requests=123, errors=2, batches=4, inputs=50, latencies=((bucket_of(12), 90), (40, 10)))
-BEAT = Heartbeat("gpu-1", "host-1", 7, "cuda:0", "minilm", 384, "ready", 21_000.0, 256, 64, 40_000, activity=ACTIVITY)
+BEAT = Heartbeat(
+    "gpu-1",
+    "host-1",
+    7,
+    "cuda:0",
+    "minilm",
+    384,
+    "ready",
+    21_000.0,
+    256,
+    64,
+    40_000,
+    activity=ACTIVITY,
+    max_batch_size=64,
+)
 BUSY = QueueStats(100_000, b"1", 5_000, 90_000, (290, 10), 256, (99_000, 98_500), 99_900, (BEAT,), bytes=12_345_678)
 EMPTY = QueueStats(100_000, b"1", 0, 0, (0, 0), 0, (None, None), 0, ())
 
@@ -80,6 +94,7 @@ def test_json_has_all_values_with_units() -> None:
         64,
         60,
     )
+    assert (worker["batch_size"], worker["max_batch_size"]) == (12.5, 64)
 
 
 def test_text_shows_numbers_and_workers() -> None:
