@@ -10,6 +10,7 @@ whose CPU is not counted; on few cores it still competes with the gateway.
 from __future__ import annotations
 
 import asyncio
+import random
 import sys
 import threading
 import time
@@ -35,8 +36,8 @@ from redbatch.up.local_redis import find_server
 
 BLOCK = "console"
 STATE_PATH = "/console/state"
-POLL_S, MIN_WAIT_S = 1.0, 0.5
-"""As in console.js: a second after the gateway's last read of Redis, but not sooner than half a second."""
+POLL_S, MIN_WAIT_S, SPREAD_S = 1.0, 0.5, 0.25
+"""As in console.js: a second after the gateway's last read of Redis, but not sooner than half a second; spread."""
 
 TIMEOUT_S = 10.0
 SETTLE_S, LEAD_S = 2.0, 1.0
@@ -58,7 +59,7 @@ QUICK = Extent(1, 1.0, 2.0)
 
 def wait_s(age_s: float) -> float:
     """Returns when a viewer asks again, in seconds, after an answer with a state of this age."""
-    return max(MIN_WAIT_S, POLL_S - age_s)
+    return max(MIN_WAIT_S, POLL_S - age_s) + random.uniform(0, SPREAD_S)  # noqa: S311 - guards no secret
 
 
 class Viewers:
