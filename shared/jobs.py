@@ -214,9 +214,12 @@ async def result_bytes(connection: RedisConnection, keys: Keys) -> Counter[str]:
     return amounts
 
 
-async def cancel(connection: RedisConnection, keys: Keys, job_id: str) -> str:
-    """Ends a job, and deletes its inputs and results; returns its previous status, empty if there is no such job."""
-    return await _end(connection, keys, job_id, if_expired=False)
+async def cancel(connection: RedisConnection, keys: Keys, job_id: str, *, if_open: bool = False) -> str:
+    """Ends a job, and deletes its inputs and results; returns its previous status, empty if there is no such job.
+
+    With `if_open`, a job that has ended keeps its results.
+    """
+    return await _end(connection, keys, job_id, if_open=if_open)
 
 
 async def expire(connection: RedisConnection, keys: Keys, job_id: str) -> bool:
@@ -224,11 +227,12 @@ async def expire(connection: RedisConnection, keys: Keys, job_id: str) -> bool:
     return bool(await _end(connection, keys, job_id, if_expired=True))
 
 
-async def _end(connection: RedisConnection, keys: Keys, job_id: str, *, if_expired: bool) -> str:
+async def _end(
+    connection: RedisConnection, keys: Keys, job_id: str, *, if_expired: bool = False, if_open: bool = False
+) -> str:
     names = [keys.backlog, keys.jobs, keys.owed, keys.results, keys.kept, *keys.lanes]
-    status = await connection.run(
-        scripts.JOB_CANCEL, names, JobCancelArguments(keys.job(""), job_id, GROUP, MAX_RESULTS, int(if_expired))
-    )
+    args = JobCancelArguments(keys.job(""), job_id, GROUP, MAX_RESULTS, int(if_expired), int(if_open))
+    status = await connection.run(scripts.JOB_CANCEL, names, args)
     return (status or b"").decode()
 
 

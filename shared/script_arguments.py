@@ -324,6 +324,7 @@ class JobCancelArguments(NamedTuple):
     group: str
     max_results: int
     if_expired: int
+    if_open: int
 
 
 ROWS: dict[str, tuple[type, ...]] = {

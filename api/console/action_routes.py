@@ -74,8 +74,10 @@ async def requeue(request: Request, state: State, record: ActionRecord) -> Respo
 async def purge(request: Request, state: State, record: ActionRecord) -> Response:
     """Deletes a dead letter, as `redbatch dead purge` does."""
     queue, letter_id = _queue(request, state), request.path_params["id"]
-    await state.queue_actions.purge(queue, letter_id)
-    state.queue_lists.forget(queue)
+    try:
+        await state.queue_actions.purge(queue, letter_id)
+    finally:
+        state.queue_lists.forget(queue)
     record.outcome = "deleted"
     return _json({"id": letter_id, "deleted": True})
 
@@ -100,9 +102,12 @@ async def cancel_job(request: Request, state: State, record: ActionRecord) -> Re
     if not record.queue or not record.target:
         raise JobNotFoundError(NO_SUCH_JOB)
     job_id, (queue, number, _) = record.target, split_public_id(record.target)
-    job, result = await state.queue_actions.cancel(job_id, delete_results=deletes == "true")
-    state.queue_lists.forget(queue)
+    try:
+        job, result = await state.queue_actions.cancel(job_id, delete_results=deletes == "true")
+    finally:
+        state.queue_lists.forget(queue)
     record.outcome = ("results deleted" if job.status == "deleted" else job.status) if result.changed else "no change"
+    job = await state.queue_actions.reread_job(job_id, job)
     document = job_as_dict(format_shard_name(queue, number), job)
     return _json({"id": job_id, "changed": result.changed, "outcome": result.outcome, "job": document})
 

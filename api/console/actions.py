@@ -12,12 +12,19 @@ from typing import NamedTuple
 
 from shared import dead_letters, job_cancel, jobs
 from shared.dead_letter_ids import split_letter_id
-from shared.dead_letter_requeue import GONE, PROBLEMS, RequeueResult, requeue_and_wait
+from shared.dead_letter_requeue import GONE, RequeueResult, requeue_and_wait
 from shared.dead_letters import DeadLetter
-from shared.errors import InvalidRequestError, JobNotFoundError, NotFoundError, OverloadedError
+from shared.errors import (
+    InvalidRequestError,
+    JobNotFoundError,
+    NotFoundError,
+    OverloadedError,
+    RedisUnreachableError,
+)
 from shared.job_cancel import CancelResult
 from shared.job_ids import split_public_id
-from shared.jobs import Job
+from shared.jobs import Job, Status
+from shared.keys import Keys
 from shared.shard_connections import ShardConnection
 
 REQUEUE_TIMEOUT_S = 30.0
@@ -32,7 +39,7 @@ NO_SUCH_JOB = "There is no such job: check its id. A job is deleted some time af
 
 
 class CancelledJob(NamedTuple):
-    """A job after its cancellation, and the outcome."""
+    """A job as it was before its cancellation, but with the status of now; and the outcome."""
 
     job: Job
     result: CancelResult
@@ -85,7 +92,7 @@ class QueueActions:
                 result = await requeue_and_wait(shard.connection, keys, letter_id, REQUEUE_TIMEOUT_S)
         finally:
             self._num_requeues[number] -= 1
-        if result.problem == PROBLEMS[GONE]:
+        if result.code == GONE:
             raise NotFoundError(NO_SUCH_LETTER)
         return result
 
@@ -96,20 +103,37 @@ class QueueActions:
             JobNotFoundError: there is none.
             InvalidRequestError: it has ended, so its results would be deleted, and `delete_results` is false.
         """
+        shard, keys, job_id = self._locate_job(public_id)
+        await shard.connection.check_home()
+        job = await jobs.find(shard.connection, keys, job_id)
+        if job is None:
+            raise JobNotFoundError(NO_SUCH_JOB)
+        # The script decides whether the job has ended: it may end after it was found.
+        result = await job_cancel.cancel_job(shard.connection, keys, job, public_id, if_open=not delete_results)
+        if not result.previous:
+            raise JobNotFoundError(NO_SUCH_JOB)
+        had_results = job_cancel.has_results(result.previous)
+        if had_results and not result.changed:
+            message = f"This job is {result.previous}: to delete its results, send {DELETE_RESULTS}=true."
+            raise InvalidRequestError(message, param=DELETE_RESULTS)
+        status: Status = "deleted" if had_results else "cancelled"
+        return CancelledJob(replace(job, status=status) if result.changed else job, result)
+
+    async def reread_job(self, public_id: str, known: Job) -> Job:
+        """Returns a job as it is now, or as `known` if it is gone or Redis does not answer."""
+        shard, keys, job_id = self._locate_job(public_id)
+        try:
+            return await jobs.find(shard.connection, keys, job_id) or known
+        except RedisUnreachableError:
+            return known
+
+    def _locate_job(self, public_id: str) -> tuple[ShardConnection, Keys, str]:
+        """Returns the shard of a job, its keys, and the id of the job there. Raises JobNotFoundError."""
         queue, number, job_id = split_public_id(public_id)
         if number >= len(self._shards):
             raise JobNotFoundError(f"This job is on shard {number} of the queue, which this gateway does not have.")
-        connection = self._shards[number].connection
-        await connection.check_home()
-        keys = connection.keys_of(queue)
-        job = await jobs.find(connection, keys, job_id)
-        if job is None:
-            raise JobNotFoundError(NO_SUCH_JOB)
-        if job_cancel.has_results(job) and not delete_results:
-            message = f"This job is {job.status}: to delete its results, send {DELETE_RESULTS}=true."
-            raise InvalidRequestError(message, param=DELETE_RESULTS)
-        result = await job_cancel.cancel_job(connection, keys, job, public_id)
-        return CancelledJob(await jobs.find(connection, keys, job_id) or job, result)
+        shard = self._shards[number]
+        return shard, shard.connection.keys_of(queue), job_id
 
     @staticmethod
     async def _shard_of_letter(

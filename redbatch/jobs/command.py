@@ -99,10 +99,10 @@ def cancel_job(target: QueueTarget, public_id: str, confirm: Callable[[str], boo
     """
 
     async def task(connection: RedisConnection, keys: Keys, job: Job) -> int:
-        if has_results(job) and not confirm(f"{public_id} is {job.status}. Delete its results permanently?"):
+        if has_results(job.status) and not confirm(f"{public_id} is {job.status}. Delete its results permanently?"):
             outcome = "nothing deleted"
         else:
-            changed, outcome = await job_cancel.cancel_job(connection, keys, job, public_id)
+            changed, outcome, _ = await job_cancel.cancel_job(connection, keys, job, public_id)
             if not changed:
                 return report_failure(outcome)
         if in_json:
