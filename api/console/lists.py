@@ -9,12 +9,12 @@ from functools import partial
 from typing import Any, TypeVar
 
 from api.console.shard_reads import describe_problems, read_in_time
+from api.console.shared_reading import KeyedReading
 from shared import dead_letter_reader, job_reader
 from shared.dead_letter_reader import read_letters
 from shared.dead_letter_view import letter_as_dict
 from shared.job_reader import read_jobs
 from shared.job_view import job_as_dict
-from shared.process.tasks import cancel_and_wait
 from shared.shard_connections import ShardConnection, ShardReplies, try_shards
 
 FRESH_S = 1.0
@@ -39,8 +39,8 @@ class QueueLists:
     """
 
     def __init__(self, shards: Sequence[ShardConnection], clock: Callable[[], float] = time.monotonic) -> None:
-        self._shards, self._clock = shards, clock
-        self._reads: dict[tuple[str, str], tuple[float, asyncio.Task[Rows]]] = {}
+        self._shards = shards
+        self._lists = KeyedReading(self._read, FRESH_S, MAX_LISTS, clock)
         self._lock = asyncio.Lock()
 
     async def letters(self, queue: str) -> Rows:
@@ -48,34 +48,25 @@ class QueueLists:
 
         The total is None if no shard answers.
         """
-        return await self._shared(("letters", queue), self._read_letters)
+        return (await self._lists.get(("letters", queue)))[0]
 
     async def jobs(self, queue: str) -> Rows:
         """Returns the newest MAX_LISTED jobs as `letters` does; those that were deleted are only counted."""
-        return await self._shared(("jobs", queue), self._read_jobs)
+        return (await self._lists.get(("jobs", queue)))[0]
 
     def forget(self, queue: str) -> None:
         """Has the lists of a queue read again, as it was changed."""
         for kind in ("letters", "jobs"):
-            self._reads.pop((kind, queue), None)
+            self._lists.forget((kind, queue))
 
     async def stop(self) -> None:
         """Ends the reads that are under way."""
-        await cancel_and_wait([task for _, task in self._reads.values()])
+        await self._lists.stop()
 
-    async def _shared(self, key: tuple[str, str], read: Callable[[str], Awaitable[Rows]]) -> Rows:
-        now = self._clock()
-        read_lists = [each for each, (_, task) in self._reads.items() if task.done()]  # oldest first
-        for number, each in enumerate(read_lists, start=1):
-            if now - self._reads[each][0] >= FRESH_S or number <= len(read_lists) - MAX_LISTS:
-                del self._reads[each]
-        if key not in self._reads:
-            self._reads[key] = now, asyncio.create_task(self._read(read, key[1]), name=f"list of {key[0]}")
-        return await asyncio.shield(self._reads[key][1])  # a viewer that leaves does not end it for others
-
-    async def _read(self, read: Callable[[str], Awaitable[Rows]], queue: str) -> Rows:
-        async with self._lock:  # dead letters come with their bodies
-            return await read(queue)
+    async def _read(self, key: tuple[str, str]) -> Rows:
+        kind, queue = key
+        async with self._lock:  # as all shards answer at once
+            return await (self._read_letters(queue) if kind == "letters" else self._read_jobs(queue))
 
     async def _ask(self, ask: Callable[[ShardConnection], Awaitable[AnswerT]]) -> tuple[ShardReplies[AnswerT], Rows]:
         replies = await try_shards(self._shards, partial(read_in_time, ask))
