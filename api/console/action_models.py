@@ -169,7 +169,7 @@ class JobList(BaseModel):
     jobs: list[ListedJob]
 
 
-class CancelledJob(BaseModel):
+class CancelledJobModel(BaseModel):
     """Outcome of a cancellation."""
 
     model_config = examples(

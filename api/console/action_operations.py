@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from api.console.action_models import (
-    CancelledJob,
+    CancelledJobModel,
     DeadLetterList,
     DeadLetterText,
     DeletedLetter,
@@ -130,7 +130,7 @@ CONSOLE_ACTIONS: dict[str, Operation] = {
         _operation(
             "Cancel a job of any tenant",
             [_JOB, _DELETE_RESULTS],
-            ("The job, and the outcome", CancelledJob),
+            ("The job, and the outcome", CancelledJobModel),
             _JOB_ERRORS,
             on_400="An unknown parameter; or the job has results, and they are not to be deleted",
             on_404="There is no such job in a queue that the gateway serves",

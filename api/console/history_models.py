@@ -16,7 +16,7 @@ _QUEUE = {
 _ERRORS = {"code": "queue_full", "last_minute": 3, "counts": [0, 1, 2]}
 
 
-class QueueHistory(BaseModel):
+class QueueHistoryModel(BaseModel):
     """What the workers of a queue did in the 30 s before each time.
 
     Null where it is not known: a gateway did not serve the queue yet, Redis did not answer, or there was no latency.
@@ -51,5 +51,5 @@ class ConsoleHistory(BaseModel):
     age_s: float = Field(description="Time since the last sample.")
     kept_s: float
     times_s: list[float] = Field(description="Of the samples, relative to the last: ascending, up to 0.")
-    queues: list[QueueHistory] = Field(description="The queues that this gateway serves now.")
+    queues: list[QueueHistoryModel] = Field(description="The queues that this gateway serves now.")
     errors: list[ErrorHistory] = Field(description="Of this gateway alone; codes without an error are left out.")
