@@ -22,7 +22,6 @@ from api.jobs.upload import FLUSH_BYTES
 from api.memory_budget import INPUT_COPIES
 from api.settings import GatewaySettings
 from api.usage import MAX_REPORT_ROWS
-from shared.consumer import MAX_DEAD_BODY_BYTES
 from shared.messages import MAX_OUTPUTS_BYTES
 from shared.process import admin_server
 from shared.usage_counts import MAX_ROWS
@@ -41,13 +40,15 @@ KEY_BYTES, ADDRESS_BYTES, CHARGE_BYTES, USAGE_BYTES = 1_024, 512, 1_280, 1_024
 """Of an API key, of an address, of a charge or refund, and of a row of usage, or of a list of the console, as the
 gateway remembers them."""
 
+LIST_BYTES = MAX_LISTED * USAGE_BYTES
+"""Of a list of the console; while one is read, each shard sends as many rows."""
+
 REMEMBERED_BYTES = (
     MAX_CACHED_KEYS * KEY_BYTES
     + (MAX_ADDRESSES + MAX_CACHED) * ADDRESS_BYTES
     + MAX_WAITING_CHARGES * CHARGE_BYTES
     + ((1 + MAX_BATCHES) * MAX_ROWS + MAX_REPORT_ROWS) * USAGE_BYTES
-    + MAX_LISTS * MAX_LISTED * USAGE_BYTES
-    + MAX_LISTED * MAX_DEAD_BODY_BYTES
+    + MAX_LISTS * LIST_BYTES
 )
 
 ADMIN_BYTES = MIB // 2
@@ -99,7 +100,9 @@ def memory_bounds(settings: GatewaySettings) -> list[MemoryBound]:
     bounds = [
         MemoryBound("the program", "", PROGRAM_BYTES),
         MemoryBound(
-            "what is remembered of clients: API keys, addresses, charges, usage", "fixed, see below", REMEMBERED_BYTES
+            "what is remembered of clients: API keys, addresses, charges, usage",
+            f"fixed, see below, and {LIST_BYTES // KIB} KiB for each shard",
+            REMEMBERED_BYTES + len(settings.shards) * LIST_BYTES,
         ),
         MemoryBound(
             "the admin port",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 
 _SHARD = re.compile(r"([1-9][0-9]{0,2})@(.*)")
+_STREAM_ID = re.compile(r"[0-9]{1,19}-[0-9]{1,19}")
+"""Only ASCII digits: Redis refuses others."""
 
 
 def format_letter_id(shard: int, letter_id: str) -> str:
@@ -16,3 +18,13 @@ def split_letter_id(text: str) -> tuple[int, str]:
     """Returns the number of the shard, and the id in its stream."""
     match = _SHARD.fullmatch(text)
     return (int(match[1]), match[2]) if match else (0, text)
+
+
+def is_stream_id(text: str) -> bool:
+    """Whether this may be the id of a letter in the stream of its shard."""
+    return _STREAM_ID.fullmatch(text) is not None
+
+
+def is_letter_id(text: str) -> bool:
+    """Whether this may be the id of a letter for people."""
+    return is_stream_id(split_letter_id(text)[1])

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from shared import dead_letters, producer
 from shared.codec import CodecError, decode_reply
 from shared.connection import RedisConnection
+from shared.error_tree import error_tree
 from shared.keys import Keys
 from shared.messages import Failure
 
@@ -21,14 +22,17 @@ PROBLEMS = {
     "unreadable": "it was not written by a worker",
     NO_ANSWER: "no answer in time: check with `redbatch queue` that a worker is alive",
 }
+UNKNOWN_ERROR = "error"
 NUM_NEWEST = 20
+
+_KNOWN_CODES = frozenset(each.code for each in error_tree())
 
 
 class RequeueResult(NamedTuple):
     """Outcome of a requeue.
 
-    `code` is ANSWERED, one of PROBLEMS, or the code of the error that answered; it has no text of a client. `problem`
-    says the same to people; empty if the letter was answered.
+    `code` is ANSWERED, one of PROBLEMS, or the code of the error that answered; UNKNOWN_ERROR if shared.errors has no
+    such code, as it must have no text of a client. `problem` says the same to people; empty if the letter was answered.
     """
 
     code: str
@@ -69,6 +73,7 @@ async def _wait_for_reply(connection: RedisConnection, key: str, timeout_s: floa
         except CodecError as error:
             return RequeueResult("unreadable reply", f"the reply is unreadable: {error}")
         if isinstance(reply, Failure):
-            return RequeueResult(reply.code, f"{reply.code}: {reply.message}")
+            code = reply.code if reply.code in _KNOWN_CODES else UNKNOWN_ERROR
+            return RequeueResult(code, f"{reply.code}: {reply.message}")
         return RequeueResult(ANSWERED, "")
     return RequeueResult(NO_ANSWER, PROBLEMS[NO_ANSWER])

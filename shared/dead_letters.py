@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shared import scripts
 from shared.connection import RedisConnection
+from shared.dead_letter_ids import is_stream_id
 from shared.keys import Keys
 from shared.messages import Ref
 
+LETTERS_PER_CALL = 100
+"""Letters that a call lists: Redis reads them with their bodies, and other calls wait until it has."""
+
 _MAX_DIGITS = 19
-_STREAM_ID = re.compile(r"\d{1,19}-\d{1,19}")
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A dead letter. `error` is what its client received; times are Redis' clock, in ms; a long `body` was not kept."""
+    """A dead letter. `error` is what its client received; times are Redis' clock, in ms.
+
+    `body` is None in lists, and if it was too long to be kept.
+    """
 
     letter_id: str
     lane: str
@@ -33,8 +38,15 @@ class DeadLetter:
 
 
 async def read(connection: RedisConnection, keys: Keys, limit: int) -> list[DeadLetter]:
-    """Returns the last `limit` dead letters, newest first."""
-    return [_parse_letter(raw) for raw in await connection.call("XREVRANGE", keys.dead, "+", "-", "COUNT", limit)]
+    """Returns the last `limit` dead letters, newest first, without their bodies."""
+    letters: list[DeadLetter] = []
+    while (num_left := limit - len(letters)) > 0:
+        before = letters[-1].letter_id if letters else ""
+        found = await connection.run(scripts.DEAD_LIST, [keys.dead], [before, min(num_left, LETTERS_PER_CALL)])
+        letters += map(_parse_letter, found)
+        if len(found) < LETTERS_PER_CALL:
+            break
+    return letters
 
 
 async def count(connection: RedisConnection, keys: Keys) -> int:
@@ -45,7 +57,7 @@ async def count(connection: RedisConnection, keys: Keys) -> int:
 
 async def find(connection: RedisConnection, keys: Keys, letter_id: str) -> DeadLetter | None:
     """Returns the dead letter with this id."""
-    if not _STREAM_ID.fullmatch(letter_id):
+    if not is_stream_id(letter_id):
         return None
     found = await connection.call("XRANGE", keys.dead, letter_id, letter_id)
     return _parse_letter(found[0]) if found else None
@@ -59,7 +71,7 @@ async def requeue(
     Returns `ok` and where the copy is; `gone` if there is no letter with this id, `no body` if its body was too long to
     be kept, or `unreadable` if no worker wrote it.
     """
-    if not _STREAM_ID.fullmatch(letter_id):
+    if not is_stream_id(letter_id):
         return "gone", None
     names = [keys.backlog, keys.dead, *keys.lanes]
     outcome, *location = await connection.run(scripts.REQUEUE, names, [letter_id, request_id, budget_ms])
@@ -71,7 +83,7 @@ async def requeue(
 
 async def purge(connection: RedisConnection, keys: Keys, letter_ids: Sequence[str]) -> int:
     """Deletes the letters with these ids; returns how many there were."""
-    ids = [each for each in letter_ids if _STREAM_ID.fullmatch(each)]
+    ids = [each for each in letter_ids if is_stream_id(each)]
     num_deleted: int = await connection.call("XDEL", keys.dead, *ids) if ids else 0
     return num_deleted
 

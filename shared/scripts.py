@@ -62,3 +62,4 @@ LEASE_RELEASE = Script.load("lease_release")
 LEASE_STATUS = Script.load("lease_status", reads=True)
 
 REQUEUE = Script.load("requeue", "backlog", "add_entry")
+DEAD_LIST = Script.load("dead_list", reads=True)

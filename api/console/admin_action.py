@@ -21,6 +21,7 @@ from api.http.client_connection import client_address
 from api.http.protocol import QUEUE
 from api.http.request_log import ADDRESS, TENANT
 from api.tenants import Tenant, tenant_from_key
+from shared.dead_letter_ids import is_letter_id
 from shared.errors import ForbiddenError, RedbatchError, UnavailableError
 from shared.job_ids import split_public_id
 from shared.process.limited_log import LimitedLog
@@ -39,7 +40,6 @@ NOT_PERMITTED = (
     "Redis does not permit this to the user of the gateway: give it the rights of this version (docs/redis.md, Users), "
     "or use `redbatch dead` as the user admin."
 )
-_LETTER_ID = re.compile(r"(?:[1-9][0-9]{0,2}@)?[0-9]{1,19}-[0-9]{1,19}")
 _JOB_ID = re.compile(r"[0-9a-f]{32}")
 
 
@@ -56,13 +56,13 @@ class ActionRecord:
     def of(cls, action: str, request: Request, state: State) -> ActionRecord:
         """Returns the record of a request; what is no id, or of a queue that is not served, is left out."""
         target: str = request.path_params["id"]
-        if _LETTER_ID.fullmatch(target):
+        if is_letter_id(target):
             queue = request.query_params.get("queue", "")
         else:
             queue, _, job_id = split_public_id(target)
             target = target if _JOB_ID.fullmatch(job_id) else ""
         if state.queues.of_name(queue) is None:
-            return cls(action, target=target if _LETTER_ID.fullmatch(target) else "")
+            return cls(action, target=target if is_letter_id(target) else "")
         return cls(action, queue, target)
 
     def write(self, request: Request, key_id: str, *, is_refused: bool) -> None:

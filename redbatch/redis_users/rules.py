@@ -57,7 +57,7 @@ GATEWAY = User(
         "+client|kill",
         "+ping +time +info",
         "+evalsha +eval",  # EVAL for a script that Redis has not loaded yet
-        "+evalsha_ro +eval_ro",  # queue statistics, with keys that it may only read
+        "+evalsha_ro +eval_ro",  # queue statistics, and lists of dead letters
         "+blpop +lpop +rpush +lrange",
         "+get +set +del +unlink +pexpire +persist +pttl",
         "+hget +hset +hmget +hgetall +hdel +hlen +hkeys +hstrlen +hincrby",
@@ -138,7 +138,7 @@ OPS = User(
         "+ping +time +info +dbsize +scan +acl|whoami",
         "+command",  # redis-cli requests it for its command hints
         "+slowlog|get +slowlog|len +latency|latest +latency|history +memory|usage +memory|stats",
-        "+evalsha_ro +eval_ro",  # `redbatch queue` and `leases`: Redis refuses any write in these
+        "+evalsha_ro +eval_ro",  # `redbatch queue`, `leases` and `dead list`: Redis refuses any write in these
         "+type +exists +ttl +pttl",
         "+get +strlen +llen +lrange",
         "+hget +hmget +hgetall +hlen",

@@ -53,6 +53,7 @@ ALLOWED = {
         "HSET rb:{usage:all}:hour:1 a b",
         "HGETALL rb:keys",
         f"EVALSHA_RO {scripts.LEASE_STATUS.sha} 1 rb:{{gpu:host}}:slot:0",
+        f"EVALSHA_RO {scripts.DEAD_LIST.sha} 1 {Q}dead",
         "CLIENT KILL ID 1 ADDR a:1",
         "CLIENT SETNAME a",
         "WAIT 1 1",

@@ -75,6 +75,12 @@ class Console(NamedTuple):
             letter_id: Any = client.xadd(Keys(self.queue).dead, fields)
         return f"{shard}@{letter_id.decode()}" if shard else str(letter_id.decode())
 
+    def num_calls(self, command: str) -> int:
+        """Returns how often the Redis of the first shard has run a command, also in scripts."""
+        with redis.Redis.from_url(self.servers[0].url, protocol=2) as client:
+            stats: Any = client.info("commandstats")
+        return int(stats.get(f"cmdstat_{command}", {"calls": 0})["calls"])
+
     def actions_on(self, letter_id: str, job_id: str) -> list[tuple[str, str]]:
         """Returns the requests of all actions."""
         letter = f"/dead/{letter_id}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -23,8 +24,13 @@ ERROR = "input_failed: it kills"
 
 
 async def dead(queue: QueueConnections) -> list[dead_letters.DeadLetter]:
-    """Returns all dead letters, newest first."""
-    return await dead_letters.read(queue.connection("dead"), queue.keys, 10_000)
+    """Returns all dead letters, newest first, with their bodies."""
+    connection = queue.connection("dead")
+    listed = await dead_letters.read(connection, queue.keys, 10_000)
+    found = [await dead_letters.find(connection, queue.keys, each.letter_id) for each in listed]
+    letters = [each for each in found if each is not None]
+    assert [replace(each, body=None) for each in letters] == listed
+    return letters
 
 
 async def test_an_entry_given_up_is_answered_and_kept(
@@ -69,6 +75,20 @@ async def test_an_answer_writes_no_letter(queue: QueueConnections, gateway: Gate
     await worker.commit(entries[:1])
     await consumer.discard(worker.connection, worker.keys, refs[1:])
     assert await dead(queue) == []
+
+
+async def test_many_letters_are_listed_in_several_calls(
+    queue: QueueConnections, raw: redis.asyncio.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is listed once, up to the limit."""
+    ids = [f"{number}-0" for number in range(7, 0, -1)]
+    for each in reversed(ids):
+        await raw.xadd(queue.keys.dead, {"body": "x"}, id=each)
+    monkeypatch.setattr(dead_letters, "LETTERS_PER_CALL", 3)
+    for limit in (0, 1, 3, 5, 6, 7, 100):
+        letters = await dead_letters.read(queue.connection("dead"), queue.keys, limit)
+        assert [each.letter_id for each in letters] == ids[:limit]
+        assert {each.body for each in letters} <= {None}
 
 
 @pytest.mark.parametrize("limit", [0, 3])
@@ -133,9 +153,9 @@ async def test_a_letter_is_run_again_as_a_new_request(
 
 
 async def test_what_is_not_there_is_neither_found_nor_run_nor_deleted(queue: QueueConnections) -> None:
-    """An invalid id is no error of Redis: no letter is found, run or deleted."""
+    """An invalid id is no error of Redis: no letter is found, run or deleted. Redis takes no digits but ASCII ones."""
     connection = queue.connection("dead")
-    for letter_id in ("1-1", "nonsense", "-", "+", ""):
+    for letter_id in ("1-1", "nonsense", "-", "+", "", "\u0661-\u0660"):
         assert await dead_letters.find(connection, queue.keys, letter_id) is None
         assert await dead_letters.requeue(connection, queue.keys, letter_id, "again", 1_000) == ("gone", None)
         assert await dead_letters.purge(connection, queue.keys, [letter_id]) == 0

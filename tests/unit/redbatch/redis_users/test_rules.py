@@ -32,6 +32,7 @@ USER_SCRIPTS: dict[str, list[Script]] = {
             scripts.CACHE_STORE,
             scripts.USAGE_ADD,
             scripts.REQUEUE,
+            scripts.DEAD_LIST,
         ),
         *(scripts.JOB_UPLOAD, scripts.JOB_CREATE, scripts.JOB_DISCARD, scripts.JOB_CANCEL),
     ],
@@ -40,14 +41,17 @@ USER_SCRIPTS: dict[str, list[Script]] = {
         *(scripts.HAND_BACK, scripts.HEARTBEAT, scripts.ANNOUNCE, scripts.LEAVE, scripts.JOB_FEED, scripts.JOB_SPLIT),
         *(scripts.LEASE_ACQUIRE, scripts.LEASE_RENEW, scripts.LEASE_RELEASE, scripts.USAGE_ADD),
     ],
-    "admin": [scripts.REQUEUE, scripts.CANCEL, scripts.JOB_CANCEL, scripts.QUEUE_STATS, scripts.LEASE_STATUS],
-    "ops": [scripts.QUEUE_STATS, scripts.LEASE_STATUS],
+    "admin": [
+        *(scripts.REQUEUE, scripts.CANCEL, scripts.JOB_CANCEL),
+        *(scripts.QUEUE_STATS, scripts.LEASE_STATUS, scripts.DEAD_LIST),
+    ],
+    "ops": [scripts.QUEUE_STATS, scripts.LEASE_STATUS, scripts.DEAD_LIST],
 }
 """The scripts that each user runs."""
 
 SENT_COMMANDS = {
     "gateway": "client|setname client|info cluster|slots client|kill ping info wait evalsha eval evalsha_ro eval_ro "
-    "blpop lpop lrange hget hset hmget hgetall zrevrange xlen xrange xrevrange xdel",
+    "blpop lpop lrange hget hset hmget hgetall zrevrange xlen xrange xdel",
     "worker": "client|setname client|info cluster|slots client|kill client|unblock info evalsha eval xreadgroup blpop",
     "admin": "evalsha eval blpop hset hdel xdel xtrim acl|load acl|log script|kill",
 }
@@ -92,7 +96,7 @@ def test_each_script_has_a_user() -> None:
 def test_only_scripts_that_write_nothing_are_read_only() -> None:
     """They are called as read-only scripts, in which Redis refuses writes."""
     reading = [each for each in vars(scripts).values() if isinstance(each, Script) and each.reads]
-    assert [each.name for each in reading] == ["queue_stats", "lease_status"]
+    assert [each.name for each in reading] == ["queue_stats", "lease_status", "dead_list"]
     assert not set().union(*map(commands_in, reading)) - allowed(OPS)
 
 
