@@ -48,7 +48,7 @@ SETTINGS: dict[str, tuple[str, ...]] = {
     "max_queue_bytes": (REDIS,),
     "reply_connections": (REDIS,),
     "redis_timeout_s": (),
-    "queue_shards": (ARRIVING,),
+    "queue_shards": (REMEMBERED, ARRIVING),
     "redis_memory_ratio": (REDIS,),
     "cache_bytes": (CACHED, REDIS),
     "max_open_jobs": (REDIS,),

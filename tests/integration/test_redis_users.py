@@ -136,7 +136,7 @@ DENIED = {
         f"SET {Q}worker:a b",
         f"ZADD {Q}workers 1 a",
         "ZADD rb:queues 1 a",
-        f"XDEL {Q}dead 1-1",
+        f"XTRIM {Q}dead MAXLEN 0",
         f"XREADGROUP GROUP workers a STREAMS {LANE} >",
         f"XGROUP DESTROY {LANE} workers",
         "SET rb:{gpu:host}:slot:0 a",
