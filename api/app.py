@@ -46,7 +46,9 @@ class DocumentedFastAPI(FastAPI):
     def openapi(self) -> dict[str, Any]:
         """Returns the OpenAPI description, with the schemas of bodies and how to send an API key."""
         if self.openapi_schema is None:
-            self.openapi_schema = replace_values(complete(super().openapi()), NULL, None)
+            started = super().openapi()
+            self.openapi_schema = None  # should the rest fail
+            self.openapi_schema = replace_values(complete(started), NULL, None)
         description: dict[str, Any] = self.openapi_schema
         description["components"]["securitySchemes"] = SECURITY
         state: State | None = getattr(self.state, "redbatch", None)

@@ -94,8 +94,9 @@ class State:
         self.queue_lists = QueueLists(self.shards)
         self.queue_actions = QueueActions(self.shards, self.requeue_shards)
         self.history = HistorySampler(lambda: self.queues.names, lambda name: activity_of(self.queues.of_name(name)))
-        keyspaces = None if self.authenticator is None else one_per_keyspace(self.settings.shard_urls, self.shards)
-        self.tenant_report = TenantReport(self.usage_readers, keyspaces, self.tenants)
+        keyspaces = one_per_keyspace(self.settings.shard_urls, self.shards)
+        requires_keys = self.authenticator is not None
+        self.tenant_report = TenantReport(keyspaces, self.tenants, requires_keys=requires_keys)
         self.lease_report = LeaseReport(self.shards, lambda: map(PoolMember._make, self.queues.workers()))
         self.body_budget = MemoryBudget(self.settings.max_bodies_bytes)
         self.in_flight_budget = MemoryBudget(self.settings.max_in_flight_bytes)

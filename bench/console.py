@@ -3,7 +3,7 @@
 python -m bench.console [--quick] [--viewers 50] [--rate 500] [--rounds 5]
 
 One cluster with the model `null` is measured without viewers and with them, in turns: first idle, then with an open
-loop. A viewer asks for the state as often as the page does, over its own connection. The viewers run in this process,
+loop. A viewer asks for all that the page asks for, as often as the page does. The viewers run in this process,
 whose CPU is not counted; on few cores it still competes with the gateway.
 """
 
@@ -14,9 +14,10 @@ import random
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 from typing import Annotated, Any, Self
 
@@ -38,6 +39,9 @@ BLOCK = "console"
 STATE_PATH = "/console/state"
 POLL_S, MIN_WAIT_S, SPREAD_S = 1.0, 0.5, 0.25
 """As in console.js: a second after the gateway's last read of Redis, but not sooner than half a second; spread."""
+
+PANELS_S = {"history": 2.0, "leases": 2.0, "tenants": 5.0}
+"""How often the page asks for its panels, by the end of their paths."""
 
 TIMEOUT_S = 10.0
 SETTLE_S, LEAD_S = 2.0, 1.0
@@ -95,20 +99,31 @@ class Viewers:
     async def _run(self) -> None:
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
         async with httpx.AsyncClient(base_url=self._url, timeout=TIMEOUT_S, limits=limits, trust_env=False) as client:
-            watching = [asyncio.create_task(self._watch(client)) for _ in range(self._number)]
+            viewers = [each for _ in range(self._number) for each in self._viewer(client)]
+            watching = [asyncio.create_task(each) for each in viewers]
             await self._stop.wait()
             for each in watching:
                 each.cancel()
             await asyncio.gather(*watching, return_exceptions=True)
 
-    async def _watch(self, client: httpx.AsyncClient) -> None:
+    def _viewer(self, client: httpx.AsyncClient) -> Iterator[Coroutine[Any, Any, None]]:
+        """Yields what one page does side by side."""
+        yield self._watch(client, STATE_PATH, wait_s)
+        for name, interval_s in PANELS_S.items():
+            yield self._watch(client, f"/console/{name}", partial(_always, interval_s))
+
+    async def _watch(self, client: httpx.AsyncClient, path: str, next_s: Callable[[float], float]) -> None:
         try:
             while True:
-                answer = (await client.get(STATE_PATH)).raise_for_status()
+                answer = (await client.get(path)).raise_for_status()
                 self.num_polls += 1
-                await asyncio.sleep(wait_s(answer.json()["age_s"]))
+                await asyncio.sleep(next_s(answer.json()["age_s"]))
         except (httpx.HTTPError, ValueError, KeyError) as error:
             self._error = error
+
+
+def _always(interval_s: float, _age_s: float) -> float:
+    return interval_s
 
 
 def main(

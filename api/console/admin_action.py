@@ -22,7 +22,7 @@ from api.http.protocol import QUEUE
 from api.http.request_log import ADDRESS, TENANT
 from api.tenants import Tenant, tenant_from_key
 from shared.dead_letter_ids import is_letter_id
-from shared.errors import ForbiddenError, RedbatchError, UnavailableError
+from shared.errors import ForbiddenError, RedbatchError, UnauthorizedError, UnavailableError
 from shared.job_ids import split_public_id
 from shared.process.limited_log import LimitedLog
 from shared.redis_errors import NotPermittedError
@@ -30,7 +30,10 @@ from shared.redis_errors import NotPermittedError
 if TYPE_CHECKING:
     from api.state import State
 
-log, limited_log = structlog.get_logger(), LimitedLog()
+audit_log = structlog.wrap_logger(None, wrapper_class=structlog.BoundLogger)
+"""Writes at any `log_level`: which actions took place is not a matter of how much a log tells."""
+
+limited_log = LimitedLog()
 
 NEEDS_KEY = (
     "Actions need an API key of the scope admin, also where this gateway takes requests without one: create one with "
@@ -73,7 +76,7 @@ class ActionRecord:
         if is_refused:
             limited_log.write(logging.WARNING, "admin action", lambda: target, **kind)
         else:
-            log.info("admin action", **kind, **target)
+            audit_log.info("admin action", **kind, **target)
 
 
 ActionRoute = Callable[["Request", "State", ActionRecord], Awaitable[Response]]
@@ -124,12 +127,15 @@ async def authenticate_action(request: Request, state: State) -> Tenant:
     """Returns the tenant of the key of an action.
 
     Raises:
-        ForbiddenError: there is no key in the header Authorization, or it lacks the scope.
+        UnauthorizedError: there is no key, and this gateway requires keys.
+        ForbiddenError: there is none in the header Authorization, or it lacks the scope.
         RedbatchError: the key is not accepted: see `ApiKeyAuthenticator.admit`.
     """
-    needs_words = state.authenticator is None or "x-api-key" in request.headers
-    if state.action_authenticator is None or (needs_words and not _is_bearer(request)):
+    if state.action_authenticator is None:
         raise ForbiddenError(NEEDS_KEY)
+    if not _is_bearer(request):
+        has_other = state.authenticator is None or "x-api-key" in request.headers
+        raise ForbiddenError(NEEDS_KEY) if has_other else UnauthorizedError(NEEDS_KEY)
     authorization = request.headers.get("authorization", "")
     address = client_address(request.scope)
     key = await state.action_authenticator.admit({"authorization": authorization}, address, "admin")

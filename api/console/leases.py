@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import orjson
 
+from api.console.shard_reads import read_in_time
 from api.console.shared_reading import SharedReading
 from shared.gpu_pools import PoolMember, pool_as_dict, read_pools
 from shared.redis_errors import NotPermittedError
@@ -39,7 +40,7 @@ class LeaseReport:
 
     async def _read(self) -> str:
         try:
-            pools = await read_pools(self._shards[0].connection, self._members())
+            pools = await read_in_time(lambda shard: read_pools(shard.connection, self._members()), self._shards[0])
         except NotPermittedError:
             return orjson.dumps({"problem": NOT_PERMITTED, "pools": []}).decode()
         return orjson.dumps({"problem": None, "pools": list(map(pool_as_dict, pools))}).decode()

@@ -1,6 +1,7 @@
 """The schemas of bodies and answers in the OpenAPI description.
 
-They are made when the description is first read: at each start of a gateway they would take a fifth of the time. Pure.
+They are made when the description is first read: at each start of a gateway they would take a fifth of the time. The
+modules that describe routes register their models here, when they are imported.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ _LATER = "later:"
 """Begins the reference to an answer until the description is read; the number of its model follows."""
 
 _bodies: dict[str, tuple[type[BaseModel], list[str]]] = {}
-_answers: list[Any] = []
+_answers: dict[int, Any] = {}
+"""By their ids: a model has one schema, however many answers have it."""
 
 
 def body_schema(model: type[BaseModel], required: list[str] | None = None) -> Schema:
@@ -29,8 +31,12 @@ def body_schema(model: type[BaseModel], required: list[str] | None = None) -> Sc
     Args:
         model: of the body.
         required: fields that are parsed by hand and must be present.
+
+    Raises:
+        ValueError: another model has its name.
     """
-    _bodies[model.__name__] = model, required or []
+    if _bodies.setdefault(model.__name__, (model, required or []))[0] is not model:
+        raise ValueError(f"there are two models of bodies with the name {model.__name__}")
     return {"$ref": _REF + model.__name__}
 
 
@@ -43,15 +49,16 @@ def _without_model(answer: dict[str, Any]) -> dict[str, Any]:
     rest = {name: value for name, value in answer.items() if name != "model"}
     if "model" not in answer:
         return rest
-    _answers.append(answer["model"])
+    model = answer["model"]
+    _answers[id(model)] = model
     content = answer.get("content", {})
-    schema = {"schema": {"$ref": f"{_LATER}{len(_answers) - 1}"}}
+    schema = {"schema": {"$ref": f"{_LATER}{id(model)}"}}
     return rest | {"content": content | {JSON: content.get(JSON, {}) | schema}}
 
 
 def complete(description: dict[str, Any]) -> dict[str, Any]:
     """Returns a description of OpenAPI with the schemas of all bodies and answers."""
-    adapters = [(str(number), "serialization", TypeAdapter(model)) for number, model in enumerate(_answers)]
+    adapters = [(str(number), "serialization", TypeAdapter(model)) for number, model in _answers.items()]
     schemas, definitions = TypeAdapter.json_schemas(adapters, ref_template=_TEMPLATE)  # type: ignore[arg-type]
     named = description["components"]["schemas"] | definitions.get("$defs", {}) | _body_schemas()
     answers = {f"{_LATER}{number}": schema for (number, _), schema in schemas.items()}

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 HTML = "text/html"
 FOLDER = Path(__file__).parent
-STATIC = FOLDER / "static"
+STATIC, SUFFIXES = FOLDER / "static", {".css", ".js", ".svg"}
 CONSOLE, DOCS, HOME = (
     Template((FOLDER / name).read_text(encoding="utf-8")) for name in ("console.html", "docs.html", "home.html")
 )
@@ -42,7 +42,7 @@ PAGE_PATHS = (
         f"{STATIC_PATH}/{name}"
         for name in (
             *("swagger-ui.css", "swagger-ui-bundle.js"),
-            *(each.relative_to(STATIC).as_posix() for each in sorted(STATIC.rglob("*")) if each.is_file()),
+            *(each.relative_to(STATIC).as_posix() for each in sorted(STATIC.rglob("*.*")) if each.suffix in SUFFIXES),
         )
     ),
 )

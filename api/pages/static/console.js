@@ -1,11 +1,11 @@
 // The console: asks the gateway for the state of its queues each second, and shows it in tables.
 
 import {
-  NONE, UNKNOWN, age, byId, count, decimals, duration, fill, head, latency, message, name, namesOf, number, plural,
+  MISSING, NONE, age, byId, count, decimals, duration, fill, head, latency, message, name, namesOf, number, plural,
   printable, rate,
 } from "./console_cells.js";
 import { showQueues } from "./console_actions.js";
-import { forgetKey, hasKey, keepKey, send } from "./console_gateway.js";
+import { NO_KEY, forgetKey, hasKey, isKey, keepKey, send } from "./console_gateway.js";
 import { offerQueues } from "./console_try.js";
 
 const POLL_MS = 1000;
@@ -15,7 +15,6 @@ const OLD_MS = 3000;
 const TICK_MS = 250; // a worker is lost this much before its silence is too long, as the next look is that much later
 const MAX_SINCE_READ_S = 1.5; // that is added to the silence of workers: if answers are slower, it is not known
 const LOST_SHOWN_MS = 60000; // of a lost worker that Redis has forgotten
-const NO_KEY = /[^!-~]/;
 
 const view = {
   state: null, // the last one
@@ -119,11 +118,10 @@ function show() {
   byId("panels").hidden = !state;
   if (state) {
     const isKnown = state.queues.length > 0;
-    const missing = `${UNKNOWN}: Redis does not answer`;
-    fill(byId("queues"), isKnown ? state.queues.flatMap(queueRows) : message(missing, byId("queues")));
+    fill(byId("queues"), isKnown ? state.queues.flatMap(queueRows) : message(MISSING, byId("queues")));
     showQueues(state.queues.map((each) => each.queue));
-    fill(byId("jobs"), isKnown ? state.queues.map(jobRow) : message(missing, byId("jobs")));
-    const none = isKnown ? "no worker is alive: start one with `redbatch worker`" : missing;
+    fill(byId("jobs"), isKnown ? state.queues.map(jobRow) : message(MISSING, byId("jobs")));
+    const none = isKnown ? "no worker is alive: start one with `redbatch worker`" : MISSING;
     fill(byId("workers"), workers.length ? workers.map(workerRow) : message(none, byId("workers")));
     const shards = shardRows(state);
     byId("shard-section").hidden = !shards.length;
@@ -217,8 +215,8 @@ byId("key-form").addEventListener("submit", (event) => {
   event.preventDefault();
   const key = byId("key").value.trim();
   byId("key").value = "";
-  if (NO_KEY.test(key)) {
-    view.refusal = "This is no API key: keys have letters, digits and punctuation only.";
+  if (!isKey(key)) {
+    view.refusal = NO_KEY;
     return;
   }
   keepKey(key);

@@ -4,14 +4,13 @@
 import {
   NONE, byId, count, duration, fill, fillCell, head, message, name, namesOf, number, plural, printable,
 } from "./console_cells.js";
-import { forgetKey, hasKey, keepKey, send } from "./console_gateway.js";
+import { NO_KEY, forgetKey, hasKey, isKey, keepKey, send } from "./console_gateway.js";
 
 const POLL_MS = 2000;
 const REQUEUE_MS = 300000; // requeues wait for those before them, 30 s each
 const CONFIRM_MS = 6000;
 const MAX_TEXTS = 50;
 const MAX_TEXT_CHARS = 20000;
-const NO_KEY = /[^!-~]/;
 const WITHOUT_RESULTS = ["cancelled", "deleted"];
 const OPEN = ["queued", "running"];
 
@@ -215,21 +214,22 @@ async function ask(kind) {
 
 // Returns what is wrong with a list; "" if nothing is.
 async function update(kind, list, question) {
+  let listed;
   try {
     const answer = await send(`${list.path}?queue=${encodeURIComponent(view.queue)}`);
     if (question !== view.asked[kind]) return "";
     if (!answer.ok) return await refuse(answer);
-    const listed = await answer.json();
-    view.mayAct = listed.may_act;
-    byId("read-only").hidden = view.mayAct;
-    showRows(list, listed[kind]);
-    const older = (listed.total || 0) - listed[kind].length;
-    const away = listed.problems.map((each) => each.redis);
-    const left = away.length ? `Redis does not answer at ${namesOf(away)}: what is there is left out. ` : "";
-    return left + (older > 0 ? `${plural(older, `older ${list.noun}`)} not shown.` : "");
+    listed = await answer.json();
   } catch {
     return "The gateway does not answer: this list is old.";
   }
+  view.mayAct = listed.may_act;
+  byId("read-only").hidden = view.mayAct;
+  showRows(list, listed[kind]);
+  const older = (listed.total || 0) - listed[kind].length;
+  const away = listed.problems.map((each) => each.redis);
+  const left = away.length ? `Redis does not answer at ${namesOf(away)}: what is there is left out. ` : "";
+  return left + (older > 0 ? `${plural(older, `older ${list.noun}`)} not shown.` : "");
 }
 
 async function refuse(answer) {
@@ -283,8 +283,8 @@ byId("action-key-form").addEventListener("submit", (event) => {
   event.preventDefault();
   const key = byId("action-key").value.trim();
   byId("action-key").value = "";
-  if (!key || NO_KEY.test(key)) {
-    say("This is no API key: keys have letters, digits and punctuation only.", "warn");
+  if (!isKey(key)) {
+    say(NO_KEY, "warn");
     return;
   }
   keepKey(key);

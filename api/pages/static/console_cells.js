@@ -7,7 +7,7 @@ const MAX_NAMES = 5;
 const HIDDEN = /[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}]/gu;
 
 export const NONE = "-";
-export const UNKNOWN = "unknown";
+export const MISSING = "unknown: Redis does not answer";
 
 export const byId = (id) => document.getElementById(id);
 

@@ -7,6 +7,8 @@ const KEY_ITEM = `redbatch-api-key ${ROOT}`; // the key is not for other gateway
 let key = sessionStorage.getItem(KEY_ITEM) || "";
 
 export const urlOf = (path) => location.origin + ROOT + path;
+export const NO_KEY = "This is no API key: keys have letters, digits and punctuation only.";
+export const isKey = (text) => /^[!-~]+$/.test(text);
 export const hasKey = () => key !== "";
 
 export function keepKey(entered) {

@@ -1,6 +1,6 @@
 // The panel of shared GPUs: who holds a slot, and who waits for one. It is hidden while no worker shares a GPU.
 
-import { NONE, byId, decimals, fill, head, message, name, number } from "./console_cells.js";
+import { MISSING, NONE, byId, decimals, fill, head, message, name, number } from "./console_cells.js";
 import { poll } from "./console_poll.js";
 
 const POLL_MS = 2000;
@@ -26,7 +26,10 @@ const poolRows = (pool) => [
 ];
 
 function show(report) {
-  if (!report) return;
+  if (!report) {
+    fill(byId("leases"), message(MISSING, byId("leases")));
+    return;
+  }
   const rows = report.problem ? message(report.problem, byId("leases")) : report.pools.flatMap(poolRows);
   byId("leases-section").hidden = !rows.length;
   fill(byId("leases"), rows);

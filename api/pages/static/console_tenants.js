@@ -1,6 +1,6 @@
 // The panel of tenants: what they have used lately, and their limits.
 
-import { NONE, byId, count, decimals, fill, head, message, name, number, plural } from "./console_cells.js";
+import { MISSING, NONE, byId, count, decimals, fill, head, message, name, number, plural } from "./console_cells.js";
 import { poll } from "./console_poll.js";
 
 const POLL_MS = 5000; // the gateway reads Redis as often
@@ -32,7 +32,10 @@ const tenantRow = (tenant) => [
 ];
 
 function show(report) {
-  if (!report) return;
+  if (!report) {
+    fill(byId("tenants"), message(MISSING, byId("tenants")));
+    return;
+  }
   const since = new Date(report.from).toLocaleTimeString([], { timeStyle: "short" });
   const rest = report.left_out ? ` ${plural(report.left_out, "tenant")} with fewer tokens left out.` : "";
   byId("tenants-note").textContent = `Since ${since}, in all gateways, by tokens.${rest}`;

@@ -73,6 +73,7 @@ def test_each_action_needs_a_key_for_it(console: Console, closed: bool) -> None:
         for headers in ({}, form):
             answer = console.send(method, path, closed=closed, **headers)
             assert answer.status_code == (401 if closed else 403), path
+            assert "redbatch keys create --scope admin" in error_of(answer)["message"]
         refused = console.send(method, path, closed=closed, x_api_key=console.keys["admin"])
         assert "redbatch keys create --scope admin" in error_of(refused)["message"]
         assert refused.status_code == 403

@@ -14,6 +14,7 @@ from bench.console import (
     IDLE,
     LOADED,
     MIN_WAIT_S,
+    PANELS_S,
     POLL_S,
     POLLS,
     SPREAD_S,
@@ -43,6 +44,10 @@ def test_viewers_ask_as_often_as_the_page() -> None:
     script = (FOLDER / "static" / "console.js").read_text(encoding="utf-8")
     times = {name: float(value) / 1000 for name, value in re.findall(r"^const (\w+_MS) = (\d+);", script, re.MULTILINE)}
     assert (times["POLL_MS"], times["RETRY_MS"], times["SPREAD_MS"]) == (POLL_S, MIN_WAIT_S, SPREAD_S)
+    for name, interval_s in PANELS_S.items():
+        panel = (FOLDER / "static" / f"console_{name}.js").read_text(encoding="utf-8")
+        assert f"const POLL_MS = {1000 * interval_s:.0f};" in panel
+        assert f'poll("/console/{name}", POLL_MS, show)' in panel
     for age_s, soonest_s in ((0, 1.0), (0.25, 0.75), (0.75, 0.5)):
         assert soonest_s <= wait_s(age_s) <= soonest_s + SPREAD_S
 

@@ -26,6 +26,9 @@ class FakeRedis:
     def __init__(self, error: Exception | None = None) -> None:
         self.num_reads, self.error = 0, error
 
+    async def check_home(self) -> None:
+        """It has one master only."""
+
     async def run(self, *_: object) -> list[Any]:
         """Answers what the script lease_status does."""
         self.num_reads += 1
