@@ -137,12 +137,18 @@ async def check_data_loss(scenario: Scenario, loss: str) -> None:
     """Deletes data repeatedly under load. As no worker dies, the idle timeout is not needed to find lost entries."""
     await scenario.start(reclaim_idle_ms=NO_RECLAIM_MS)
     faults, lost_entries, recoveries_s = scenario.repeats(2, 12), 0, []
+
+    async def has_entries() -> bool:
+        nonlocal lost_entries
+        found = sum([int(await scenario.raw.xlen(lane)) for lane in scenario.cluster.keys.lanes])
+        lost_entries += found
+        return found > 0
+
     began = time.monotonic()
     async with scenario.load() as calls:
         for _ in range(faults):
             await scenario.sleep_randomly(2.0, 3.0)
-            for lane in scenario.cluster.keys.lanes:
-                lost_entries += int(await scenario.raw.xlen(lane))
+            await wait_until(has_entries, "there are entries to lose")
             await DATA_LOSSES[loss](scenario)
             recoveries_s.append(await recovery_s(calls, time.monotonic()))
     seconds = time.monotonic() - began

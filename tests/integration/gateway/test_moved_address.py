@@ -104,7 +104,7 @@ async def test_no_request_fails_when_the_address_moves_and_nothing_is_reset(
                 calls, failed, longest_s = await load.finish()
     sys.stdout.write(f"{calls} requests, {failed} failed, the longest answer took {longest_s:.2f} s\n")
     assert failed == 0
-    assert longest_s < moved_after_s + 5
+    assert longest_s < moved_after_s + 8, "less than the timeout of a request, on a loaded machine too"
 
 
 @pytest.mark.long
