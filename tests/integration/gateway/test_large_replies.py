@@ -42,13 +42,10 @@ def stopped(gateway: GatewayProcess) -> Iterator[None]:
         gateway.program.signal(signal.SIGCONT)
 
 
-async def answer(worker: Worker, entries: list[Entry]) -> None:
-    """Answers entries with large outputs."""
-    for entry in entries:
-        reply = encode_reply(Values(entry.request_id, entry.position, entry.ref.n, (RESULT,) * entry.ref.n))
-        await consumer.commit(
-            worker.connection, worker.keys, [EntryAnswer(entry, reply)], CommitOptions(worker.name, TIMEOUT_MS)
-        )
+def answer_to(entry: Entry) -> EntryAnswer:
+    """Returns an answer with large outputs."""
+    outputs = (RESULT,) * entry.ref.n
+    return EntryAnswer(entry, encode_reply(Values(entry.request_id, entry.position, entry.ref.n, outputs)))
 
 
 async def test_large_results_that_arrive_together_do_not_fill_the_memory(
@@ -60,7 +57,10 @@ async def test_large_results_that_arrive_together_do_not_fill_the_memory(
     await consumer.join(worker.connection, worker.keys)
     await consumer.heartbeat(worker.connection, worker.keys, beat, 60_000)
     gateway = await cluster.start_gateway(
-        max_in_flight_bytes=MAX_IN_FLIGHT, max_unsent_bytes=MAX_UNSENT, request_timeout_ms=TIMEOUT_MS
+        max_in_flight_bytes=MAX_IN_FLIGHT,
+        max_unsent_bytes=MAX_UNSENT,
+        request_timeout_ms=TIMEOUT_MS,
+        redis_timeout_s=TIMEOUT_MS / 1000,
     )
     await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
     calls = [
@@ -74,11 +74,14 @@ async def test_large_results_that_arrive_together_do_not_fill_the_memory(
 
     await wait_until(claimed_all, "all requests are claimed")
     before = peak_bytes(gateway.program.pid)
-    with stopped(gateway):
-        await answer(worker, entries)
+    answered = [answer_to(each) for each in entries]
+    options = CommitOptions(worker.name, TIMEOUT_MS)
+    with stopped(gateway):  # for a moment: after some seconds, its connections to Redis count as broken
+        for each in answered:
+            await consumer.commit(worker.connection, worker.keys, [each], options)
     answers = Counter(
-        each.status_code if isinstance(each, httpx.Response) else type(each)
-        for each in await asyncio.gather(*calls, return_exceptions=True)
+        result.status_code if isinstance(result, httpx.Response) else type(result)
+        for result in await asyncio.gather(*calls, return_exceptions=True)
     )
     await consumer.leave(worker.connection, worker.keys, worker.name)
     assert set(answers) <= {200, 429, httpx.ReadError, httpx.RemoteProtocolError}, "the last two: over max_unsent_bytes"
