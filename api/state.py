@@ -94,7 +94,7 @@ class State:
         self.queue_lists = QueueLists(self.shards)
         self.queue_actions = QueueActions(self.shards, self.requeue_shards)
         self.history = HistorySampler(lambda: self.queues.names, lambda name: activity_of(self.queues.of_name(name)))
-        keyspaces = one_per_keyspace(self.settings.shard_urls, self.shards)
+        keyspaces = one_per_keyspace([each.place for each in self.shards], self.shards)
         requires_keys = self.authenticator is not None
         self.tenant_report = TenantReport(keyspaces, self.tenants, requires_keys=requires_keys)
         self.lease_report = LeaseReport(self.shards, lambda: map(PoolMember._make, self.queues.workers()))
