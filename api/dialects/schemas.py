@@ -1,7 +1,7 @@
 """The schemas of bodies and answers in the OpenAPI description.
 
 They are made when the description is first read: at each start of a gateway they would take a fifth of the time. The
-modules that describe routes register their models here, when they are imported.
+modules that describe routes register their models here, when they are imported. Pure but for that.
 """
 
 from __future__ import annotations
