@@ -18,7 +18,7 @@ FRESH_S = 1.0
 NOT_PERMITTED = "The Redis user of this gateway may not read leases: load a new file of users (docs/redis.md)."
 
 
-class LeaseReport:
+class LeaseReport(SharedReading):
     """Reads leases from the Redis of the first shard, which has all of them; not if no worker uses any.
 
     Args:
@@ -28,15 +28,7 @@ class LeaseReport:
 
     def __init__(self, shards: Sequence[ShardConnection], members: Callable[[], Iterable[PoolMember]]) -> None:
         self._shards, self._members = shards, members
-        self._reading = SharedReading(self._read, FRESH_S)
-
-    async def as_json(self) -> bytes:
-        """Returns what `redbatch leases --json` prints for each pool, with its age. Raises RedisUnreachableError."""
-        return await self._reading.as_json()
-
-    async def stop(self) -> None:
-        """Ends a read that is under way."""
-        await self._reading.stop()
+        super().__init__(self._read, FRESH_S)
 
     async def _read(self) -> str:
         try:

@@ -18,7 +18,7 @@ FRESH_S = 1.0
 """A state that is younger than this is returned again."""
 
 
-class QueueStates:
+class QueueStates(SharedReading):
     """Reads the state of queues from Redis, once for all viewers.
 
     Args:
@@ -34,15 +34,7 @@ class QueueStates:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._shards, self._names = shards, names
-        self._reading = SharedReading(self._read, FRESH_S, clock)
-
-    async def as_json(self) -> bytes:
-        """Returns the state of all queues as JSON, with its age; also while Redis, or a shard, does not answer."""
-        return await self._reading.as_json()
-
-    async def stop(self) -> None:
-        """Ends a read that is under way."""
-        await self._reading.stop()
+        super().__init__(self._read, FRESH_S, clock)
 
     async def _read(self) -> str:
         names = self._names()

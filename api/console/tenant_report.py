@@ -32,7 +32,7 @@ NUM_HOURS = 2
 """The present hour and the one before: usage is kept by whole hours."""
 
 
-class TenantReport:
+class TenantReport(SharedReading):
     """Reads usage and API keys, once for all viewers.
 
     Args:
@@ -43,15 +43,7 @@ class TenantReport:
 
     def __init__(self, shards: Sequence[ShardConnection], defaults: TenantSettings, *, requires_keys: bool) -> None:
         self._shards, self._defaults, self._requires_keys = shards, defaults, requires_keys
-        self._reading = SharedReading(self._read, FRESH_S)
-
-    async def as_json(self) -> bytes:
-        """Returns the report as JSON, with its age. Raises RedisUnreachableError: a part would look like the whole."""
-        return await self._reading.as_json()
-
-    async def stop(self) -> None:
-        """Ends a read that is under way."""
-        await self._reading.stop()
+        super().__init__(self._read, FRESH_S)
 
     async def _read(self) -> str:
         end = int(time.time()) // HOUR_S + 1
