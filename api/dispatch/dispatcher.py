@@ -347,4 +347,4 @@ class Dispatcher:
         log.info("a request met two model revisions: part of it runs again", entries=len(new_entries))
 
     async def _on_loss(self) -> None:
-        await self._reconciler.reconcile(list(self._requests.values()), cause="epoch")
+        await self._reconciler.reconcile(list(self._requests), cause="epoch")

@@ -8,7 +8,7 @@ only at the epoch at which they were missed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import structlog
 
@@ -57,14 +57,14 @@ class Reconciler:
         self._postponed: set[InFlight] = set()
 
     async def reconcile_after_break(
-        self, broken: Iterable[RedisConnection], requests: Callable[[], Iterable[InFlight]], backoff: Backoff
+        self, broken: Iterable[RedisConnection], request_ids: Callable[[], Iterable[str]], backoff: Backoff
     ) -> None:
         """Reconciles the requests that wait on broken connections, once Redis answers again.
 
         The caller uses its connection again right after this call: it resets `backoff` when that succeeds.
 
-        `requests` is called when Redis can send no more replies to the broken connections. A request with entries that
-        are not known to be in the stream yet gets `reconcile_on_submit`: it is reconciled once they are there.
+        `request_ids` is called when Redis can send no more replies to the broken connections. A request with entries
+        that are not known to be in the stream yet gets `reconcile_on_submit`: it is reconciled once they are there.
 
         Redis may still consider an old connection alive and send replies to it, whether it waited for replies,
         collected them, or reconciled: these connections are killed first.
@@ -76,8 +76,8 @@ class Reconciler:
                 await self._connection.ping()
                 for connection in connections:
                     await self._connection.kill(connection)
-                unanswered = [request for request in requests() if not request.done]
-                for request in unanswered:
+                unanswered = list(request_ids())
+                for request in self._replies.waiting(unanswered):
                     request.reconcile_on_submit = request.reconcile_on_submit or request.has_unplaced_entries
                 await self.reconcile(unanswered, cause="connection")
             except RedisUnreachableError as error:
@@ -85,24 +85,24 @@ class Reconciler:
             else:
                 return
 
-    async def reconcile(self, requests: Iterable[InFlight], cause: str) -> None:
+    async def reconcile(self, request_ids: Sequence[str], cause: str) -> None:
         """Delivers the replies that are in Redis; adds each entry again that has no reply and is not in the stream.
 
         Raises:
             RedisUnreachableError: Redis did not answer; call this again.
         """
-        unanswered = list(requests)
         metrics.RECONCILIATIONS.labels(cause).inc()
-        for start in range(0, len(unanswered), CHUNK_REQUESTS):
+        for start in range(0, len(request_ids), CHUNK_REQUESTS):
             async with self._replies.collect_lock:
-                await self._reconcile_chunk(unanswered[start : start + CHUNK_REQUESTS])
+                await self._reconcile_chunk(request_ids[start : start + CHUNK_REQUESTS])
 
-    async def _reconcile_chunk(self, requests: list[InFlight]) -> None:
+    async def _reconcile_chunk(self, request_ids: Sequence[str]) -> None:
         """Collects replies with their bound in bytes before: the reconcile call itself has none, and finds the rest."""
-        request_ids = [request.request_id for request in requests if not request.done]
-        while request_ids:
-            request_ids = request_ids[await self._replies.collect_large(self._connection, self._keys, request_ids) :]
-        outstanding = [(request, refs) for request in requests if not request.done and (refs := request.sought_refs())]
+        uncollected = [each.request_id for each in self._replies.waiting(request_ids)]
+        while uncollected:
+            uncollected = uncollected[await self._replies.collect_large(self._connection, self._keys, uncollected) :]
+        waiting = self._replies.waiting(request_ids)
+        outstanding = [(request, refs) for request in waiting if (refs := request.sought_refs())]
         if not outstanding:
             return
         queries = [

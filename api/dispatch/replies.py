@@ -8,7 +8,7 @@ this module, and when a request ends early, its cancel wakes the waiter.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 
 import structlog
 
@@ -45,7 +45,7 @@ LINGER_S = 0.05
 RETRY_MIN_S = 0.01
 RETRY_MAX_S = 0.5
 
-ReconcileAfterBreak = Callable[[list[RedisConnection], Callable[[], list[InFlight]], Backoff], Awaitable[None]]
+ReconcileAfterBreak = Callable[[list[RedisConnection], Callable[[], list[str]], Backoff], Awaitable[None]]
 
 
 class Replies:
@@ -57,7 +57,7 @@ class Replies:
         control: a connection for commands that do not block.
         requests: the requests in flight, by id.
         reconcile: reconciles requests after a broken connection; called with the broken connections, with a function
-            that returns the requests, and with a backoff.
+            that returns the ids of the requests, and with a backoff.
 
     Attributes:
         collect_lock: held while replies are on their way from Redis.
@@ -83,7 +83,7 @@ class Replies:
         self._large_with_waiter = ""
         """The one of these that has a waiter, until this has stopped to listen; "" for none."""
         self._tasks: set[asyncio.Task[None]] = set()
-        self._deferred: list[InFlight] = []
+        self._deferred: list[str] = []
         self._deferred_added = asyncio.Event()
         self.collect_lock = asyncio.Lock()
         self.is_refused = False
@@ -135,8 +135,16 @@ class Replies:
 
     def defer(self, request: InFlight) -> None:
         """Has a request reconciled soon."""
-        self._deferred.append(request)
+        self._deferred.append(request.request_id)
         self._deferred_added.set()
+
+    def waiting(self, request_ids: Iterable[str]) -> list[InFlight]:
+        """Returns the requests with these ids that still wait for replies.
+
+        Who reconciles keeps ids while it waits for Redis: a request that has ended would keep its replies in memory.
+        """
+        found = [self._requests.get(each) for each in request_ids]
+        return [each for each in found if each is not None and not each.done]
 
     async def stop(self) -> None:
         """Ends every wait. Only for the stop of a gateway: a reply that is on its way is lost."""
@@ -164,7 +172,7 @@ class Replies:
                 try:
                     data = await connection.pop(key, left_s)
                 except RedisUnreachableError:
-                    await self._reconcile([connection], lambda: [request], backoff)
+                    await self._reconcile([connection], lambda: [request.request_id], backoff)
                     continue
                 backoff.reset()
                 if data is not None:
@@ -188,10 +196,10 @@ class Replies:
                 await self._reconcile_bell(backoff)
 
     async def _reconcile_bell(self, backoff: Backoff) -> None:
-        def requests_on_bell() -> list[InFlight]:
-            return [each for each in self._requests.values() if each.uses_bell]
+        def ids_on_bell() -> list[str]:
+            return [request_id for request_id, each in self._requests.items() if each.uses_bell]
 
-        await self._reconcile([self._bell, self._control], requests_on_bell, backoff)
+        await self._reconcile([self._bell, self._control], ids_on_bell, backoff)
 
     async def run_deferred(self) -> None:
         """Reconciles requests whose entries were on their way when a connection broke, or wait; until cancelled."""
@@ -199,13 +207,13 @@ class Replies:
             self._deferred_added.clear()
             if not self._deferred:
                 await self._deferred_added.wait()
-            reconciled: list[InFlight] = []
+            reconciled: list[str] = []
 
-            def deferred_requests(reconciled: list[InFlight] = reconciled) -> list[InFlight]:
+            def deferred_ids(reconciled: list[str] = reconciled) -> list[str]:
                 reconciled[:] = self._deferred
                 return reconciled
 
-            await self._reconcile([], deferred_requests, Backoff(RETRY_MIN_S, RETRY_MAX_S))
+            await self._reconcile([], deferred_ids, Backoff(RETRY_MIN_S, RETRY_MAX_S))
             del self._deferred[: len(reconciled)]  # the others were added meanwhile
 
     async def _collect(self, request_ids: list[str], keys: Keys, bell: Bell) -> None:

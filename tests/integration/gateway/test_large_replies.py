@@ -13,6 +13,7 @@ import pytest
 
 from shared import consumer
 from shared.codec import encode_reply
+from shared.connection import RedisConnection
 from shared.consumer import CommitOptions, EntryAnswer
 from shared.messages import PREDICT, Entry, Heartbeat, Values
 from shared.queue_connections import QueueConnections
@@ -48,8 +49,14 @@ def answer_to(entry: Entry) -> EntryAnswer:
     return EntryAnswer(entry, encode_reply(Values(entry.request_id, entry.position, entry.ref.n, outputs)))
 
 
+async def kill_other_connections(connection: RedisConnection) -> None:
+    """Closes all connections to Redis except this one."""
+    await connection.call("CLIENT", "KILL", "SKIPME", "yes", "TYPE", "normal")
+
+
+@pytest.mark.parametrize("breaks", [False, True], ids=["announced", "reconciled"])
 async def test_large_results_that_arrive_together_do_not_fill_the_memory(
-    cluster: GatewayCluster, queue: QueueConnections, client: httpx.AsyncClient
+    breaks: bool, cluster: GatewayCluster, queue: QueueConnections, client: httpx.AsyncClient
 ) -> None:
     """40 results of 8 MiB are ready at once: the gateway takes a few at a time, and answers these before the next."""
     worker = Worker(queue.connection("worker"), queue.keys, "ghost")
@@ -77,6 +84,8 @@ async def test_large_results_that_arrive_together_do_not_fill_the_memory(
     answered = [answer_to(each) for each in entries]
     options = CommitOptions(worker.name, TIMEOUT_MS)
     with stopped(gateway):  # for a moment: after some seconds, its connections to Redis count as broken
+        if breaks:  # before there are replies, of which none is lost then
+            await kill_other_connections(worker.connection)
         for each in answered:
             await consumer.commit(worker.connection, worker.keys, [each], options)
     answers = Counter(
