@@ -51,12 +51,18 @@ class DocumentedFastAPI(FastAPI):
             self.openapi_schema = replace_values(complete(started), NULL, None)
         description: dict[str, Any] = self.openapi_schema
         description["components"]["securitySchemes"] = SECURITY
-        state: State | None = getattr(self.state, "redbatch", None)
-        optional: list[dict[str, list[str]]] = [{}] if state is None or state.authenticator is None else []
-        description["security"] = [*optional, *({name: []} for name in SECURITY)]
+        description["security"] = _security(getattr(self.state, "redbatch", None))
         for path in UNAUTHENTICATED_PATHS & description["paths"].keys():
             description["paths"][path]["get"]["security"] = []
         return description
+
+
+def _security(state: State | None) -> list[dict[str, list[str]]]:
+    """Returns what a request needs by default: a key in either header, or nothing; either where no gateway runs."""
+    keys: list[dict[str, list[str]]] = [{name: []} for name in SECURITY]
+    if state is None:
+        return [{}, *keys]
+    return [] if state.authenticator is None else keys
 
 
 def make_app(state: State) -> FastAPI:

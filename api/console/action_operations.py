@@ -13,7 +13,7 @@ from api.console.action_models import (
     RequeuedLetter,
 )
 from api.dialects.example_errors import KEY_ERRORS
-from api.dialects.operations import NATIVE, TAG_OPERATIONS, Operation, error_answers
+from api.dialects.operations import BEARER, NATIVE, TAG_OPERATIONS, Operation, error_answers
 from shared.errors import (
     ForbiddenError,
     InvalidRequestError,
@@ -93,7 +93,7 @@ def _operation(
 
 
 def _action(operation: Operation) -> Operation:
-    return operation._replace(request=operation.request | {"description": _ACTION})
+    return operation._replace(request=operation.request | {"description": _ACTION, "security": [{BEARER: []}]})
 
 
 CONSOLE_ACTIONS: dict[str, Operation] = {

@@ -61,7 +61,10 @@ TAGS: list[dict[str, Any]] = [
     {"name": TAG_TEI, "description": "For clients of Hugging Face's Text Embeddings Inference"},
     {"name": TAG_COHERE, "description": "For Cohere's clients"},
     {"name": TAG_JOBS, "description": "Work that is submitted now and answered later"},
-    {"name": TAG_OPERATIONS, "description": "For probes and people; without an API key"},
+    {
+        "name": TAG_OPERATIONS,
+        "description": "For probes, people and finance; those with a lock need a key of the scope admin",
+    },
 ]
 """The groups of routes, in the order in which a page shows them."""
 
@@ -80,8 +83,9 @@ class Operation(NamedTuple):
         return {"summary": self.summary, "responses": without_models(self.answers), "openapi_extra": self.request}
 
 
+BEARER = "bearer"
 SECURITY: dict[str, Schema] = {
-    "bearer": {"type": "http", "scheme": "bearer", "description": "An API key that `redbatch keys create` made."},
+    BEARER: {"type": "http", "scheme": "bearer", "description": "An API key that `redbatch keys create` made."},
     "header": {"type": "apiKey", "in": "header", "name": "x-api-key", "description": "The same key, in a header."},
 }
 """How to send an API key, where the gateway requires one."""

@@ -178,6 +178,11 @@ def test_a_program_gets_the_same_links(served: GatewayProcess, accept: str | Non
         assert plain_http.get(f"{served.url}{link}").status_code == 200, link
 
 
+def test_a_gateway_without_keys_shows_no_locks(served: GatewayProcess) -> None:
+    """Its description names no key, except for the actions, which always need one."""
+    assert plain_http.get(f"{served.url}/openapi.json").json()["security"] == []
+
+
 def test_a_client_cannot_put_text_into_the_page(served: GatewayProcess) -> None:
     """The host that a client names is shown in the page as text."""
     answer = plain_http.get(f"{served.url}/", headers=PERSON | {"host": 'a"><script>alert(1)</script>'})

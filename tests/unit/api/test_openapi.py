@@ -50,6 +50,17 @@ def test_only_open_routes_have_no_lock() -> None:
         assert (operation.get("security") == []) == is_open, (method, path)
 
 
+def test_actions_always_have_a_lock() -> None:
+    """A gateway that requires no keys shows no other locks."""
+    actions = {(path, method) for path, method, operation in operations() if operation.get("security")}
+    assert actions == {
+        ("/console/dead/{id}", "get"),
+        ("/console/dead/{id}", "delete"),
+        ("/console/dead/{id}/requeue", "post"),
+        ("/console/jobs/{id}", "delete"),
+    }
+
+
 def test_routes_with_a_lock_list_the_errors_of_keys() -> None:
     """A wrong key, too many of them, and Redis out of reach are answers of each route that may need a key."""
     for path, method, operation in operations():
