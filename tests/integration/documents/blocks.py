@@ -27,7 +27,7 @@ ELSEWHERE = {
     r"\Aimport secrets, time, msgpack": "a Redis on a port; tests/integration/worker/test_documented_client.py",
     r"^class |\bSquarer\(": "a worker of each class; tests/integration/functions/test_documentation.py",
     r"\$first|\$old|\$last": "several Redis; tests/integration/gateway/test_shard_removal.py, and that of commands",
-    r"8080/(v\d/rerank|rerank|score|classify)|my-(classifier|reranker)": "a reranker; tests/integration/clients",
+    r"my-(classifier|reranker)": "a classifier, or a reranker; tests/integration/clients",
     r"8080/console/": "a key and dead letters; tests/integration/gateway/test_console_actions.py sends such requests",
     r"my-bge-m3": "a hybrid model; tests/integration/cluster/test_hybrid.py sends such requests",
     r"@photo\.jpg": "a class that takes photos; tests/integration/functions sends such bodies",
