@@ -28,9 +28,15 @@ def tenant_rows(
     """
     names = {*usage, *(key_quotas or ())}
     sums = {name: usage.get(name, Usage()) for name in names}
+    all_tokens = sum(each.tokens for each in usage.values())
     ordered = sorted(names, key=lambda name: (-sums[name].tokens, -sums[name].requests, name))
     rows = [
-        {"tenant": name, **{each: getattr(sums[name], each) for each in COLUMNS}, **_limits(name, key_quotas, default)}
+        {
+            "tenant": name,
+            **{each: getattr(sums[name], each) for each in COLUMNS},
+            "share": sums[name].tokens / all_tokens if all_tokens else None,
+            **_limits(name, key_quotas, default),
+        }
         for name in ordered[:MAX_TENANT_ROWS]
     ]
     return {"tenants": rows, "left_out": len(ordered) - len(rows)}

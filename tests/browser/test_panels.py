@@ -108,7 +108,10 @@ async def test_tenants_are_text_with_what_they_used(panels: Panels, browser: Bro
     await asyncio.to_thread(browser, "wait", "document.querySelectorAll('#tenants tr').length >= 2")
     first, second, *_ = rows(browser, "tenants")  # of the others, each has fewer tokens
     assert [first[0], second[0]] == list(HOSTILE.values())
+    share = first.pop(7)
     assert first[1:] == ["3", "1", "2", "70", "928", "5", "-", "none", "1"]
+    assert share.endswith(" %")
+    assert 0 < float(share[:-2]) <= 100
     assert browser("evaluate", "document.querySelectorAll('#tenants *:not(tr, th, td, bdi)').length") == 0
     assert "by tokens" in browser.text("#tenants-note")
     assert browser("events") == []
