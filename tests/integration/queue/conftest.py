@@ -70,8 +70,9 @@ class Lane:
 
 @asynccontextmanager
 async def open_queue(redis_url: str, queue_name: str, user: str) -> AsyncIterator[QueueConnections]:
-    """Yields the test's queue, as this Redis user."""
-    queue = QueueConnections(QueueSettings(redis_url=as_user(redis_url, user)), queue_name, "test")
+    """Yields the test's queue, as this Redis user. A loaded machine may take seconds to move 64 MiB."""
+    settings = QueueSettings(redis_url=as_user(redis_url, user), redis_timeout_s=20)
+    queue = QueueConnections(settings, queue_name, "test")
     yield queue
     await queue.close()
 
