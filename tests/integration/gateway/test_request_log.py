@@ -192,7 +192,9 @@ async def test_the_access_log_has_one_line_for_each_request(cluster: GatewayClus
     assert plain_http.get(f"{gateway.url}/jobs/{job['id']}?wait=10").status_code == 200
     for path, status in {"/v1/models": 200, "/openapi.json": 200, f"/docs/static/{MARK}": 404}.items():
         assert plain_http.get(f"{gateway.url}{path}?{MARK}").status_code == status
-    lines = await request_lines(gateway, 11)
+    assert gateway.embed({"text": MARK, "dimensions": 9_999}).status_code == 400
+    *lines, refused_option = await request_lines(gateway, 12)
+    assert refused_option["message"] == "dimensions: the vectors of this model have 384, not 9999."
     served = {"level": "info", "msg": "request served", "route": "/embed", "method": "POST", "status": 200}
     served |= {"model": cluster.queue, "tenant": "team-a", "client": "127.0.0.1"}
     refused = {"msg": "request refused", "status": 400, "code": "invalid_request", "route": "/embed"}
