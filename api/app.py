@@ -24,7 +24,7 @@ from api.http.request_id import request_id_of
 from api.http.request_log import ARRIVAL, TENANT
 from api.http.root_path import restore_root_path, route_path
 from api.pages.routes import PAGE_PATHS, STATIC_FILES, STATIC_PATH
-from api.routes import DIALECTS, allowed_methods, dialect_of, route_hint, route_template, router
+from api.routes import DIALECTS, allowed_methods, dialect_of, route_hint, route_template, router, unlisted_template
 from api.state import State
 from api.tenants import Tenant
 from api.usage_recording import written_usage
@@ -163,7 +163,7 @@ class FastPathApp:
             scope["state"][ARRIVAL] = (time.monotonic(), dialect.route)
             await serve(scope, receive, send, self._state, dialect)
             return
-        scope["state"][ARRIVAL] = (time.monotonic(), "")
+        scope["state"][ARRIVAL] = (time.monotonic(), unlisted_template(scope["path"]))
         send = close_connection(send) if self._state.draining else send
         authenticator = self._state.authenticator
         error = None if authenticator is None else await _authentication_error(Request(scope), authenticator)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Request, Response
-from starlette.routing import Route
+from starlette.routing import Route, compile_path
 
 from api.console.action_routes import router as action_router
 from api.console.routes import router as console_router
@@ -89,6 +89,9 @@ Their requests go straight to handler.serve; the functions of `_add_route` are o
 UNLISTED_PATHS = ("/openapi.json", f"{STATIC_PATH}/{{path:path}}")
 """The paths beside those of routes."""
 
+_UNLISTED = tuple(compile_path(path)[:2] for path in UNLISTED_PATHS)
+"""The pattern and the template of each."""
+
 _GENERATION = "text is not generated; POST /v1/embeddings returns the vectors of texts."
 _BATCHES = "OpenAI's Batch API is not served; POST /jobs takes a file of texts in lines, to be run later."
 _MEDIA = "only texts are embedded; POST /v1/embeddings takes them."
@@ -143,7 +146,13 @@ def _routes() -> Iterator[Route]:
 
 def route_template(path: str) -> str:
     """Returns the template of the route of a path, such as /jobs/{id}; "" if there is none."""
-    return next((route.path_format for route in _routes() if route.path_regex.match(path)), "")
+    routes = (route.path_format for route in _routes() if route.path_regex.match(path))
+    return next(routes, "") or unlisted_template(path)
+
+
+def unlisted_template(path: str) -> str:
+    """Returns the template of a path that is one of UNLISTED_PATHS, for which the framework names no route; else ""."""
+    return next((template for pattern, template in _UNLISTED if pattern.match(path)), "")
 
 
 def allowed_methods(path: str) -> list[str]:

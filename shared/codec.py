@@ -153,6 +153,7 @@ class _Failure(_Reply):
     is_dead: bool = False
     unrun: bool = False
     too_long: tuple[_Index, _Index] | UnsetType = UNSET
+    is_loggable: bool = False
 
 
 _BODIES: tuple[Decoder[_TextBody | _MixedBody], ...] = (Decoder(_TextBody), Decoder(_MixedBody))
@@ -281,8 +282,10 @@ def encode_reply(reply: Reply) -> bytes:
                 UNSET if reply.input_index is None else reply.input_index,
                 _encode_name(reply.origin.worker),
                 _encode_name(reply.origin.exception),
-                *reply.origin[2:],  # is_dead and unrun
+                reply.origin.is_dead,
+                reply.origin.unrun,
                 UNSET if reply.too_long is None else reply.too_long,
+                reply.origin.is_loggable,
             )
         )
     timing = reply.timing
@@ -307,7 +310,8 @@ def decode_reply(data: bytes) -> Reply:
         index = None if reply.input is UNSET else reply.input
         if index is not None and index >= n:
             raise CodecError(f"field 'input' is no index below {n}")
-        origin = FailureOrigin(_decode_name(reply.worker), _decode_name(reply.exception), reply.is_dead, reply.unrun)
+        worker, exception = _decode_name(reply.worker), _decode_name(reply.exception)
+        origin = FailureOrigin(worker, exception, reply.is_dead, reply.unrun, reply.is_loggable)
         too_long = None if reply.too_long is UNSET else TooLong(*reply.too_long)
         return Failure(request_id, position, n, reply.code, reply.message, index, origin, too_long)
     timing = Timing(reply.queue_ms, reply.inference_ms, reply.batch, reply.tokenize_ms)

@@ -226,13 +226,15 @@ class FailureOrigin(NamedTuple):
     """Where a failure comes from, for the log of the gateway, without any text of a client.
 
     `worker` has answered; `exception` is the type of what its model raised, if it did. The entry may be a dead letter.
-    Of an `unrun` entry no input has run, so that it costs its tenant nothing.
+    Of an `unrun` entry no input has run, so that it costs its tenant nothing. The message of a failure that
+    `is_loggable` quotes no text of a client, so that logs may have it.
     """
 
     worker: str = ""
     exception: str = ""
     is_dead: bool = False
     unrun: bool = False
+    is_loggable: bool = False
 
 
 UNKNOWN_ORIGIN = FailureOrigin()

@@ -119,6 +119,7 @@ FIXED_BOUNDS = (
     FixedBound(
         "api.dispatch.inflight.MAX_VALUES_BYTES", "the results of a request, unless they are vectors", IN_FLIGHT
     ),
+    FixedBound("api.dispatch.inflight.MAX_LOGGED_CHARS", "characters of a worker's message in a log line", NONE),
     FixedBound("shared.messages.MAX_OUTPUTS_BYTES", "a reply of a worker", ARRIVING),
     FixedBound("api.dispatch.size_limits.MAX_OUTPUT_BYTES", "token vectors in an answer", IN_FLIGHT),
     FixedBound("api.dispatch.size_limits.MAX_OUTPUT_TOKENS", "tokens in an answer", IN_FLIGHT),

@@ -23,6 +23,9 @@ from shared.messages import EMBED_ALL, PREDICT, VECTOR_OPS, Failure, NewEntry, R
 MAX_VALUES_BYTES = 64 * 2**20
 """Maximum size of an answer that is not vectors: its size is unknown before the replies arrive."""
 
+MAX_LOGGED_CHARS = 1_000
+"""A worker's message that is longer is not logged: a model may have any number of prompts, which it names."""
+
 RESUBMIT_INTERVAL_S = 1.0
 """Minimum time between two submits of a lost entry: while Redis is lost again and again, queues must not grow."""
 
@@ -250,6 +253,8 @@ class InFlight:
     def _error_of(self, failure: Failure) -> RedbatchError:
         error = error_from_code(failure.code, self._message_of(failure))
         error.log_fields = _log_fields(failure)
+        if failure.origin.is_loggable and failure.message.isprintable() and len(failure.message) <= MAX_LOGGED_CHARS:
+            error.quoted = ""
         if isinstance(error, InvalidRequestError):
             error.too_long = failure.too_long
         return error
@@ -280,12 +285,12 @@ class InFlight:
 
 
 def _log_fields(failure: Failure) -> dict[str, str]:
-    """Returns what a log says about a failure in place of its message: the worker that has answered, and where to look.
+    """Returns what a log says about a failure beside its message: the worker that has answered, and where to look.
 
     The log of a worker has the traceback of each exception of its model, but not what a class refuses.
     """
-    worker, exception, is_dead, _ = failure.origin
-    see = "redbatch dead list" if is_dead else ""
+    worker, exception = failure.origin.worker, failure.origin.exception
+    see = "redbatch dead list" if failure.origin.is_dead else ""
     if exception and failure.code == InputFailedError.code:
         see = see or "the log of this worker"
     return {"error": exception, "worker": worker, "see": see}

@@ -8,9 +8,8 @@ only at the epoch at which they were missed.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-
-import structlog
 
 from api import metrics
 from api.dispatch.inflight import InFlight
@@ -22,10 +21,11 @@ from shared.errors import RedisUnreachableError
 from shared.keys import Keys
 from shared.messages import NewEntry, Ref
 from shared.process.backoff import Backoff
+from shared.process.limited_log import LimitedLog
 from shared.process.unexpected_replies import record_failing_call
 from shared.producer import OutstandingRequest
 
-log = structlog.get_logger()
+limited_log = LimitedLog()  # of many requests that wait, each chunk has lost entries
 
 CHUNK_REQUESTS = 64
 STALE_PAUSE_S = 0.05
@@ -121,7 +121,7 @@ class Reconciler:
                 num_lost += len(lost)
                 self._submitter.add(PendingSubmit(request, lost, exempt=True, epoch=epoch))
         if num_lost:
-            log.warning("lost entries are submitted again", n=num_lost)
+            limited_log.write(logging.WARNING, "lost entries are submitted again", lambda: {"n": num_lost})
 
     def _remove_lost(self, request: InFlight, refs: Mapping[int, Ref]) -> tuple[NewEntry, ...]:
         """Returns the entries at these positions that are to be added again; for others it is too early."""

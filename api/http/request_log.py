@@ -75,7 +75,7 @@ def _log_error(scope: Scope, status: int, request_id: str, kind: Mapping[str, st
     """Logs an error; only one of many errors of the same kind."""
     errors: dict[str, str] | None = scope["state"].get(ERROR)
     if errors is not None:
-        errors |= {**kind, **details, "request_id": request_id}
+        errors |= _known({**kind, **details, "request_id": request_id})  # what is unknown hides no field of the request
         return
     fields = _known(_request_fields(scope, status)) | _known(kind)
     limited_log.write(

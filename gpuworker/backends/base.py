@@ -26,6 +26,7 @@ __all__ = [
     "ModelOutputError",
     "OneInputError",
     "PartsBackend",
+    "RequestRefusedError",
     "Token",
 ]
 
@@ -53,7 +54,14 @@ class OneInputError(Exception):
         self.index = index
 
 
-class InputTooLongError(InputRefusedError):
+class RequestRefusedError(InputRefusedError):
+    """The model cannot do what a request says.
+
+    Logs have the message, so it quotes nothing of the request but numbers.
+    """
+
+
+class InputTooLongError(RequestRefusedError):
     """An input is longer than the maximum, and must not be cut: `too_long` has both numbers."""
 
     def __init__(self, tokens: int, max_tokens: int) -> None:

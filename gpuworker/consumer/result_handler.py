@@ -43,7 +43,9 @@ class ResultHandler:
                     failure.message,
                     dead_after=failure.dead_after,
                     input_index=failure.input_index,
-                    origin=FailureOrigin(exception=failure.exception, unrun=failure.unrun),
+                    origin=FailureOrigin(
+                        exception=failure.exception, unrun=failure.unrun, is_loggable=failure.is_loggable
+                    ),
                     too_long=failure.too_long,
                 )
         if not completed.more:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gpuworker.backends.base import InputRefusedError, InputTooLongError, ModelOutputError
+from gpuworker.backends.base import InputRefusedError, InputTooLongError, ModelOutputError, RequestRefusedError
 from gpuworker.engine.work import EntryTask
 from gpuworker.ipc.messages import EntryFailure
 from shared.errors import DeadlineExceededError, InputFailedError, InvalidRequestError
@@ -24,6 +24,7 @@ class ModelFailure(NamedTuple):
         input_index: index, in its entry, of the input at fault; None if it is not known.
         exception: its type.
         too_long: of an input that is too long, how long it is.
+        is_loggable: whether the message quotes no text of a client.
     """
 
     code: str
@@ -33,6 +34,7 @@ class ModelFailure(NamedTuple):
     input_index: int | None = None
     exception: str = ""
     too_long: TooLong | None = None
+    is_loggable: bool = False
 
     def of(self, task: EntryTask, *, num_retries: int = 0, dead: bool = False) -> EntryFailure:
         """Returns how it fails an entry, after this number of retries; with `dead`, the entry becomes a dead letter."""
@@ -40,7 +42,14 @@ class ModelFailure(NamedTuple):
         retried = f" It was tried again {num_retries} time{'s' * (num_retries > 1)}." if num_retries else ""
         message = self.message + retried
         return EntryFailure(
-            task.key, self.code, message, dead_after, self.input_index, self.exception, too_long=self.too_long
+            task.key,
+            self.code,
+            message,
+            dead_after,
+            self.input_index,
+            self.exception,
+            too_long=self.too_long,
+            is_loggable=self.is_loggable,
         )
 
 
@@ -53,7 +62,10 @@ def model_failure(
     """
     if isinstance(error, InputRefusedError):
         too_long = error.too_long if isinstance(error, InputTooLongError) else None
-        return ModelFailure(InvalidRequestError.code, str(error), False, False, too_long=too_long)
+        is_loggable = isinstance(error, RequestRefusedError)
+        return ModelFailure(
+            InvalidRequestError.code, str(error), False, False, too_long=too_long, is_loggable=is_loggable
+        )
     if isinstance(error, ModelOutputError):
         message = f"The model failed on this input: {error}."
         return ModelFailure(InputFailedError.code, message, is_out_of_memory=False, is_transient=False)

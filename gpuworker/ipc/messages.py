@@ -72,7 +72,8 @@ class EntryFailure(NamedTuple):
 
     If it becomes a dead letter, `dead_after` is the number of its runs. If one of its inputs is at fault, `input_index`
     is the index of that input in the entry. `exception` is the type of what the model raised, if it did. Of an `unrun`
-    entry no input has run. `too_long` is as in shared.messages.Failure; `device_s` is as that of EntryResult.
+    entry no input has run. `too_long` is as in shared.messages.Failure; `device_s` is as that of EntryResult;
+    `is_loggable` is as that of shared.messages.FailureOrigin.
     """
 
     key: str
@@ -84,6 +85,7 @@ class EntryFailure(NamedTuple):
     unrun: bool = False
     too_long: TooLong | None = None
     device_s: float = 0.0
+    is_loggable: bool = False
 
 
 class _Message(Struct, frozen=True, array_like=True, tag=True, forbid_unknown_fields=True):

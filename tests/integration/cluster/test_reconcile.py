@@ -10,11 +10,14 @@ from typing import Any
 
 import pytest
 import redis.asyncio
+from structlog.testing import capture_logs
 
 from api import metrics
 from api.dialects.request import InferenceRequest
+from api.dispatch import reconciler
 from api.dispatch.inflight import RESUBMIT_INTERVAL_S
 from shared.keys import GROUP, Keys
+from shared.process.limited_log import LimitedLog
 from tests.integration.cluster.client_pool import ClientPool, is_result_for
 from tests.integration.cluster.conftest import StartDispatcher
 from tests.integration.gateway.gateway_cluster import GatewayCluster, metric
@@ -63,9 +66,13 @@ async def test_requests_survive_the_loss_of_the_queue(
 
 
 async def test_a_lost_entry_is_added_again_at_most_once_a_second(
-    cluster: GatewayCluster, start_dispatcher: StartDispatcher, raw: redis.asyncio.Redis
+    cluster: GatewayCluster,
+    start_dispatcher: StartDispatcher,
+    raw: redis.asyncio.Redis,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Data that is lost again and again, or a bell that leads elsewhere, must not make queues grow without bound."""
+    """Data that is lost again and again, or a bell that leads elsewhere, must not make queues or logs grow."""
+    monkeypatch.setattr(reconciler, "limited_log", limited_log := LimitedLog())
     dispatcher = await start_dispatcher()
     worker = await cluster.start_worker()
     await wait_until(lambda: dispatcher.monitor.missing() == [], "the gateway sees the worker")
@@ -73,13 +80,17 @@ async def test_a_lost_entry_is_added_again_at_most_once_a_second(
     before = metrics.RESUBMITTED_ENTRIES._value.get()
     request = asyncio.create_task(dispatcher.answer(InferenceRequest(("a",), 30_000)))
     lane, losses, began = cluster.keys.lanes[0], 0, time.monotonic()
-    try:
-        while time.monotonic() - began < 3.2:
-            losses += int(await raw.delete(lane, cluster.keys.epoch) == 2)
-            await asyncio.sleep(0.05)
-    finally:
-        worker.signal(signal.SIGCONT)
-    seconds = time.monotonic() - began
+    with capture_logs() as logged:
+        try:
+            while time.monotonic() - began < 3.2:
+                losses += int(await raw.delete(lane, cluster.keys.epoch) == 2)
+                await asyncio.sleep(0.05)
+        finally:
+            worker.signal(signal.SIGCONT)
+        seconds = time.monotonic() - began
+        limited_log.flush()
+    lines = [line for line in logged if line["event"] == "lost entries are submitted again"]
+    assert [(line.get("n"), "repeated" in line) for line in lines] == [(1, False), (None, True)]
     added = metrics.RESUBMITTED_ENTRIES._value.get() - before
     assert losses > 1
     assert 1 < added <= 1 + seconds / RESUBMIT_INTERVAL_S

@@ -190,8 +190,11 @@ async def test_the_access_log_has_one_line_for_each_request(cluster: GatewayClus
         assert gateway.embed({"texts": []}, x_request_id=f"r-{number}").status_code == 400
     job = plain_http.post(f"{gateway.url}/jobs", json={"texts": ["a"]}).json()
     assert plain_http.get(f"{gateway.url}/jobs/{job['id']}?wait=10").status_code == 200
-    assert plain_http.get(f"{gateway.url}/v1/models?{MARK}").status_code == 200
-    lines = await request_lines(gateway, 9)
+    for path, status in {"/v1/models": 200, "/openapi.json": 200, f"/docs/static/{MARK}": 404}.items():
+        assert plain_http.get(f"{gateway.url}{path}?{MARK}").status_code == status
+    assert gateway.embed({"text": MARK, "dimensions": 9_999}).status_code == 400
+    *lines, refused_option = await request_lines(gateway, 12)
+    assert refused_option["message"] == "dimensions: the vectors of this model have 384, not 9999."
     served = {"level": "info", "msg": "request served", "route": "/embed", "method": "POST", "status": 200}
     served |= {"model": cluster.queue, "tenant": "team-a", "client": "127.0.0.1"}
     refused = {"msg": "request refused", "status": 400, "code": "invalid_request", "route": "/embed"}
@@ -201,6 +204,7 @@ async def test_the_access_log_has_one_line_for_each_request(cluster: GatewayClus
         assert {**refused, "request_id": f"r-{number}"}.items() <= lines[2 * number + 1].items()
     assert [(line["method"], line.get("route"), line["status"]) for line in lines[6:]] == [
         *(("POST", "/jobs", 202), ("GET", "/jobs/{id}", 200), ("GET", "/v1/models", 200)),
+        *(("GET", "/openapi.json", 200), ("GET", "/docs/static/{path}", 404)),
     ]
     assert all(line["took_ms"] >= 0 for line in lines)
     assert MARK not in gateway.program.output

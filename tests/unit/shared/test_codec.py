@@ -82,7 +82,7 @@ FAILURES = st.integers(1, 1_024).flatmap(
         code=st.text(),
         message=st.text(),
         input_index=st.none() | st.integers(0, n - 1),
-        origin=st.builds(FailureOrigin, worker=NAMES, exception=NAMES),
+        origin=st.builds(FailureOrigin, worker=NAMES, exception=NAMES, is_loggable=st.booleans()),
         too_long=st.none() | st.builds(TooLong, POSITIONS, POSITIONS),
     )
 )

@@ -18,6 +18,7 @@ from shared.messages import (
     PREDICT,
     TOKENIZE,
     Failure,
+    FailureOrigin,
     NewEntry,
     Ref,
     Reply,
@@ -367,3 +368,24 @@ async def test_a_partial_answer_in_time_is_of_one_revision() -> None:
     replies = await request.answer
     codes_or_revisions = [each.revision if isinstance(each, Vectors) else getattr(each, "code", "") for each in replies]
     assert codes_or_revisions == ["deadline_exceeded", "b", "b", "deadline_exceeded"]
+
+
+@pytest.mark.parametrize(
+    ("message", "is_loggable", "logged"),
+    [
+        ("dimensions: no.", True, "dimensions: no."),
+        ("My text is bad.", False, ""),
+        ("two\nlines", True, ""),
+        ("x" * 1_001, True, ""),
+    ],
+    ids=["of the worker", "of a user's class", "not printable", "long"],
+)
+async def test_logs_have_a_message_that_its_worker_says_quotes_nothing(
+    message: str, is_loggable: bool, logged: str
+) -> None:
+    """Clients get any message; an older worker says nothing, so that its messages are left out."""
+    request = make_request()
+    request.accept(Failure(ID, 0, 2, InvalidRequestError.code, message, origin=FailureOrigin(is_loggable=is_loggable)))
+    with pytest.raises(InvalidRequestError) as refused:
+        await request.answer
+    assert (refused.value.message, refused.value.log_message) == (message, logged)
