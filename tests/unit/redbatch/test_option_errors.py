@@ -27,6 +27,7 @@ SETTINGS_CLASSES = (GatewaySettings, WorkerSettings, BenchSettings, TuneSettings
 FOREIGN_WORDS = (
     *("pydantic", "regex", "pattern", "errno", "input should", "validation error", "value error", "traceback"),
     *("unable to", "valueerror", "filenotfounderror", "does not take this value", "expecting", "delimiter"),
+    "does not appear",
 )
 NO_TEXT = {"INTEGER": "soon", "N": "soon", "NUMBER": "soon", "BOOLEAN": "perhaps", "PORT": "soon"}
 """A bad value by the kind of an option's values."""
@@ -237,6 +238,12 @@ def test_a_field_with_a_pattern_has_words_for_it(model: type[Any]) -> None:
         ("worker", ["--heartbeat-s", "0"], "it takes a number above 0, up to 60, got '0'"),
         ("worker", ["--compile", "maybe"], "it takes true or false, got 'maybe'"),
         ("gateway", ["--cache-bytes", "-5"], "it takes a whole number of at least 0, got '-5'"),
+        (
+            "gateway",
+            ["--trusted-proxies", "foo"],
+            "it takes addresses or networks such as 10.0.0.0/8, separated by commas, got 'foo'",
+        ),
+        ("gateway", ["--trusted-proxies", "10.1.2.3/8"], "10.1.2.3/8 is an address in the network 10.0.0.0/8: write"),
         ("gateway", ["--queue", "Mini LM"], "it takes a name of 1 to 64 lower-case letters"),
         (
             "queue",
