@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -20,6 +21,7 @@ from redbatch.bench.settings import BenchSettings
 from redbatch.commands import app
 from redbatch.flags import METAVARS, SettingsCommand, settings_of
 from redbatch.tune.settings import TuneSettings
+from redbatch.up.run_file import Announcement, RunFile
 from shared.option_words import NUMBERS, choices_of, what_it_takes
 from shared.process.settings import read_settings
 
@@ -195,6 +197,21 @@ def test_a_bad_value_of_a_flag_is_refused_in_words_of_the_flag(name: str, comman
         command_line.complaints(flag, (command_line.run(name, flag, value) for value in each))
         for flag, each in values.items()
     ]
+    assert "".join(complaints) == ""
+
+
+@pytest.mark.parametrize("name", ["bench", "gateway", "worker"])
+def test_a_bad_value_is_reported_before_a_choice_of_ups(name: str, command_line: CommandLine) -> None:
+    """While several `redbatch up` run, one of which the user has to choose later."""
+    ups = [Announcement(RunFile(os.getpid() + n, f"http://127.0.0.1:{n}", "redis://a", "minilm")) for n in (1, 2)]
+    options = options_of(name)
+    values = {flag: bad_values(flag, option)[:1] for flag, option in options.items()}
+    complaints = [
+        command_line.complaints(flag, (command_line.run(name, flag, value) for value in each))
+        for flag, each in values.items()
+    ]
+    for each in ups:
+        each.withdraw()
     assert "".join(complaints) == ""
 
 
