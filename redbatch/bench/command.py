@@ -26,12 +26,7 @@ RERANK_BODY = '{"query": "{text}", "documents": "{texts}"}'
 
 
 def bench(
-    overrides: Mapping[str, str],
-    find_url: Callable[[], str],
-    headers: Sequence[str],
-    *,
-    check: bool,
-    rerank: bool = False,
+    overrides: Mapping[str, str], find_url: Callable[[], str], headers: Sequence[str], *, check: bool, rerank: bool
 ) -> int:
     """Runs the load and prints its result. With `rerank`, the inputs of a request are the documents of a query.
 
