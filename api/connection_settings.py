@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from ipaddress import IPv4Network, IPv6Network, ip_network
 
 from pydantic import Field, field_validator
@@ -12,10 +13,17 @@ from shared.settings import QueueSettings
 
 def parse_networks(text: str) -> list[IPv4Network | IPv6Network]:
     """Returns the networks in a list with commas. Raises ValueError: one of them is none."""
+    return [_parse_network(part.strip()) for part in text.split(",") if part.strip()]
+
+
+def _parse_network(text: str) -> IPv4Network | IPv6Network:
+    with suppress(ValueError):
+        return ip_network(text)
     try:
-        return [ip_network(part.strip()) for part in text.split(",") if part.strip()]
-    except ValueError as error:
-        raise ValueError(f"it takes networks such as 10.0.0.0/8, separated by commas: {error}") from None
+        network = ip_network(text, strict=False)
+    except ValueError:
+        raise ValueError("it takes addresses or networks such as 10.0.0.0/8, separated by commas") from None
+    raise ValueError(f"{text} is an address in the network {network}: write that, or the address without /")
 
 
 class ConnectionSettings(QueueSettings):

@@ -32,9 +32,16 @@ class ModelLoadError(Exception):
     """The model cannot be served; the message says what to do, in one line."""
 
 
+_ERROR_NUMBER = re.compile(r"^\[Errno -?\d+\] ")
+
+
 def one_line(error: Exception) -> str:
-    """Returns the first line of an error's message, for the end of a sentence; its type if there is no message."""
-    return next(iter(str(error).strip().splitlines()), "") or type(error).__name__
+    """Returns the first line of an error's message, for the end of a sentence; its type if there is no message.
+
+    The number that the system has for an error is left out.
+    """
+    line = next(iter(str(error).strip().splitlines()), "")
+    return _ERROR_NUMBER.sub("", line) or type(error).__name__
 
 
 @dataclass(frozen=True, slots=True)

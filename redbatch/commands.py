@@ -19,7 +19,7 @@ from redbatch.bench.settings import BENCH_HELP, BenchSettings
 from redbatch.completion import completion
 from redbatch.dead.cli import app as dead_app
 from redbatch.embed.cli import embed
-from redbatch.exit_codes import report_failure, report_misuse
+from redbatch.exit_codes import report_misuse
 from redbatch.flags import Panel, Setting, settings_command, settings_of
 from redbatch.jobs.cli import app as jobs_app
 from redbatch.keys.cli import app as keys_app
@@ -252,15 +252,15 @@ def bench(
 ) -> int:
     """Runs `redbatch bench`; returns the exit code."""
     from redbatch.bench.command import bench as run_bench
-    from redbatch.up.run_file import NoUpError, find_up
+    from redbatch.up.run_file import find_up
 
     if url is not None and up is not None:
         return report_misuse("--up finds the URL of a running `redbatch up`: leave out the URL")
-    try:
-        url = url or find_up(up, "the URL of a server").url
-    except NoUpError as error:
-        return report_failure(str(error))
-    return run_bench(overrides, url, header or [], check=check, rerank=rerank)
+
+    def find_url() -> str:
+        return url or find_up(up, "the URL of a server").url
+
+    return run_bench(overrides, find_url, header or [], check=check, rerank=rerank)
 
 
 @settings_command(app, *TUNE_PANELS)

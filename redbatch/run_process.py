@@ -10,10 +10,13 @@ from threading import Thread
 
 import structlog
 
+from api.settings import GatewaySettings
+from gpuworker.settings import WorkerSettings
 from redbatch.exit_codes import report_failure, report_misuse
 from redbatch.up.run_file import NoUpError, RunFile, find_running_ups, find_up, wait_until_ended
 from redbatch.variables import ineffective_variables
-from shared.process.settings import flag_of, print_error, variable_of
+from shared.process.settings import flag_of, print_error, read_settings, variable_of
+from shared.settings import QueueSettings
 
 log = structlog.get_logger()
 
@@ -35,7 +38,7 @@ def run_gateway(overrides: Mapping[str, str], up: int | None, listen_fd: int | N
         return _not_installed(error, "gateway")
     listen = None if listen_fd is None else socket.socket(fileno=listen_fd)
     try:
-        overrides = _with_redis_of_up(overrides, up)
+        overrides = _with_redis_of_up(GatewaySettings, overrides, up)
     except NoUpError as error:
         return report_failure(str(error))
     return main(overrides, listen, ineffective_variables(os.environ, "gateway"))
@@ -48,16 +51,19 @@ def run_worker(overrides: Mapping[str, str], up: int | None) -> int:
     except ModuleNotFoundError as error:
         return _not_installed(error, "worker")
     try:
-        overrides = _with_redis_of_up(overrides, up)
+        overrides = _with_redis_of_up(WorkerSettings, overrides, up)
     except NoUpError as error:
         return report_failure(str(error))
     return main(overrides, ineffective_variables(os.environ, "worker"))
 
 
-def _with_redis_of_up(overrides: Mapping[str, str], up: int | None) -> Mapping[str, str]:
+def _with_redis_of_up(
+    settings_type: type[QueueSettings], overrides: Mapping[str, str], up: int | None
+) -> Mapping[str, str]:
     """Returns the settings with the Redis of a running `redbatch up`, unless they name one, or none runs; says so.
 
     If that Redis is private, this process ends with that `up`. A port `up` overrides variables that name a Redis.
+    Exits the process if another setting is invalid: as `read_settings` does, and before it looks for that `up`.
 
     Raises NoUpError: several run and none was chosen, none has the port `up`, or an option names a Redis too.
     """
@@ -67,13 +73,14 @@ def _with_redis_of_up(overrides: Mapping[str, str], up: int | None) -> Mapping[s
     for name in given:
         if os.environ.pop(variable_of(name), None) != overrides[name]:
             raise NoUpError(f"--up finds the Redis of a running `redbatch up`: leave out {flag_of(name)}")
+    others = {name: value for name, value in overrides.items() if name not in REDIS_SETTINGS}
+    read_settings(settings_type, others)
     running = find_up(up)
     ends = ""
     if running.has_private_redis:
         Thread(target=_end_with, args=[running], name="end with up", daemon=True).start()
         ends = " and ends with it"
     print_error(f"joins your running `redbatch up` at {running.url}{ends}; --redis-url names another Redis")
-    others = {name: value for name, value in overrides.items() if name not in REDIS_SETTINGS}
     return others | running.redis_settings
 
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from redbatch.bench.body_template import InvalidBodyError, read_template
 from redbatch.bench.settings import BenchSettings
-from redbatch.bench.target import DEFAULT_PATH, Target, encode_bodies, encode_requests, parse_header, parse_target
+from redbatch.bench.target import DEFAULT_PATH, Target, encode_bodies, encode_body, parse_header, parse_target
 from redbatch.bench.texts import InvalidTextsError, request_texts
 from redbatch.exit_codes import report_failure, report_misuse
 from redbatch.preconditions import check_file, missing_module
+from redbatch.up.run_file import NoUpError
 from shared.process.settings import option_of, read_settings
 
 if TYPE_CHECKING:
@@ -24,8 +25,12 @@ RERANK_PATH = "/rerank"
 RERANK_BODY = '{"query": "{text}", "documents": "{texts}"}'
 
 
-def bench(overrides: Mapping[str, str], url: str, headers: Sequence[str], *, check: bool, rerank: bool = False) -> int:
+def bench(
+    overrides: Mapping[str, str], find_url: Callable[[], str], headers: Sequence[str], *, check: bool, rerank: bool
+) -> int:
     """Runs the load and prints its result. With `rerank`, the inputs of a request are the documents of a query.
+
+    `find_url` returns the URL of the server, or raises NoUpError. Invalid options are reported before it is called.
 
     Returns the exit code: 0; 1 if the server cannot be reached or refuses each request, no request got a good
     answer, a checked answer was wrong, or a file cannot be written; 2 for invalid arguments.
@@ -37,16 +42,17 @@ def bench(overrides: Mapping[str, str], url: str, headers: Sequence[str], *, che
     from redbatch.bench.run import CannotConnectError, RefusedError, RunSpec, run
 
     try:
-        target = parse_target(url, settings.path, RERANK_PATH if rerank else DEFAULT_PATH)
         body = _body(settings, check=check, rerank=rerank)
-        requests = _requests(settings, target, [_parse_header(each) for each in headers], body)
+        bodies, parsed_headers = _bodies(settings, body), _headers(settings, headers)
         _check_files(settings)
-    except (InvalidTextsError, InvalidBodyError) as error:
-        return report_misuse(f"{option_of('texts' if isinstance(error, InvalidTextsError) else 'body')}: {error}")
+        target = parse_target(find_url(), settings.path, RERANK_PATH if rerank else DEFAULT_PATH)
+    except NoUpError as error:
+        return report_failure(str(error))
     except ValueError as error:
         return report_misuse(str(error))
     from redbatch.bench.progress import LoadProgress
 
+    requests = encode_bodies(target, parsed_headers, bodies)
     try:
         with LoadProgress(settings) as progress:
             result = run(RunSpec(settings, target, requests, check, rerank), progress)
@@ -70,24 +76,26 @@ def _body(settings: BenchSettings, *, check: bool, rerank: bool) -> str | None:
     return body
 
 
-def _requests(settings: BenchSettings, target: Target, headers: list[tuple[str, str]], body: str | None) -> list[bytes]:
-    """Returns the encoded requests. Raises ValueError if the texts or the body cannot be used."""
-    if settings.timeout_ms is not None:
-        headers = [*headers, ("X-Timeout-Ms", str(settings.timeout_ms))]
+def _bodies(settings: BenchSettings, body: str | None) -> Iterable[bytes]:
+    """Returns the bodies of requests. Raises ValueError if the texts or the template cannot be used."""
     inputs = settings.inputs_per_request
-    if body is None:
-        return encode_requests(target, headers, request_texts(settings.texts, settings.mix, settings.seed, inputs))
-    template = read_template(body)
-    template.check(inputs, texts_given=settings.texts is not None)
-    texts = request_texts(settings.texts, settings.mix, settings.seed, inputs + template.num_texts_more)
-    return encode_bodies(target, headers, template.fill(texts))
-
-
-def _parse_header(text: str) -> tuple[str, str]:
     try:
-        return parse_header(text)
+        if body is None:
+            return map(encode_body, request_texts(settings.texts, settings.mix, settings.seed, inputs))
+        template = read_template(body)
+        template.check(inputs, texts_given=settings.texts is not None)
+        num_texts = inputs + template.num_texts_more
+        return template.fill(request_texts(settings.texts, settings.mix, settings.seed, num_texts))
+    except (InvalidTextsError, InvalidBodyError) as error:
+        raise ValueError(f"{option_of('texts' if isinstance(error, InvalidTextsError) else 'body')}: {error}") from None
+
+
+def _headers(settings: BenchSettings, texts: Iterable[str]) -> list[tuple[str, str]]:
+    try:
+        headers = [parse_header(each) for each in texts]
     except ValueError as error:
         raise ValueError(f"--header: {error}") from None
+    return headers if settings.timeout_ms is None else [*headers, ("X-Timeout-Ms", str(settings.timeout_ms))]
 
 
 def _check_files(settings: BenchSettings) -> None:

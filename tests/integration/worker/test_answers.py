@@ -258,7 +258,7 @@ async def test_a_hub_that_does_not_answer_ends_the_worker_soon(
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     worker = await cluster.start_worker("sentence-transformers/all-mpnet-base-v2", ready=False)
     assert await worker.wait_until_ended() == 2
-    assert "cannot be downloaded: http://127.0.0.1:1 does not answer" in worker.output
+    assert "cannot be downloaded: http://127.0.0.1:1 does not answer (Connection refused)" in worker.output
     assert OFFLINE in worker.output
     assert "Traceback" not in worker.output
 

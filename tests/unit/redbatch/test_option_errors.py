@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -20,6 +21,7 @@ from redbatch.bench.settings import BenchSettings
 from redbatch.commands import app
 from redbatch.flags import METAVARS, SettingsCommand, settings_of
 from redbatch.tune.settings import TuneSettings
+from redbatch.up.run_file import Announcement, RunFile
 from shared.option_words import NUMBERS, choices_of, what_it_takes
 from shared.process.settings import read_settings
 
@@ -27,6 +29,7 @@ SETTINGS_CLASSES = (GatewaySettings, WorkerSettings, BenchSettings, TuneSettings
 FOREIGN_WORDS = (
     *("pydantic", "regex", "pattern", "errno", "input should", "validation error", "value error", "traceback"),
     *("unable to", "valueerror", "filenotfounderror", "does not take this value", "expecting", "delimiter"),
+    "does not appear",
 )
 NO_TEXT = {"INTEGER": "soon", "N": "soon", "NUMBER": "soon", "BOOLEAN": "perhaps", "PORT": "soon"}
 """A bad value by the kind of an option's values."""
@@ -197,6 +200,21 @@ def test_a_bad_value_of_a_flag_is_refused_in_words_of_the_flag(name: str, comman
     assert "".join(complaints) == ""
 
 
+@pytest.mark.parametrize("name", ["bench", "gateway", "worker"])
+def test_a_bad_value_is_reported_before_a_choice_of_ups(name: str, command_line: CommandLine) -> None:
+    """While several `redbatch up` run, one of which the user has to choose later."""
+    ups = [Announcement(RunFile(os.getpid() + n, f"http://127.0.0.1:{n}", "redis://a", "minilm")) for n in (1, 2)]
+    options = options_of(name)
+    values = {flag: bad_values(flag, option)[:1] for flag, option in options.items()}
+    complaints = [
+        command_line.complaints(flag, (command_line.run(name, flag, value) for value in each))
+        for flag, each in values.items()
+    ]
+    for each in ups:
+        each.withdraw()
+    assert "".join(complaints) == ""
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_bad_value_of_a_variable_is_refused_with_its_name(name: str, command_line: CommandLine) -> None:
     """So a container's log says which variable to mend."""
@@ -237,6 +255,12 @@ def test_a_field_with_a_pattern_has_words_for_it(model: type[Any]) -> None:
         ("worker", ["--heartbeat-s", "0"], "it takes a number above 0, up to 60, got '0'"),
         ("worker", ["--compile", "maybe"], "it takes true or false, got 'maybe'"),
         ("gateway", ["--cache-bytes", "-5"], "it takes a whole number of at least 0, got '-5'"),
+        (
+            "gateway",
+            ["--trusted-proxies", "foo"],
+            "it takes addresses or networks such as 10.0.0.0/8, separated by commas, got 'foo'",
+        ),
+        ("gateway", ["--trusted-proxies", "10.1.2.3/8"], "10.1.2.3/8 is an address in the network 10.0.0.0/8: write"),
         ("gateway", ["--queue", "Mini LM"], "it takes a name of 1 to 64 lower-case letters"),
         (
             "queue",

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from gpuworker.settings import WorkerSettings
 from redbatch.run_process import _with_redis_of_up
 from redbatch.up.run_file import Announcement, NoUpError, RunFile
 
@@ -34,10 +35,11 @@ def running_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
 def test_a_process_that_has_its_redis_joins_no_up(name: str) -> None:
     """Whether it has one, or one for each shard; without, it takes those of the `up` that runs, or was chosen."""
     given = {name: "redis://c,redis://d"}
-    assert _with_redis_of_up(given, None) == given
-    assert _with_redis_of_up({}, None) == _with_redis_of_up({}, UP) == {"redis_shards": SHARDS}
+    assert _with_redis_of_up(WorkerSettings, given, None) == given
+    for up in (None, UP):
+        assert _with_redis_of_up(WorkerSettings, {}, up) == {"redis_shards": SHARDS}
     with pytest.raises(NoUpError):
-        _with_redis_of_up({}, NO_UP)
+        _with_redis_of_up(WorkerSettings, {}, NO_UP)
 
 
 @pytest.mark.parametrize("name", ["redis_url", "redis_shards"])
@@ -46,7 +48,7 @@ def test_up_overrides_variables_and_excludes_options(name: str, monkeypatch: pyt
     variable = f"REDBATCH_{name.upper()}"
     given = {name: "redis://c,redis://d", "queue": "minilm"}
     monkeypatch.setenv(variable, given[name])
-    assert _with_redis_of_up(given, UP) == {"redis_shards": SHARDS, "queue": "minilm"}
+    assert _with_redis_of_up(WorkerSettings, given, UP) == {"redis_shards": SHARDS, "queue": "minilm"}
     assert variable not in os.environ
     with pytest.raises(NoUpError, match=f"leave out --{name.replace('_', '-')}"):
-        _with_redis_of_up(given, UP)
+        _with_redis_of_up(WorkerSettings, given, UP)
