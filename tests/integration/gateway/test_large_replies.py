@@ -54,15 +54,21 @@ async def kill_other_connections(connection: RedisConnection) -> None:
     await connection.call("CLIENT", "KILL", "SKIPME", "yes", "TYPE", "normal")
 
 
+async def announced_worker(queue: QueueConnections) -> Worker:
+    """Returns a worker of a function that answers what a test has it answer."""
+    worker = Worker(queue.connection("worker"), queue.keys, "ghost")
+    beat = Heartbeat("ghost", "host", 1, "cpu", "null", 384, "ready", 0.0, 0, 0, 0, ops=(PREDICT,))
+    await consumer.join(worker.connection, worker.keys)
+    await consumer.heartbeat(worker.connection, worker.keys, beat, 60_000)
+    return worker
+
+
 @pytest.mark.parametrize("breaks", [False, True], ids=["announced", "reconciled"])
 async def test_large_results_that_arrive_together_do_not_fill_the_memory(
     breaks: bool, cluster: GatewayCluster, queue: QueueConnections, client: httpx.AsyncClient
 ) -> None:
     """40 results of 8 MiB are ready at once: the gateway takes a few at a time, and answers these before the next."""
-    worker = Worker(queue.connection("worker"), queue.keys, "ghost")
-    beat = Heartbeat("ghost", "host", 1, "cpu", "null", 384, "ready", 0.0, 0, 0, 0, ops=(PREDICT,))
-    await consumer.join(worker.connection, worker.keys)
-    await consumer.heartbeat(worker.connection, worker.keys, beat, 60_000)
+    worker = await announced_worker(queue)
     gateway = await cluster.start_gateway(
         max_in_flight_bytes=MAX_IN_FLIGHT,
         max_unsent_bytes=MAX_UNSENT,
