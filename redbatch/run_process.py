@@ -63,7 +63,7 @@ def _with_redis_of_up(
     """Returns the settings with the Redis of a running `redbatch up`, unless they name one, or none runs; says so.
 
     If that Redis is private, this process ends with that `up`. A port `up` overrides variables that name a Redis.
-    Exits the process if another setting is invalid: as `read_settings` does, and before it looks for that `up`.
+    Exits the process, as `read_settings` does, if there is no such `up` and another setting is invalid.
 
     Raises NoUpError: several run and none was chosen, none has the port `up`, or an option names a Redis too.
     """
@@ -74,8 +74,11 @@ def _with_redis_of_up(
         if os.environ.pop(variable_of(name), None) != overrides[name]:
             raise NoUpError(f"--up finds the Redis of a running `redbatch up`: leave out {flag_of(name)}")
     others = {name: value for name, value in overrides.items() if name not in REDIS_SETTINGS}
-    read_settings(settings_type, others)
-    running = find_up(up)
+    try:
+        running = find_up(up)
+    except NoUpError:
+        read_settings(settings_type, others)  # a bad value is reported before the user chooses
+        raise
     ends = ""
     if running.has_private_redis:
         Thread(target=_end_with, args=[running], name="end with up", daemon=True).start()

@@ -34,7 +34,7 @@ def tenant_rows(
         {
             "tenant": name,
             **{each: getattr(sums[name], each) for each in COLUMNS},
-            "share": sums[name].tokens / all_tokens if all_tokens else None,
+            "token_share": sums[name].tokens / all_tokens if all_tokens else None,
             **_limits(name, key_quotas, default),
         }
         for name in ordered[:MAX_TENANT_ROWS]

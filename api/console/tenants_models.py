@@ -15,7 +15,7 @@ _TENANT = {
     "inputs": 27_630,
     "tokens": 331_560,
     "cached_tokens": 1_204,
-    "share": 0.62,
+    "token_share": 0.62,
     "keys": 1,
     "quotas": [_QUOTA],
 }
@@ -44,7 +44,7 @@ class ConsoleTenant(BaseModel):
     inputs: int
     tokens: int = Field(description="That the model has read.")
     cached_tokens: int
-    share: float | None = Field(description="Its tokens over those of all tenants; null if there are none.")
+    token_share: float | None = Field(description="Its part of the tokens of all tenants; null while these are 0.")
     keys: int | None = Field(description="Valid API keys for requests or jobs; null if the gateway requires none.")
     quotas: list[TenantQuota] = Field(description="Those that its keys have, with the default limit; at most three.")
 

@@ -77,13 +77,16 @@ class Reconciler:
                 for connection in connections:
                     await self._connection.kill(connection)
                 unanswered = list(request_ids())
-                for request in self._replies.waiting(unanswered):
-                    request.reconcile_on_submit = request.reconcile_on_submit or request.has_unplaced_entries
+                self._mark_unplaced(unanswered)
                 await self.reconcile(unanswered, cause="connection")
             except RedisUnreachableError as error:
                 record_failing_call("requests cannot be reconciled", error)
             else:
                 return
+
+    def _mark_unplaced(self, request_ids: Sequence[str]) -> None:
+        for request in self._replies.waiting(request_ids):
+            request.reconcile_on_submit = request.reconcile_on_submit or request.has_unplaced_entries
 
     async def reconcile(self, request_ids: Sequence[str], cause: str) -> None:
         """Delivers the replies that are in Redis; adds each entry again that has no reply and is not in the stream.
@@ -121,7 +124,9 @@ class Reconciler:
                 num_lost += len(lost)
                 self._submitter.add(PendingSubmit(request, lost, exempt=True, epoch=epoch))
         if num_lost:
-            limited_log.write(logging.WARNING, "lost entries are submitted again", lambda: {"n": num_lost})
+            limited_log.write(
+                logging.WARNING, "lost entries are submitted again", lambda: {"n": num_lost}, queue=self._keys.queue
+            )
 
     def _remove_lost(self, request: InFlight, refs: Mapping[int, Ref]) -> tuple[NewEntry, ...]:
         """Returns the entries at these positions that are to be added again; for others it is too early."""

@@ -141,7 +141,7 @@ class Replies:
     def waiting(self, request_ids: Iterable[str]) -> list[InFlight]:
         """Returns the requests with these ids that still wait for replies.
 
-        Who reconciles keeps ids while it waits for Redis: a request that has ended would keep its replies in memory.
+        The reconciler keeps ids while it collects replies, because a request that has ended keeps its own in memory.
         """
         found = [self._requests.get(each) for each in request_ids]
         return [each for each in found if each is not None and not each.done]

@@ -11,7 +11,7 @@ from fastapi import Response
 
 from api.dialects.headers import JSON
 from api.dialects.long_text import IN_CHUNKS
-from api.dialects.quantization import BASE64, FLOAT
+from api.dialects.quantization import FLOAT
 from api.dispatch.size_limits import check_input_sizes, check_output_size
 from api.jobs.creation import CHUNK_INPUTS, find_shard, new_upload, parse_idempotency_key, upload_and_create
 from api.jobs.inputs import JobInput, check_input
@@ -63,7 +63,7 @@ async def respond_async(
     inference = state.queues.with_input_type(inference)
     queue, shard = await find_shard(request, state, inference.model, inference.tenant, idempotency_key)
     state.queues.check_op(queue, inference.op)
-    if any(each not in (FLOAT, BASE64) for each in inference.output_types):
+    if any(each != FLOAT for each in inference.output_types):
         raise InvalidRequestError("A job has float32: leave out the header Prefer, or the type of the numbers.")
     if inference.long_text in IN_CHUNKS:
         raise InvalidRequestError("A job has no chunks: leave out the header Prefer, or long_text.", param="long_text")

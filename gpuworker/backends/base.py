@@ -26,8 +26,8 @@ __all__ = [
     "ModelOutputError",
     "OneInputError",
     "PartsBackend",
-    "RequestRefusedError",
     "Token",
+    "UnsupportedError",
 ]
 
 TEXT_OPS = frozenset(messages.TEXT_OPS)
@@ -54,14 +54,14 @@ class OneInputError(Exception):
         self.index = index
 
 
-class RequestRefusedError(InputRefusedError):
-    """The model cannot do what a request says.
+class UnsupportedError(InputRefusedError):
+    """The model cannot do what a request asks.
 
-    Logs have the message, so it quotes nothing of the request but numbers.
+    Logs have the message, so it quotes nothing of the request but numbers and names of a fixed list.
     """
 
 
-class InputTooLongError(RequestRefusedError):
+class InputTooLongError(UnsupportedError):
     """An input is longer than the maximum, and must not be cut: `too_long` has both numbers."""
 
     def __init__(self, tokens: int, max_tokens: int) -> None:

@@ -24,7 +24,7 @@ from gpuworker.backends.function_methods import (
     find_misspelled_methods,
 )
 from gpuworker.backends.tokenizer_threads import set_tokenizer_threads
-from gpuworker.model_spec import Model, ModelLoadError
+from gpuworker.model_spec import Model, ModelLoadError, one_line
 from shared.messages import DEFAULT_OPTIONS, PREDICT, Input, Options
 
 if TYPE_CHECKING:
@@ -194,8 +194,8 @@ def _is_frame_of_import(file_name: str) -> bool:
 
 def _one_line(error: Exception) -> str:
     """Returns the class of an error and the first line of its text."""
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    name, line = type(error).__name__, one_line(error)
+    return name if line == name else f"{name}: {line}"
 
 
 def _revision(model: Model, model_args: str) -> str:

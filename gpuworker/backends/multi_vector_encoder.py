@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from sentence_transformers import MultiVectorEncoder
 
-from gpuworker.backends.base import RequestRefusedError, TextParts
+from gpuworker.backends.base import TextParts, UnsupportedError
 from gpuworker.backends.model_loading import fast_tokenizer_of, load_model
 from gpuworker.backends.prompts import Prompts
 from gpuworker.backends.sentence_runner import SentenceRunner
@@ -141,16 +141,16 @@ class MultiVectorBackend(TransformerBackend):
         """
         self._prompts.find(options.prompt_name)
         if options.truncate != "right":
-            raise RequestRefusedError(
+            raise UnsupportedError(
                 "This model cuts long texts itself, at the right: without truncate=false or truncation_direction=left."
             )
         if any((options.max_tokens, options.max_query_tokens, options.max_document_tokens)):
-            raise RequestRefusedError("This model cuts long texts itself, at its own maximum length: name no other.")
+            raise UnsupportedError("This model cuts long texts itself, at its own maximum length: name no other.")
         if options.instruction is not None:
-            raise RequestRefusedError("instruction: this model has no place for one: leave it out.")
+            raise UnsupportedError("instruction: this model has no place for one: leave it out.")
         texts = [LateText(each, options.prompt_name, options.query) for each in inputs if isinstance(each, str)]
         if len(texts) < len(inputs):
-            raise RequestRefusedError("This model takes texts, no token ids.")
+            raise UnsupportedError("This model takes texts, no token ids.")
         return texts
 
     def run_parts(

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from gpuworker.backends.base import RequestRefusedError
+from gpuworker.backends.base import UnsupportedError
 
 if TYPE_CHECKING:
     from sentence_transformers.base.model import BaseModel
@@ -41,7 +41,7 @@ class Prompts:
         """
         if name and name not in self._by_name:
             known = ", ".join(self.names) or "none"
-            raise RequestRefusedError(f"prompt_name: this model has no such prompt; it has {known}.")
+            raise UnsupportedError(f"prompt_name: this model has no such prompt; it has {known}.")
         prompt = self._default if name is None else self._by_name.get(name, "")
         return prompt if instruction is None else self._instruct(prompt, instruction, may_choose=name is None)
 
@@ -50,5 +50,5 @@ class Prompts:
         found = next((match for each in prompts if (match := _TASK.fullmatch(each))), None)
         if found is None:
             known = ", ".join(name for name in self.names if _TASK.fullmatch(self._by_name[name])) or "none"
-            raise RequestRefusedError(f"instruction: it goes into prompts with a task; this model has {known}.")
+            raise UnsupportedError(f"instruction: it goes into prompts with a task; this model has {known}.")
         return f"{found['head']}{instruction}{found['tail']}"

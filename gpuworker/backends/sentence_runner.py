@@ -11,7 +11,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 from gpuworker.backends import buckets, packing
-from gpuworker.backends.base import RequestRefusedError
+from gpuworker.backends.base import UnsupportedError
 from gpuworker.backends.equivalence import distance
 from gpuworker.backends.transfer import create_transfer
 from shared.messages import DEFAULT_OPTIONS, EMBED, EMBED_ALL
@@ -160,7 +160,7 @@ class SentenceRunner:
     def _run_each_token(self, batch: Any, *, exclusive: bool) -> list[Vector]:  # noqa: ANN401 - what `collate` returns
         """Returns the transformer's output for each token, special tokens included."""
         if self.tokenizer is None:
-            raise RequestRefusedError("This model has no vectors of tokens.")
+            raise UnsupportedError("This model has no vectors of tokens.")
         outputs = self._compute(batch, [self.model[0]], "token_embeddings", exclusive=exclusive)
         if "cu_seq_lens_q" in batch:
             rows = np.split(outputs[0], batch["cu_seq_lens_q"].tolist()[1:-1])

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpuworker.backends.base import TEXT_OPS, RequestRefusedError, Token
+from gpuworker.backends.base import TEXT_OPS, Token, UnsupportedError
 from gpuworker.model_type import scoring_type
 from shared.messages import DEFAULT_OPTIONS, EMBED, EMBED_ALL, Input, Options
 from shared.model_names import numbered_labels
@@ -88,9 +88,9 @@ class SimulatedBackend:
     def tokenize(self, inputs: Sequence[Input], options: Options = DEFAULT_OPTIONS) -> list[DigestInput]:
         """Hashes each input, which counts as one token. Raises InputRefusedError: the options name a prompt."""
         if options.prompt_name:
-            raise RequestRefusedError("prompt_name: this model has no prompts.")
+            raise UnsupportedError("prompt_name: this model has no prompts.")
         if options.instruction is not None and options.query is None:
-            raise RequestRefusedError("instruction: this model has no prompts.")
+            raise UnsupportedError("instruction: this model has no prompts.")
         contents = (each if isinstance(each, bytes) else each.encode() for each in inputs)
         before = [each.encode() + b"\0" for each in (options.instruction, options.query) if each is not None]
         salt = b"".join((self._salt, *before))
@@ -112,11 +112,11 @@ class SimulatedBackend:
 
     def show_tokens(self, inputs: Sequence[Input], options: Options) -> list[list[Token]]:  # noqa: ARG002 - refused
         """Raises InputRefusedError."""
-        raise RequestRefusedError("This model has no tokenizer.")
+        raise UnsupportedError("This model has no tokenizer.")
 
     def decode(self, inputs: Sequence[Input], options: Options) -> list[str]:  # noqa: ARG002 - refused
         """Raises InputRefusedError."""
-        raise RequestRefusedError("This model has no tokenizer.")
+        raise UnsupportedError("This model has no tokenizer.")
 
     def busy_s(self) -> float:
         """Returns 0: there is no device clock."""

@@ -11,7 +11,7 @@ from itertools import accumulate
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from gpuworker.backends.base import InputTooLongError, OneInputError, RequestRefusedError, Token
+from gpuworker.backends.base import InputTooLongError, OneInputError, Token, UnsupportedError
 from gpuworker.backends.prompts import Prompts
 from shared.codec import decode_ids
 from shared.messages import DEFAULT_OPTIONS, Input, Options
@@ -97,7 +97,7 @@ class ModelTokenizer:
         if len(texts) == len(inputs):
             return [_tokenized_text(each, max_tokens) for each in encoded]
         if options.prompt_name or options.instruction is not None:
-            raise RequestRefusedError("prompt_name and instruction go before texts, not before token ids.")
+            raise UnsupportedError("prompt_name and instruction go before texts, not before token ids.")
         return [
             self._cut_ids(each, index, options.truncate, max_tokens)
             if isinstance(each, bytes)
@@ -111,7 +111,7 @@ class ModelTokenizer:
             return self.max_tokens
         num_special = self._by_cut["no"].num_special_tokens_to_add(options.query is not None)
         if options.max_tokens <= num_special:
-            raise RequestRefusedError(
+            raise UnsupportedError(
                 f"The model adds {num_special} special tokens: allow at least {num_special + 1} tokens."
             )
         return options.max_tokens if self.max_tokens is None else min(options.max_tokens, self.max_tokens)
@@ -140,7 +140,7 @@ class ModelTokenizer:
         prompt = self._prompts.find(options.prompt_name)
         texts = [prompt + each for each in inputs if isinstance(each, str)]
         if len(texts) < len(inputs):
-            raise RequestRefusedError("Send texts to see their tokens.")
+            raise UnsupportedError("Send texts to see their tokens.")
         encoded = self._by_cut["no"].encode_batch(texts, add_special_tokens=options.special_tokens)
         return [_tokens(each, text) for each, text in zip(encoded, texts, strict=True)]
 
@@ -153,7 +153,7 @@ class ModelTokenizer:
         """
         ids = [self._ids(each, index) for index, each in enumerate(inputs) if isinstance(each, bytes)]
         if len(ids) < len(inputs):
-            raise RequestRefusedError("Send token ids to see their text.")
+            raise UnsupportedError("Send token ids to see their text.")
         texts: list[str] = self._by_cut["no"].decode_batch(ids, skip_special_tokens=not options.special_tokens)
         return texts
 
@@ -170,7 +170,7 @@ class ModelTokenizer:
         side = options.truncate
         documents = [each for each in inputs if isinstance(each, str)]
         if len(documents) < len(inputs):
-            raise RequestRefusedError("Send texts: a pair of texts cannot be sent as token ids.")
+            raise UnsupportedError("Send texts: a pair of texts cannot be sent as token ids.")
         first, *seconds = self._by_cut["no"].encode_batch_fast([query, *documents], add_special_tokens=False)
         is_query_cut = _cut(first, options.max_query_tokens, side)
         are_cut = [_cut(each, options.max_document_tokens, side) or is_query_cut for each in seconds]
@@ -198,7 +198,7 @@ class ModelTokenizer:
     def _ids(self, data: bytes, index: int) -> list[int]:
         ids = decode_ids(data)
         if max(ids) >= self._vocabulary:
-            raise OneInputError(RequestRefusedError(f"Token ids of this model are below {self._vocabulary}."), index)
+            raise OneInputError(UnsupportedError(f"Token ids of this model are below {self._vocabulary}."), index)
         return ids
 
     def pad(self, sequences: list[list[int]], length: int | None = None) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from joblib import cpu_count
 
 from gpuworker.backends import buckets, model_loading, precision
 from gpuworker.backends.acceleration import accelerate
-from gpuworker.backends.base import RequestRefusedError, Token
+from gpuworker.backends.base import Token, UnsupportedError
 from gpuworker.backends.prompts import Prompts
 from gpuworker.backends.revision import revision_of
 from gpuworker.backends.sentence_runner import SentenceRunner
@@ -160,7 +160,7 @@ class TransformerBackend(ABC):
 
     def _require_tokenizer(self) -> ModelTokenizer:
         if self._tokenizer is None:
-            raise RequestRefusedError("The tokenizer of this model is internal to it: it shows no tokens.")
+            raise UnsupportedError("The tokenizer of this model is internal to it: it shows no tokens.")
         return self._tokenizer
 
     def busy_s(self) -> float:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import structlog
 from transformers import PreTrainedTokenizerFast
 
-from gpuworker.backends.base import RequestRefusedError
+from gpuworker.backends.base import UnsupportedError
 from gpuworker.backends.prompts import Prompts
 from gpuworker.backends.whole_texts import CHARS_PER_TOKEN
 from gpuworker.model_spec import one_line
@@ -71,9 +71,9 @@ class WholePairs:
             InputRefusedError: there is no such prompt, no query, an input is no text, or the model cannot do this.
         """
         if options.query is None or not all(isinstance(each, str) for each in inputs):
-            raise RequestRefusedError("This model reads pairs of texts: send two texts, no token ids.")
+            raise UnsupportedError("This model reads pairs of texts: send two texts, no token ids.")
         if options.truncate != "right" or options.max_tokens is not None:
-            raise RequestRefusedError(
+            raise UnsupportedError(
                 "This model cuts long pairs itself: leave out truncate=false, the side and the maximum tokens of a "
                 "pair. That of a query or of a document is possible."
             )
@@ -89,9 +89,9 @@ class WholePairs:
         if options.instruction is None:
             return self._prompts.find(options.prompt_name)
         if not self._takes_instructions:
-            raise RequestRefusedError("instruction: the template of this model has no place for one: leave it out.")
+            raise UnsupportedError("instruction: the template of this model has no place for one: leave it out.")
         if options.prompt_name is not None:
-            raise RequestRefusedError("instruction: it is a prompt; send it, or a prompt_name, but not both.")
+            raise UnsupportedError("instruction: it is a prompt; send it, or a prompt_name, but not both.")
         return options.instruction
 
     def _cut(self, text: str, max_tokens: int | None) -> tuple[str, bool]:
@@ -99,7 +99,7 @@ class WholePairs:
         if max_tokens is None:
             return text, False
         if self._tokenizer is None:
-            raise RequestRefusedError("This model's tokenizer does not say where tokens are: name no maximum of them.")
+            raise UnsupportedError("This model's tokenizer does not say where tokens are: name no maximum of them.")
         offsets = self._tokenizer.encode(text, add_special_tokens=False).offsets
         return (text[: offsets[max_tokens - 1][1]], True) if len(offsets) > max_tokens else (text, False)
 

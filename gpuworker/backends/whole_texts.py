@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpuworker.backends.base import RequestRefusedError
+from gpuworker.backends.base import UnsupportedError
 from gpuworker.backends.prompts import Prompts
 from shared.messages import Input, Options
 
@@ -50,12 +50,12 @@ class WholeTexts:
         """
         prompt = self._prompts.find(options.prompt_name, options.instruction)
         if options.max_tokens is not None:
-            raise RequestRefusedError("This model cuts long texts itself, at its own maximum length: name no other.")
+            raise UnsupportedError("This model cuts long texts itself, at its own maximum length: name no other.")
         if self._cuts and options.truncate != "right":
-            raise RequestRefusedError(
+            raise UnsupportedError(
                 "This model cuts long texts itself, at the right: without truncate=false or truncation_direction=left."
             )
         texts = [WholeText(each, prompt) for each in inputs if isinstance(each, str)]
         if len(texts) < len(inputs):
-            raise RequestRefusedError("This model takes texts, no token ids.")
+            raise UnsupportedError("This model takes texts, no token ids.")
         return texts

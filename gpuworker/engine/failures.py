@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gpuworker.backends.base import InputRefusedError, InputTooLongError, ModelOutputError, RequestRefusedError
+from gpuworker.backends.base import InputRefusedError, InputTooLongError, ModelOutputError, UnsupportedError
 from gpuworker.engine.work import EntryTask
 from gpuworker.ipc.messages import EntryFailure
 from shared.errors import DeadlineExceededError, InputFailedError, InvalidRequestError
@@ -62,7 +62,7 @@ def model_failure(
     """
     if isinstance(error, InputRefusedError):
         too_long = error.too_long if isinstance(error, InputTooLongError) else None
-        is_loggable = isinstance(error, RequestRefusedError)
+        is_loggable = isinstance(error, UnsupportedError)
         return ModelFailure(
             InvalidRequestError.code, str(error), False, False, too_long=too_long, is_loggable=is_loggable
         )

@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from gpuworker.backends.base import Backend, RequestRefusedError
+from gpuworker.backends.base import Backend, UnsupportedError
 from gpuworker.engine.model_errors import ModelErrors
 from gpuworker.engine.work import BatchResult, EntryTask, InputItem
 from gpuworker.policy.composition import WaitingInput
@@ -113,7 +113,7 @@ def _tokenize(backend: Backend, tasks: Sequence[EntryTask]) -> list[InputItem]:
         _check_op(backend, task)
         dimensions = task.options.dimensions
         if dimensions is not None and dimensions > backend.dim:
-            raise RequestRefusedError(f"dimensions: the vectors of this model have {backend.dim}, not {dimensions}.")
+            raise UnsupportedError(f"dimensions: the vectors of this model have {backend.dim}, not {dimensions}.")
         by_key.setdefault(task.tokenizer_key, []).append(task)
     encoded = [
         (group, backend.tokenize([each for task in group for each in task.inputs], group[0].options))
@@ -139,8 +139,8 @@ def _tokenize(backend: Backend, tasks: Sequence[EntryTask]) -> list[InputItem]:
 def _check_op(backend: Backend, task: EntryTask) -> None:
     """Raises InputRefusedError if the model does not have the operation of an entry."""
     if task.op == EMBED_PARTS and (missing := set(task.options.parts) - set(backend.parts)):
-        raise RequestRefusedError(
+        raise UnsupportedError(
             f"return: this model does not return {', '.join(sorted(missing))}; it returns {', '.join(backend.parts)}."
         )
     if task.op not in backend.ops:
-        raise RequestRefusedError(next(message for op, message in OFFERS.items() if op in backend.ops))
+        raise UnsupportedError(next(message for op, message in OFFERS.items() if op in backend.ops))

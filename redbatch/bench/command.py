@@ -46,13 +46,13 @@ def bench(
         bodies, parsed_headers = _bodies(settings, body), _headers(settings, headers)
         _check_files(settings)
         target = parse_target(find_url(), settings.path, RERANK_PATH if rerank else DEFAULT_PATH)
+        requests = encode_bodies(target, parsed_headers, bodies)
     except NoUpError as error:
         return report_failure(str(error))
     except ValueError as error:
         return report_misuse(str(error))
     from redbatch.bench.progress import LoadProgress
 
-    requests = encode_bodies(target, parsed_headers, bodies)
     try:
         with LoadProgress(settings) as progress:
             result = run(RunSpec(settings, target, requests, check, rerank), progress)

@@ -26,7 +26,7 @@ const tenantRow = (tenant) => [
   head(tenant.tenant),
   ...[tenant.requests, tenant.refusals, tenant.failures, tenant.inputs, tenant.tokens, tenant.cached_tokens]
     .map((each) => number(count(each))),
-  number(tenant.share === null ? NONE : `${decimals(100 * tenant.share, 1)} %`),
+  number(tenant.token_share === null ? NONE : `${decimals(100 * tenant.token_share, 1)} %`),
   number(tenant.keys === null ? NONE : count(tenant.keys)),
   name(limitsText(tenant)),
   number(distinct(tenant.quotas.map(weightText)) || NONE),

@@ -201,8 +201,11 @@ def test_a_bad_value_of_a_flag_is_refused_in_words_of_the_flag(name: str, comman
 
 
 @pytest.mark.parametrize("name", ["bench", "gateway", "worker"])
-def test_a_bad_value_is_reported_before_a_choice_of_ups(name: str, command_line: CommandLine) -> None:
+def test_a_bad_value_is_reported_before_a_choice_of_ups(
+    name: str, command_line: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """While several `redbatch up` run, one of which the user has to choose later."""
+    monkeypatch.delitem(ARGUMENTS, name, raising=False)  # a URL would be the choice
     ups = [Announcement(RunFile(os.getpid() + n, f"http://127.0.0.1:{n}", "redis://a", "minilm")) for n in (1, 2)]
     options = options_of(name)
     values = {flag: bad_values(flag, option)[:1] for flag, option in options.items()}

@@ -42,6 +42,15 @@ def test_a_process_that_has_its_redis_joins_no_up(name: str) -> None:
         _with_redis_of_up(WorkerSettings, {}, NO_UP)
 
 
+def test_options_of_the_connection_are_for_the_redis_of_the_up() -> None:
+    """They fit its URLs, which are known only once it is found."""
+    given = {"redis_tls_ca": str(Path(__file__))}
+    shared = RunFile(os.getpid() + 1, "http://127.0.0.1:8090", "rediss://a", "minilm", has_private_redis=False)
+    announcement = Announcement(shared)
+    assert _with_redis_of_up(WorkerSettings, given, 8090) == {**given, "redis_url": "rediss://a"}
+    announcement.withdraw()
+
+
 @pytest.mark.parametrize("name", ["redis_url", "redis_shards"])
 def test_up_overrides_variables_and_excludes_options(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As for all commands: --up wins over a variable, which has no effect then, and is misuse beside an option."""

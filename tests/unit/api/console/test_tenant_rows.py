@@ -15,7 +15,7 @@ def test_the_tenants_with_the_most_tokens_are_listed() -> None:
     found = tenant_rows(usage, None, DEFAULT)
     assert found["left_out"] == 7
     total = sum(range(MAX_TENANT_ROWS + 7))
-    assert [each["share"] for each in found["tenants"]] == [each["tokens"] / total for each in found["tenants"]]
+    assert [each["token_share"] for each in found["tenants"]] == [each["tokens"] / total for each in found["tenants"]]
     assert [each["tokens"] for each in found["tenants"]] == list(range(MAX_TENANT_ROWS + 6, 6, -1))
 
 
@@ -34,7 +34,7 @@ def test_limits_are_those_of_the_keys() -> None:
     many = [Quota(daily_tokens=each + 1) for each in range(2 * MAX_QUOTAS)]
     keys = {"web": [NO_QUOTA, DEFAULT, DEFAULT], "many": many}
     rows = {each["tenant"]: each for each in tenant_rows({"gone": Usage(3)}, keys, DEFAULT)["tenants"]}
-    assert rows["gone"]["share"] is None
+    assert rows["gone"]["token_share"] is None
     assert (rows["gone"]["keys"], rows["gone"]["quotas"], rows["gone"]["requests"]) == (0, [], 3)
     assert (rows["web"]["keys"], [each["tokens_per_s"] for each in rows["web"]["quotas"]]) == (3, [100.0, 0.0])
     assert (rows["many"]["keys"], len(rows["many"]["quotas"])) == (2 * MAX_QUOTAS, MAX_QUOTAS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gpuworker.backends.base import InputRefusedError, InputTooLongError, RequestRefusedError
+from gpuworker.backends.base import InputRefusedError, InputTooLongError, UnsupportedError
 from gpuworker.engine.failures import is_out_of_memory, model_failure
 
 
@@ -27,7 +27,7 @@ def test_errors_of_each_device_are_recognized_as_out_of_memory(error: Exception,
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
-        (RequestRefusedError("This model has no tokenizer."), True),
+        (UnsupportedError("This model has no tokenizer."), True),
         (InputTooLongError(9, 8), True),
         (InputRefusedError("This text is bad."), False),
         (ValueError("This text is bad."), False),
