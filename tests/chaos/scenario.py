@@ -208,7 +208,7 @@ class Scenario:
         await wait_until(some_there, "an entry waits or runs", poll_s=0.001)
         return number
 
-    async def wait_until_busy(self, worker: str, timeout_s: float = 5.0) -> None:
+    async def wait_until_busy(self, worker: str, timeout_s: float = 30.0) -> None:
         """Waits until a worker holds an entry."""
         held: Counter[str] = Counter()
 

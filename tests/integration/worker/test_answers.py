@@ -47,7 +47,7 @@ async def test_every_reply_belongs_to_its_texts_and_no_key_remains(cluster: Work
 async def test_a_worker_leaves_bulk_entries_to_another_worker(cluster: WorkerCluster) -> None:
     """A worker with its share of bulk entries waits for interactive entries and claims no more bulk."""
     other = Worker(cluster.queue.connection("other"), cluster.keys, "other")
-    await other.beat(ttl_ms=20_000)
+    await other.beat(ttl_ms=100_000)
     await cluster.start_worker(
         "simulated:base_ms=2000,item_ms=0", heartbeat_ttl_s=60
     )  # in which it also counts other workers
