@@ -128,8 +128,9 @@ async def test_the_load_of_the_page_runs_in_batches(
 
 def test_the_stack_file_for_the_cpu_names_the_worker() -> None:
     """It changes a variable that the stack sets."""
-    [override] = re.findall(r"`(services: \{.*?\}\}\})`", PAGE)
-    [(service, change)] = yaml.safe_load(override)["services"].items()
+    [name] = re.findall(r"add `-c (\S+)`", PAGE)
+    [(service, change)] = yaml.safe_load((ROOT / name).read_text(encoding="utf-8"))["services"].items()
+    assert "${REDBATCH_WORKER_VERSION:" in change["image"], "the image of the class stays"
     stack = yaml.safe_load((ROOT / "swarm/stack.yml").read_text(encoding="utf-8"))["services"][service]
     assert change["environment"].items() - stack["environment"].items()
     assert change["environment"].keys() <= stack["environment"].keys()
