@@ -5,11 +5,9 @@ Helm is its own library in Go, without a cluster. So nothing here says that an i
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -18,6 +16,7 @@ import yaml
 from redbatch.redis_users.k8s import manifests
 from redbatch.redis_users.passwords import Credentials, RedisAddress
 from tests.deploy.dockerfile import ROOT
+from tests.deploy.helm import Helm, RefusedError
 from tests.deploy.manifests import RENDERED, Manifest, objects
 from tests.servers import require_tool, skip
 from tools.helm_chart import chart, value_table
@@ -59,11 +58,12 @@ def deep_update(old: dict[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def helm() -> ModuleType:
-    """Returns Helm's library."""
+def helm() -> Iterator[Helm]:
+    """Yields Helm, which renders the project's chart."""
     if importlib.util.find_spec("helm_python") is None:
         skip("helm-python-sdk is missing, which renders the chart: make setup installs it on Linux, for x86-64")
-    return importlib.import_module("helm_python")
+    with Helm(chart.CHART) as started:
+        yield started
 
 
 @pytest.fixture(scope="module")
@@ -81,24 +81,17 @@ def by_identity(manifests: list[Manifest]) -> dict[str, Manifest]:
     return {name: each for name, each in named.items() if name not in chart.LEFT_OUT}
 
 
-def texts(helm: ModuleType, values: Mapping[str, Any], namespace: str = NAMESPACE) -> dict[str, str]:
-    """Returns what Helm renders, by template. Raises helm_python.HelmError: it refuses the values."""
-    with helm.Chart.load(chart.CHART) as loaded:
-        rendered: dict[str, str] = loaded.render(dict(values), name="any", namespace=namespace)
-    return rendered
-
-
 def parse(rendered: Iterable[str]) -> list[Manifest]:
     """Returns the objects of what templates rendered."""
     return [each for text in rendered for each in yaml.load_all(text, yaml.CSafeLoader) if each is not None]
 
 
-def render(helm: ModuleType, values: Mapping[str, Any], namespace: str = NAMESPACE) -> dict[str, Manifest]:
-    """Returns the objects that Helm renders. Raises helm_python.HelmError: it refuses the values."""
-    return by_identity(parse(texts(helm, values, namespace).values()))
+def render(helm: Helm, values: Mapping[str, Any], namespace: str = NAMESPACE) -> dict[str, Manifest]:
+    """Returns the objects that Helm renders. Raises RefusedError: Helm refuses the values."""
+    return by_identity(parse(helm.render(values, namespace).values()))
 
 
-def differences(helm: ModuleType, values: Mapping[str, Any], expected: list[Manifest]) -> dict[str, Any]:
+def differences(helm: Helm, values: Mapping[str, Any], expected: list[Manifest]) -> dict[str, Any]:
     """Returns the objects that differ, or that only one of the two has: what Helm renders, and what it should."""
     rendered, wanted = render(helm, values), by_identity(expected)
     return {
@@ -120,7 +113,7 @@ def test_the_chart_is_up_to_date(kustomized: list[list[Manifest]]) -> None:
     assert by_identity(kustomized[0]) == by_identity(objects(RENDERED.read_text(encoding="utf-8")))
 
 
-def test_helm_renders_what_kustomize_renders(helm: ModuleType, kustomized: list[list[Manifest]]) -> None:
+def test_helm_renders_what_kustomize_renders(helm: Helm, kustomized: list[list[Manifest]]) -> None:
     """Object by object: the defaults, each overlay and component, those that change each other, and many together."""
     values: list[dict[str, Any]] = [{}, *(nested(each.values) for each in SCENARIOS[1:]), preset()]
     values += [nested(each.values) for each in TOGETHER]
@@ -130,7 +123,7 @@ def test_helm_renders_what_kustomize_renders(helm: ModuleType, kustomized: list[
     assert len(values) == len(SCENARIOS) + len(TOGETHER) + 2
 
 
-def test_a_difference_is_found(helm: ModuleType) -> None:
+def test_a_difference_is_found(helm: Helm) -> None:
     """The comparison sees one value, and an object that is missing."""
     expected = objects(RENDERED.read_text(encoding="utf-8"))
     assert differences(helm, {}, expected) == {}
@@ -140,9 +133,9 @@ def test_a_difference_is_found(helm: ModuleType) -> None:
     assert [*differences(helm, {}, expected[:-1])] == [identity(expected[-1])]
 
 
-def test_helm_finds_no_fault_in_the_chart(helm: ModuleType) -> None:
+def test_helm_finds_no_fault_in_the_chart(helm: Helm) -> None:
     """`helm lint --strict` has nothing to say but that it would like an icon."""
-    report = helm.lint(chart.CHART, strict=True, namespace=NAMESPACE)
+    report = helm.lint(NAMESPACE)
     assert (report["errors"], [each["error"] for each in report["messages"]]) == ([], ["icon is recommended"])
 
 
@@ -161,7 +154,7 @@ def contains(node: Node, value: Node) -> bool:
 
 
 @pytest.mark.parametrize("value", value_table.VALUES, ids=lambda value: value.name)
-def test_each_value_is_in_the_objects(helm: ModuleType, value: Value) -> None:
+def test_each_value_is_in_the_objects(helm: Helm, value: Value) -> None:
     """No value is without effect: what a user gives is in objects that it changes."""
     flags: dict[str, Any] = {"monitoring.enabled": True, "ingress.enabled": True, "httpRoute.enabled": True}
     if value.name == "redis.cluster.shards":
@@ -169,13 +162,13 @@ def test_each_value_is_in_the_objects(helm: ModuleType, value: Value) -> None:
     elif value.name != "worker.replicas":
         flags["worker.autoscaling.type"] = "keda"
     other = {"limits": {"cpu": "7"}} if value.schema is value_table.RESOURCES else OTHERS[value.schema["type"]]
-    before, after = (texts(helm, nested(flags | more)) for more in ({}, {value.name: other}))
+    before, after = (helm.render(nested(flags | more), NAMESPACE) for more in ({}, {value.name: other}))
     changed = parse(text for name, text in after.items() if before[name] != text)
     wanted = {"cpu": "7"} if value.schema is value_table.RESOURCES else other
     assert any(contains(each, wanted) for each in changed)
 
 
-def test_a_changed_setting_changes_the_name_of_its_configmap(helm: ModuleType) -> None:
+def test_a_changed_setting_changes_the_name_of_its_configmap(helm: Helm) -> None:
     """And so the pods of its Deployment: they refer to it by the new name."""
     values = nested({"worker.settings": {"REDBATCH_MAX_BATCH_SIZE": "128"}})
     before, after = render(helm, {}), render(helm, values)
@@ -186,7 +179,7 @@ def test_a_changed_setting_changes_the_name_of_its_configmap(helm: ModuleType) -
     assert container["envFrom"] == [{"configMapRef": {"name": new.partition("/")[2]}}]
 
 
-def test_another_namespace_is_everywhere(helm: ModuleType) -> None:
+def test_another_namespace_is_everywhere(helm: Helm) -> None:
     """Also in addresses, certificates and alerts, where an overlay of kustomize needs patches."""
     for each in (TOGETHER[0], TOGETHER[1]):
         rendered = render(helm, nested(each.values), "prod")
@@ -236,10 +229,10 @@ REFUSED: Mapping[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_wrong_values_are_refused(helm: ModuleType, name: str) -> None:
+def test_wrong_values_are_refused(helm: Helm, name: str) -> None:
     """The schema refuses them with a line that names the value and what is wrong."""
     values, message = REFUSED[name]
-    with pytest.raises(helm.HelmError) as raised:
+    with pytest.raises(RefusedError) as raised:
         render(helm, values)
     assert message in str(raised.value)
 
@@ -256,15 +249,15 @@ def conflicting() -> Iterator[tuple[dict[str, Any], str]]:
         yield nested(each), conflict.message
 
 
-def test_combinations_that_kustomize_does_not_have_are_refused(helm: ModuleType) -> None:
+def test_combinations_that_kustomize_does_not_have_are_refused(helm: Helm) -> None:
     """Each with its message."""
     for values, message in conflicting():
-        with pytest.raises(helm.HelmError) as raised:
+        with pytest.raises(RefusedError) as raised:
             render(helm, values)
         assert message in str(raised.value)
 
 
-def test_settings_of_other_programs_are_allowed(helm: ModuleType) -> None:
+def test_settings_of_other_programs_are_allowed(helm: Helm) -> None:
     """Such as those of OpenTelemetry: only names that begin with REDBATCH_ are checked."""
     rendered = render(helm, nested({"gateway.settings": {"OTEL_SERVICE_NAME": "edge"}}))
     (data,) = (each["data"] for name, each in rendered.items() if name.startswith("ConfigMap/gateway-"))
