@@ -135,7 +135,8 @@ async def _authentication_error(request: Request, authenticator: ApiKeyAuthentic
     try:
         key = await authenticator.admit(request.headers, client_address(request.scope), None)
     except RedbatchError as error:
-        request.scope["state"][ARRIVAL] = (request.scope["state"][ARRIVAL][0], route_template(path))
+        arrived_at, template = request.scope["state"][ARRIVAL]
+        request.scope["state"][ARRIVAL] = (arrived_at, template or route_template(path))
         return refuse(request, dialect_of(path), error, request_id_of(request.headers), LingeringCloseResponse)
     request.scope["state"][TENANT] = Tenant(key.tenant or key.key_id, key_id=key.key_id)
     return None

@@ -145,9 +145,8 @@ def _routes() -> Iterator[Route]:
 
 
 def route_template(path: str) -> str:
-    """Returns the template of the route of a path, such as /jobs/{id}; "" if there is none."""
-    routes = (route.path_format for route in _routes() if route.path_regex.match(path))
-    return next(routes, "") or unlisted_template(path)
+    """Returns the template of the route of a path, such as /jobs/{id}; "" if there is none: see `unlisted_template`."""
+    return next((route.path_format for route in _routes() if route.path_regex.match(path)), "")
 
 
 def unlisted_template(path: str) -> str:

@@ -14,7 +14,7 @@ from opentelemetry.trace import Span, SpanKind, StatusCode, Tracer, format_span_
 
 from api.dispatch.inflight import InFlight
 from api.http.answer_cycle import answered_request_id, begins_answer
-from api.routes import DIALECTS
+from api.routes import DIALECTS, unlisted_template
 from shared.errors import RedbatchError
 from shared.keys import LANES
 from shared.messages import Failure, Reply
@@ -109,7 +109,7 @@ def _route_template(scope: Scope) -> str:
     """Returns the template of the path, or "" while unknown: the framework sets it when it calls the route."""
     if scope["path"] in DIALECTS and scope["method"] == "POST":
         return str(scope["path"])
-    return getattr(scope.get("route"), "path_format", "")
+    return getattr(scope.get("route"), "path_format", "") or unlisted_template(scope["path"])
 
 
 def _name(method: str, scope: Scope) -> str:

@@ -14,6 +14,7 @@ from gpuworker import metrics
 from gpuworker.consumer.circuit_breaker import CircuitBreaker
 from gpuworker.consumer.claim_turns import ClaimTurns
 from gpuworker.consumer.inflight import InFlightEntries, InFlightEntry
+from gpuworker.consumer.memory_meter import MemoryMeter
 from gpuworker.consumer.result_handler import ResultHandler
 from gpuworker.consumer.shard_consumer import ShardConsumer
 from gpuworker.consumer.worker_state import WorkerState
@@ -99,6 +100,7 @@ class Worker:
         )
         self._status = WorkerStatus(worker_state)
         self.missing_parts, self.is_alive = self._status.missing_parts, self._status.is_alive
+        self._memory_meter = MemoryMeter(self._status, gpus)
         turns = ClaimTurns(len(connections), settings.bulk)
         self._shards = [
             ShardConsumer(worker_state, each, self._engine, self._status, turns, gpus) for each in connections
@@ -138,6 +140,7 @@ class Worker:
                 ("engine", self._engine.run()),
                 ("watchdog", self._watchdog.run()),
                 ("lease", self._sharing.run()),
+                ("memory", self._memory_meter.run()),
                 ("usage", run_forever(self._usage.run)),
             )
         ]

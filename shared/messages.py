@@ -299,7 +299,8 @@ class Heartbeat:
     paths. A reranker or classifier has the names of its `labels`, one for each number of its vectors (none if they are
     too long to report), and the `activation` that makes scores of these: sigmoid or softmax. `int8_ranges` has the
     smallest and the largest number of each dimension, for vectors as int8 and uint8: 2 * `dim` little-endian float32 in
-    base64; empty if the worker has no such file.
+    base64; empty if the worker has no such file. `memory_bytes` is the resident memory of the engine's process, and
+    `gpu_used_bytes` what all processes use of the GPU; 0 if they are unknown, as while the model loads.
     """
 
     worker: str
@@ -340,3 +341,5 @@ class Heartbeat:
     labels: tuple[str, ...] = ()
     activation: str = ""
     int8_ranges: str = ""
+    memory_bytes: int = 0
+    gpu_used_bytes: int = 0

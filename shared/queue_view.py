@@ -111,6 +111,8 @@ def queue_as_dict(queue: QueueView) -> dict[str, Any]:
                 "device": beat.device,
                 "gpu": beat.gpu,
                 "gpu_memory_bytes": beat.gpu_memory_bytes,
+                "gpu_used_bytes": beat.gpu_used_bytes,
+                "memory_bytes": beat.memory_bytes,
                 "model": beat.model,
                 "revision": beat.revision,
                 "dim": beat.dim,

@@ -37,6 +37,8 @@ _WORKER: dict[str, Any] = {
     "device": "cuda:0",
     "gpu": "NVIDIA H100 80GB HBM3",
     "gpu_memory_bytes": 85_520_809_984,
+    "gpu_used_bytes": 3_221_225_472,
+    "memory_bytes": 1_610_612_736,
     "model": "minilm",
     "revision": "8aadba9b60fb7294",
     "dim": 384,
@@ -115,6 +117,8 @@ class QueueWorker(BaseModel):
     device: str
     gpu: str = Field(description="The product name of its GPU; empty on a CPU.")
     gpu_memory_bytes: int = Field(description="Memory that this GPU has; 0 if it is unknown.")
+    gpu_used_bytes: int = Field(description="Memory in use on this GPU, by all processes; 0 if it is unknown.")
+    memory_bytes: int = Field(description="Resident memory of the process of the model; 0 while it loads.")
     model: str
     revision: str = Field(description="Of the model; empty while it loads.")
     dim: int

@@ -237,6 +237,8 @@ class HeartbeatSender:
             gpu=gpu.name,
             gpu_uuid=gpu.uuid,
             gpu_memory_bytes=gpu.memory_bytes,
+            gpu_used_bytes=status.gpu_used_bytes,
+            memory_bytes=status.memory_bytes,
             driver=gpu.driver,
             gpu_pool=self._gpu_pool,
             gpu_slots=self._gpu_slots,

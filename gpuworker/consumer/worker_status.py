@@ -21,6 +21,8 @@ class WorkerStatus:
     Attributes:
         state: one of shared.messages.STATES.
         engine: what its last engine has reported of the model; without a model before the first one is ready.
+        memory_bytes: the resident memory of the engine; 0 if there is none.
+        gpu_used_bytes: the memory in use on the engine's GPU, by all processes; 0 if it is unknown.
     """
 
     def __init__(self, worker_state: WorkerState) -> None:
@@ -28,6 +30,7 @@ class WorkerStatus:
         self._last_tick = time.monotonic()
         self.state = LOADING
         self.engine = Ready()
+        self.memory_bytes = self.gpu_used_bytes = 0
         self._set_up(up=False)  # also while the first engine loads, which may never finish
 
     async def tick(self) -> None:

@@ -131,6 +131,7 @@ def _create_pipeline(
         tuple(each for each in OPS if each in backend.ops),
         tuple(backend.labels),
         backend.activation,
+        pid=os.getpid(),
     )
     error_options = ErrorOptions(
         options.error_messages, RetryLimits(options.max_retries, options.retry_backoff_ms / 1000)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -66,6 +67,28 @@ def list_gpus() -> list[Gpu]:
         return []
     finally:
         pynvml.nvmlShutdown()
+
+
+@cache
+def _open_handle(uuid: str) -> object:
+    """Returns NVML's handle of a GPU, and leaves NVML open. Raises pynvml.NVMLError."""
+    import pynvml  # noqa: PLC0415 - a worker on a CPU does not need it
+
+    pynvml.nvmlInit()
+    return pynvml.nvmlDeviceGetHandleByUUID(uuid)
+
+
+def used_memory_bytes(gpu: Gpu) -> int:
+    """Returns the memory that is in use on a GPU, by all processes; 0 for NO_GPU, and if the driver does not say it."""
+    if gpu is NO_GPU:
+        return 0
+    import pynvml  # noqa: PLC0415 - a worker on a CPU does not need it
+
+    try:
+        return int(pynvml.nvmlDeviceGetMemoryInfo(_open_handle(gpu.uuid)).used)
+    except pynvml.NVMLError as error:
+        log.debug("the driver does not report the memory in use", reason=str(error))
+        return 0
 
 
 def list_visible_gpus() -> list[Gpu]:

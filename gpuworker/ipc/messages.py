@@ -132,7 +132,7 @@ class Ready(_Message, frozen=True):
     """The engine has loaded the model and takes entries.
 
     The fields are those of the backend; `int8_ranges` is what backends.int8_ranges has read, with which the revision is
-    another one.
+    another one; `pid` is that of the engine's process.
     """
 
     model: str = ""
@@ -152,6 +152,7 @@ class Ready(_Message, frozen=True):
     labels: tuple[str, ...] = ()
     activation: str = ""
     int8_ranges: bytes = b""
+    pid: int = 0
 
 
 class LoadFailed(_Message, frozen=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -144,3 +145,27 @@ async def test_leases_are_shown_while_there_are_any(panels: Panels, browser: Bro
     browser("evaluate", "document.querySelectorAll('details').forEach((each) => { each.open = true; })")
     await check_in_both_schemes(browser)
     assert browser("events") == []
+
+
+async def test_memory_is_shown(panels: Panels, browser: Browser) -> None:
+    """That of the model's process, and that in use on a GPU; an older worker reports neither."""
+    connections = connections_of(panels.cluster)
+    memory: dict[str, Any] = {"gpu_memory_bytes": 80 * 2**30, "gpu_used_bytes": 3 * 2**30, "memory_bytes": 3 * 2**29}
+    beat = Heartbeat("m-full", "h", 1, "cuda:0", "null", 3, "ready", 9.0, 1, 1, 0, **memory)
+    fewer: dict[str, dict[str, Any]] = {
+        "m-older": {"gpu_used_bytes": 0, "memory_bytes": 0},
+        "m-none": dict.fromkeys(memory, 0),
+    }
+    for each in (beat, *(replace(beat, worker=name, **fields) for name, fields in fewer.items())):
+        await consumer.heartbeat(connections.connection("worker"), connections.keys, each, 60_000)
+    await connections.close()
+    await asyncio.to_thread(browser, "open", f"{panels.url}/console", "dark")
+    await asyncio.to_thread(browser, "wait", "document.querySelector('#workers').textContent.includes('m-older')")
+    shown = {worker: memory for worker, *_, memory, _, _, _, _ in rows(browser, "workers")}
+    assert {name: text for name, text in shown.items() if name.startswith("m-")} == {
+        "m-full": "GPU 3.0 GiB of 80.0 GiB; 1.5 GiB",
+        "m-older": "GPU 80.0 GiB",
+        "m-none": "-",
+    }
+    measured = [text for text in shown.values() if re.fullmatch(r"[1-9]\d+ MiB|\d\.\d GiB", text)]
+    assert len(measured) == 1, shown  # that of the one real worker

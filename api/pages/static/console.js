@@ -81,16 +81,21 @@ function workerState(worker) {
   return { text: worker.state, kind: `condition ${worker.state === "ready" ? "good" : ""}` };
 }
 
-function deviceOf(worker) {
-  const memory = worker.gpu_memory_bytes ? `, ${decimals(worker.gpu_memory_bytes / 2 ** 30, 0)} GiB` : "";
-  return worker.gpu ? `${worker.device} (${worker.gpu}${memory})` : worker.device;
+const GIB = 2 ** 30;
+const size = (bytes) => (bytes < GIB ? `${decimals(bytes / 2 ** 20, 0)} MiB` : `${decimals(bytes / GIB, 1)} GiB`);
+
+function memoryOf(worker) {
+  const used = worker.gpu_used_bytes ? `${size(worker.gpu_used_bytes)} of ` : "";
+  const ofGpu = worker.gpu_memory_bytes ? [`GPU ${used}${size(worker.gpu_memory_bytes)}`] : [];
+  return [...ofGpu, ...(worker.memory_bytes ? [size(worker.memory_bytes)] : [])].join("; ") || NONE;
 }
 
 function workerRow(worker) {
   const unit = worker.ops.includes("predict") ? "inputs/s" : "tokens/s";
   return [
     head(worker.worker), workerState(worker), number(`${Math.round(worker.silent_s)} s ago`), name(worker.queue),
-    name(worker.model), name(worker.revision || NONE), name(deviceOf(worker)),
+    name(worker.model), name(worker.revision || NONE),
+    name(worker.gpu ? `${worker.device} (${worker.gpu})` : worker.device), number(memoryOf(worker)),
     number(worker.tokens_per_s ? `${rate(worker.tokens_per_s)} ${unit}` : NONE),
     number(worker.batch_size === null ? NONE : `${decimals(worker.batch_size, 1)} of ${count(worker.max_batch_size)}`),
     number(count(worker.holds_entries)), number(duration(worker.up_s)),

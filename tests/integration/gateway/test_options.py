@@ -171,6 +171,9 @@ def test_number_formats_that_cannot_be(served: GatewayProcess) -> None:
         assert (refused.status_code, message in error_of(refused)["message"]) == (400, True), refused.text
     refused = post(served, "/embed", {"texts": TEXTS, "output_dtype": "int8"}, prefer="respond-async")
     assert (refused.status_code, "A job has float32" in error_of(refused)["message"]) == (400, True)
+    cohere = {"model": "null", "texts": TEXTS, "input_type": "search_query", "embedding_types": ["base64"]}
+    refused = post(served, "/v2/embed", cohere, prefer="respond-async")
+    assert (refused.status_code, "A job has float32" in refused.json()["message"]) == (400, True)
     refused = post(served, "/jobs", {"texts": TEXTS, "output_dtype": "int8"})
     assert (refused.status_code, "output_dtype: there is no such field" in error_of(refused)["message"]) == (400, True)
 

@@ -119,6 +119,14 @@ async def test_an_unknown_method_is_not_in_the_span_name(tracer: Tracer, exporte
     assert (span.name, methods) == ("HTTP", ["_OTHER", "BREW"])
 
 
+async def test_paths_that_are_no_routes_of_the_framework_have_names(
+    tracer: Tracer, exporter: InMemorySpanExporter
+) -> None:
+    """As in the access log."""
+    await send_request(TracingMiddleware(answer, tracer, frozenset()), method="GET", path="/openapi.json")
+    assert only_span(exporter).name == "GET /openapi.json"
+
+
 @pytest.mark.parametrize("answering", [False, True])
 async def test_a_span_holds_no_error_message(tracer: Tracer, exporter: InMemorySpanExporter, answering: bool) -> None:
     """An error is recorded by its type, even after the answer has answering; its message may hold an input."""

@@ -1,0 +1,116 @@
+"""How much memory an engine has, and how much of its GPU's is in use."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import threading
+from types import SimpleNamespace
+
+import psutil
+import pytest
+
+from gpuworker.consumer import memory_meter
+from gpuworker.consumer.inflight import InFlightEntries
+from gpuworker.consumer.memory_meter import MemoryMeter
+from gpuworker.consumer.worker_state import WorkerState
+from gpuworker.consumer.worker_status import WorkerStatus
+from gpuworker.gpu import devices
+from gpuworker.gpu.devices import Gpu
+from gpuworker.ipc.messages import Ready
+from gpuworker.settings import WorkerSettings
+from shared.process.tasks import cancel_and_wait
+from tests.waiting import wait_until
+
+USED_BYTES = 3 * 2**30
+GPU = Gpu("GPU-1234", "NVIDIA H100", 80 * 2**30, "570.1")
+
+
+class DriverError(Exception):
+    """Stands for pynvml.NVMLError."""
+
+
+class Driver(SimpleNamespace):
+    """Stands for pynvml, which needs a driver.
+
+    Attributes:
+        fails: whether the GPU is lost.
+        hangs: set to let queries go on.
+    """
+
+    NVMLError = DriverError
+
+    def __init__(self) -> None:
+        self.fails = False
+        self.hangs = threading.Event()
+        self.hangs.set()
+        self.num_inits = 0
+
+    def nvmlInit(self) -> None:  # noqa: N802 - the name in pynvml
+        """Counts the calls."""
+        self.num_inits += 1
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:  # noqa: N802 - the name in pynvml
+        """Returns a handle."""
+        return f"handle of {uuid}"
+
+    def nvmlDeviceGetMemoryInfo(self, handle: str) -> SimpleNamespace:  # noqa: N802 - the name in pynvml
+        """Returns the memory in use."""
+        self.hangs.wait()
+        if self.fails:
+            raise DriverError("GPU is lost")
+        assert handle == f"handle of {GPU.uuid}"
+        return SimpleNamespace(used=USED_BYTES)
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
+    """Returns the driver of a GPU."""
+    made = Driver()
+    monkeypatch.setitem(sys.modules, "pynvml", made)
+    devices._open_handle.cache_clear()
+    return made
+
+
+def create_status(engine: Ready) -> WorkerStatus:
+    """Returns the status of a worker with a loaded model."""
+    status = WorkerStatus(WorkerState(WorkerSettings(model="null"), "w", InFlightEntries(1)))
+    status.set_ready(engine)
+    return status
+
+
+def test_the_memory_of_the_engine_is_that_of_its_process() -> None:
+    """As another library counts it; a process that has ended has none."""
+    status = create_status(Ready(device="cpu", pid=os.getpid()))
+    MemoryMeter(status, []).measure()
+    assert status.memory_bytes == pytest.approx(psutil.Process().memory_info().rss, rel=0.05)
+    assert status.gpu_used_bytes == 0
+    status.set_ready(Ready(pid=2**22 + 1))  # above the highest number that Linux gives
+    MemoryMeter(status, []).measure()
+    assert status.memory_bytes == 0
+
+
+def test_the_memory_of_a_gpu_is_read_from_one_connection_to_its_driver(driver: Driver) -> None:
+    """Which is opened once; a GPU that is lost has an unknown use."""
+    status = create_status(Ready(device="cuda:0"))
+    meter = MemoryMeter(status, [GPU])
+    for fails, used in ((False, USED_BYTES), (True, 0), (False, USED_BYTES)):
+        driver.fails = fails
+        meter.measure()
+        assert (status.gpu_used_bytes, status.memory_bytes) == (used, 0)
+    assert driver.num_inits == 1
+
+
+async def test_a_driver_that_hangs_holds_nothing_up(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The event loop goes on, the task ends when it is cancelled, and its thread after it."""
+    monkeypatch.setattr(memory_meter, "PAUSE_S", 0.01)
+    status = create_status(Ready(device="cuda:0"))
+    measuring = asyncio.create_task(MemoryMeter(status, [GPU]).run())
+    await wait_until(lambda: status.gpu_used_bytes == USED_BYTES, "the first figure")
+    driver.hangs.clear()
+    (thread,) = (each for each in threading.enumerate() if each.name == "memory")
+    await cancel_and_wait([measuring])
+    driver.hangs.set()
+    await asyncio.to_thread(thread.join, 30)
+    assert not thread.is_alive()
