@@ -27,7 +27,7 @@ def resident_bytes(pid: int) -> int:
 
 
 class MemoryMeter:
-    """Measures in a thread of its own: a driver that hangs must not stop the heartbeat.
+    """Measures in a separate thread: a driver that hangs must not stop the heartbeat.
 
     Args:
         status: of the worker, which gets the figures.

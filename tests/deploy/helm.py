@@ -1,4 +1,4 @@
-"""Helm in a process of its own that loads nothing else.
+"""Helm in a separate process that loads nothing else.
 
 Its library brings the runtime of Go, with threads and signal handlers. In a process of tests, which has loaded torch
 and more, it ended the process once (not reproduced since). Go allows no signal handler without SA_ONSTACK beside it
