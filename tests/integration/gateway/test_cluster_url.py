@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 import httpx
@@ -13,8 +13,9 @@ import redis
 from typer.testing import CliRunner
 
 from redbatch.commands import app
-from shared.keys import API_KEYS, QUEUES, PoolKeys
+from shared.keys import API_KEYS, QUEUES, USAGE_HOURS, PoolKeys
 from shared.redis_topology import tag_of_shard
+from tests import plain_http
 from tests.integration.gateway.gateway_cluster import GatewayCluster, has_vectors, log_lines, missing_of
 from tests.processes import Processes, Program
 from tests.redis_cluster import RedisCluster, slot_of
@@ -50,10 +51,11 @@ def problems_of(*programs: Program) -> list[object]:
 
 
 async def test_every_key_is_found_where_it_is(servers: RedisCluster, by_url: GatewayCluster) -> None:
-    """API keys, the list of queues and leases of GPUs are on another server than the queue; commands find all."""
-    for key in (QUEUES, API_KEYS, PoolKeys(POOL).slot("0")):
+    """API keys, usage, the list of queues and leases of GPUs are not on the server of the queue; commands find all."""
+    for key in (QUEUES, API_KEYS, USAGE_HOURS, PoolKeys(POOL).slot("0")):
         await asyncio.to_thread(servers.move, slot_of(key), 0, 1)
-    key = (await asyncio.to_thread(run_redbatch, "keys", "create", "--redis-url", by_url.redis_url)).split()[0]
+    create = ("keys", "create", "--scope", "embed", "--scope", "admin", "--tenant", "shop")
+    key = (await asyncio.to_thread(run_redbatch, *create, "--redis-url", by_url.redis_url)).split()[0]
     gateway = await by_url.start_gateway(auth="on", queue=None, all_queues=True)
     worker = await by_url.start_worker(gpu_lease="exclusive", gpu_lease_pool=POOL)
     await wait_until(lambda: gateway.missing() == [], "the gateway finds the queue of the worker")
@@ -67,7 +69,28 @@ async def test_every_key_is_found_where_it_is(servers: RedisCluster, by_url: Gat
     assert POOL in await asyncio.to_thread(run_redbatch, "leases", *url)
     for name in ("jobs", "dead", "keys"):
         await asyncio.to_thread(run_redbatch, name, "list", *url)
+    await check_usage(gateway.url, headers, url)
     assert problems_of(gateway.program, worker) == []
+
+
+async def check_usage(gateway_url: str, headers: dict[str, str], url: Sequence[str]) -> None:
+    """Waits until the request of the tenant is counted, with the worker's part, and compares all ways to read it."""
+
+    def rows(path: str) -> list[dict[str, Any]]:
+        answer = plain_http.get(f"{gateway_url}{path}", headers=headers)
+        assert answer.status_code == 200, answer.text
+        found: list[dict[str, Any]] = answer.json()["rows" if path.startswith("/usage") else "tenants"]
+        return found
+
+    def is_counted() -> bool:
+        found = rows("/usage?group=tenant")
+        return bool(found) and found[0]["device_ms"] > 0
+
+    await wait_until(is_counted, "both processes have written what they have counted", poll_s=0.2)
+    (of_usage,), (of_console,) = rows("/usage?group=tenant"), rows("/console/tenants")
+    for row in (of_usage, of_console):
+        assert (row["tenant"], row["requests"], row["inputs"]) == ("shop", 1, 1)
+    assert "shop,1," in await asyncio.to_thread(run_redbatch, "usage", "--csv", "--group", "tenant", *url)
 
 
 async def test_a_slot_moves_while_requests_wait(
