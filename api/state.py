@@ -16,7 +16,8 @@ from api.console.states import QueueStates
 from api.console.tenant_report import TenantReport
 from api.dialects.report_models import Info, Model, ModelType
 from api.fair_lock import FairLock
-from api.http.auth import ApiKeyAuthenticator
+from api.http.auth import ApiKeyAuthenticator, takes_only_local_names
+from api.http.local_names import check_local_name
 from api.memory_budget import MemoryBudget
 from api.queues import Queues
 from api.served_queue import ServedQueue
@@ -107,9 +108,12 @@ class State:
 
         Raises:
             InvalidRequestError: X-Tenant is not a valid name.
+            ForbiddenError: without keys, the page of another site may have sent the request.
             RedbatchError: the key is not accepted: see `ApiKeyAuthenticator.admit`.
         """
         if self.authenticator is None:
+            if scope == "admin" and takes_only_local_names(self.settings):
+                check_local_name(headers.get("host", ""))
             return tenant_from_header(headers, self.tenants)
         key = await self.authenticator.admit(headers, address, scope)
         return tenant_from_key(key.key_id, key.tenant, key.quota, self.tenants)

@@ -136,7 +136,7 @@ class UnauthorizedError(RequestError):
 
 
 class ForbiddenError(RequestError):
-    """The API key is valid, but lacks the required scope."""
+    """The API key is valid, but lacks the required scope; or the page of another site may have sent the request."""
 
     code = "forbidden"
 

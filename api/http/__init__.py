@@ -12,6 +12,7 @@
 - head_refusal: the answer to a head over its limits.
 - idle_timer: closes connections without requests.
 - lingering_close: answers a request whose body is not read, then closes the connection.
+- local_names: which names lead to a gateway on the loopback interface.
 - probes_only: what a connection beyond the limits is for.
 - request_log: the log lines of requests.
 - root_path: the prefix under which a proxy serves the gateway.

@@ -235,6 +235,14 @@ def requires_keys(settings: GatewaySettings) -> bool:
     return settings.auth == "on" or (settings.auth == "auto" and not is_loopback(settings.host))
 
 
+def takes_only_local_names(settings: GatewaySettings) -> bool:
+    """Whether a gateway refuses admin requests to names of other sites: no keys, and no proxy that other names lead to.
+
+    Clients on this machine reach it by an address or `localhost`. With `--auth off` the operator admits all.
+    """
+    return settings.auth == "auto" and is_loopback(settings.host) and not settings.trusted_proxies
+
+
 def _credentials(headers: Mapping[str, str]) -> str:
     """Returns the API key in a request's headers. Raises UnauthorizedError: the key is missing or too long."""
     scheme, _, bearer = headers.get("authorization", "").partition(" ")

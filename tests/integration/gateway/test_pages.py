@@ -141,6 +141,17 @@ async def test_viewers_of_the_console_share_a_read(served: GatewayProcess, clien
     assert (refused.status_code, refused.json()["error"]["code"]) == (400, "invalid_request")
 
 
+@pytest.mark.parametrize("path", ["/console/state", "/console/history", "/console/tenants", "/usage"])
+def test_a_page_of_another_site_cannot_read_the_console(served: GatewayProcess, path: str) -> None:
+    """Whose name leads to this gateway (DNS rebinding); requests for vectors are answered under any name."""
+    refused = plain_http.get(f"{served.url}{path}", headers={"host": "rebound.example.com"})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (403, "forbidden")
+    port = served.url.rpartition(":")[2]
+    assert plain_http.get(f"{served.url}{path}", headers={"host": f"localhost:{port}"}).status_code == 200
+    headers = {"host": "rebound.example.com"}
+    assert plain_http.post(f"{served.url}/embed", json={"text": "a"}, headers=headers).status_code == 200
+
+
 def test_swagger_ui_reads_the_description_and_asks_no_validator(served: GatewayProcess) -> None:
     """The page is complete: Swagger UI, its style, its start, the project's icon and the description."""
     _, page = show(f"{served.url}/docs")

@@ -1,0 +1,45 @@
+"""To which names a gateway without API keys answers, where a page of another site could lead a browser to it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from api.http.auth import takes_only_local_names
+from api.http.local_names import check_local_name
+from api.settings import GatewaySettings
+from shared.errors import ForbiddenError
+
+
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1:8080", "[::1]:8080", "10.0.0.1", "localhost", "LOCALHOST:8080", "a.localhost", ""]
+)
+def test_what_no_other_site_can_choose_is_taken(host: str) -> None:
+    """Addresses, names that every browser takes for this machine, and requests that no browser sends."""
+    check_local_name(host)
+
+
+@pytest.mark.parametrize(
+    "host", ["example.com", "example.com:8080", "localhost.example.com", "127.0.0.1.example.com", "a@b", "[::1", ":80"]
+)
+def test_other_names_are_refused(host: str) -> None:
+    """With what to do."""
+    with pytest.raises(ForbiddenError, match="--trusted-proxies"):
+        check_local_name(host)
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, True),
+        ({"host": "localhost"}, True),
+        ({"host": "0.0.0.0"}, False),  # noqa: S104 - nothing listens
+        ({"auth": "on"}, False),
+        ({"auth": "off"}, False),
+        ({"trusted_proxies": "127.0.0.1"}, False),
+    ],
+)
+def test_only_a_gateway_that_this_machine_alone_reaches_refuses_names(settings: dict[str, Any], expected: bool) -> None:
+    """Not one with keys, one behind a proxy, or one that is to admit all."""
+    assert takes_only_local_names(GatewaySettings(**settings)) is expected
