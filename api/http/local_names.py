@@ -23,7 +23,7 @@ def check_local_name(host: str) -> None:
     if not host or _is_local(host):
         return
     raise ForbiddenError(
-        "Without API keys this is only for URLs with an address or localhost, such as http://127.0.0.1: a page of another "
+        "Without API keys this is for URLs with an address or localhost, such as http://127.0.0.1, as a page of another "
         "site could read it by another name. Behind a proxy, start the gateway with --trusted-proxies or --auth on."
     )
 
