@@ -1,4 +1,4 @@
-"""Names that lead to a gateway on the loopback interface, whoever resolves them. Pure."""
+"""Which names lead to a gateway on the loopback interface and to nothing else. Pure."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def check_local_name(host: str) -> None:
     if not host or _is_local(host):
         return
     raise ForbiddenError(
-        "Without API keys this is for URLs with an address or localhost, such as http://127.0.0.1, as a page of another "
-        "site could read it by another name. Behind a proxy, start the gateway with --trusted-proxies or --auth on."
+        "Without API keys this is for URLs with an address or localhost, such as http://127.0.0.1: by another name, a "
+        "page of another site could read it. Behind a proxy, start the gateway with --trusted-proxies or --auth on."
     )
 
 

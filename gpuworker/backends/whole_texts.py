@@ -53,7 +53,7 @@ class WholeTexts:
             raise UnsupportedError("This model cuts long texts itself, at its own maximum length: name no other.")
         if self._cuts and options.truncate != "right":
             raise UnsupportedError(
-                "This model cuts long texts itself, at the right: without truncate=false or truncation_direction=left."
+                "This model cuts long texts itself, at the right: take out truncate=false or truncation_direction=left."
             )
         texts = [WholeText(each, prompt) for each in inputs if isinstance(each, str)]
         if len(texts) < len(inputs):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -88,8 +88,8 @@ def as_text(queues: Sequence[QueueView]) -> RenderableType:
             str(each.dim or UNKNOWN),
             ready,
         )
-    loaded = [each.queue for each in models if each.revision]
-    several = sorted({queue for queue in loaded if loaded.count(queue) > 1})
+    revisions = {(each.queue, each.revision) for each in models if each.revision}
+    several = sorted(queue for queue, number in Counter(queue for queue, _ in revisions).items() if number > 1)
     if not several:
         return table
     warning = f"several revisions serve {printable_line(', '.join(several))}: an answer may come from any of them"

@@ -45,6 +45,8 @@ def test_several_revisions_of_a_queue_are_a_warning() -> None:
     """A worker that still loads its model has none yet."""
     assert "several revisions serve a: an answer may come from any" in text_of(queue_of("a", BEAT, NEW))
     assert "no worker is alive" in text_of(queue_of("a"))
+    copy = replace(BEAT, worker="gpu-4", model="./copy")
+    assert "several" not in text_of(queue_of("a", BEAT, copy)), "one revision under two names"
 
 
 def test_json_has_a_line_for_each_revision() -> None:
