@@ -187,22 +187,23 @@ class Queues:
     ) -> None:
         """Raises UnsupportedOperationError: the workers of a queue, or its last ones, do not offer an operation.
 
-        The error names the queues that do; if there are none, what this one offers, and of that the `forms`: how to
-        send a request for an operation. If the request names parts of a text's embedding, it is those that there are.
+        The error names what this one offers, and the queues that offer the operation; if there are none, the `forms`
+        of what it offers: how to send a request. If the request names parts of a text's embedding, it names the parts.
         """
         ops = queue.ops
         if not ops or op in ops:
             return
         refusal = f"The model of queue {queue.name} does not offer {op}"
+        offered = ", ".join(each for each in OPS if each in ops)
         others = ", ".join(each.name for each in self.live() if op in each.ops)
         if others:
-            message = f"{refusal}; these do: {others}. Name one in the field `model`, or in the header X-Model."
+            advice = "Name one in the field `model`, or in the header X-Model."
+            message = f"{refusal}; these do: {others}. {advice} {queue.name} offers: {offered}."
             raise UnsupportedOperationError.of(op, message, tuple(ops))
         if returns_parts:
             names = ", ".join(parts_of_ops(ops)) or "none of these"
             message = f"return: the model of queue {queue.name} returns {names}."
             raise UnsupportedOperationError.of(op, message)
-        offered = ", ".join(each for each in OPS if each in ops)
         routes = ", or ".join(form for each, form in forms.items() if each in ops)
         message = f"{refusal}. It offers: {offered}. Send the request to {routes}."
         raise UnsupportedOperationError.of(op, message, tuple(ops))

@@ -51,7 +51,7 @@ def refusal(queue: str, op: str) -> str:
     """Returns the message for a model that does not offer an operation which others do."""
     return (
         f"The model of queue {queue} does not offer {op}; these do: .... Name one in the field `model`, or in the "
-        "header X-Model."
+        f"header X-Model. {queue} offers: ...."
     )
 
 

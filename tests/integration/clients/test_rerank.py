@@ -389,6 +389,7 @@ def shown(text: str, queue: str) -> str:
     """Returns an answer without what differs from run to run: the names of queues, and times."""
     text = re.sub(r"Served: [^\"]*\.", "Served: ....", text.replace(queue, QUEUE))
     text = re.sub(r"these do: [^\"]*\. Name", "these do: .... Name", text)
+    text = re.sub(r"(X-Model\. \S+ offers:) [a-z_, ]+\.", r"\1 ....", text)
     return re.sub(r"try again in [0-9.]+ s\.", "try again in ... s.", text)
 
 

@@ -104,7 +104,8 @@ async def test_an_operation_of_another_model_is_refused_with_its_name(isolated_c
         assert answer.status_code == 400
         assert error_of(answer)["message"] == (
             f"The model of queue {isolated_cluster.queue} does not offer predict; these do: echo. "
-            "Name one in the field `model`, or in the header X-Model."
+            "Name one in the field `model`, or in the header X-Model. "
+            f"{isolated_cluster.queue} offers: embed, embed_all, tokenize, decode."
         )
     assert plain_http.post(f"{gateway.url}/predict", json={"input": 1, "model": "echo"}).status_code == 200
     answer = gateway.embed({"text": "a", "model": "echo"})
