@@ -43,13 +43,15 @@ def is_valid(environment: Path, bill: Path) -> bool:
 
 @pytest.mark.parametrize("image", IMAGES)
 def test_a_bill_is_valid_complete_and_reproducible(image: str, environment: Path, tmp_path: Path) -> None:
-    """It has exactly the packages of the lock files, with their versions."""
+    """It has exactly the packages of the lock files and the library of the charts, with their versions."""
     tool = environment / "bin" / "cyclonedx-py"
     path = write_sbom(image, tool, tmp_path / "one")
     assert is_valid(environment, path)
     bill = json.loads(path.read_text(encoding="utf-8"))
     pins = re.findall(r"^([a-z0-9.-]+)==([^\s;]+)", requirements_of(image), re.MULTILINE)
-    assert {(each["name"], each["version"]) for each in bill["components"]} == set(pins)
+    found = {each["purl"]: (each["name"], each["version"]) for each in bill["components"]}
+    assert {*found.values()} == {*pins, ("uplot", "1.6.32")}
+    assert found["pkg:npm/uplot@1.6.32"][0] == "uplot"
     assert (bill["specVersion"], bill["metadata"]["component"]["name"]) == ("1.6", "redbatch")
     assert write_sbom(image, tool, tmp_path / "two").read_bytes() == path.read_bytes()
     path.write_text(path.read_text(encoding="utf-8").replace('"library"', '"no type"'), encoding="utf-8")
