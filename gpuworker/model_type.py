@@ -130,7 +130,7 @@ def _type_of_transformer(files: ModelFiles) -> ModelType:
         return _scoring_type(files.config)
     if any(each.endswith(("ForTokenClassification", "ForQuestionAnswering")) for each in classes):
         return _refused("token-classifier")
-    if any(each.endswith("ForCausalLM") for each in classes):
+    if any(each.endswith(("ForCausalLM", "LMHeadModel")) for each in classes):
         return _language_model_reranker(files) if _has_pair_template(files) else _refused("causal", _TEMPLATE)
     return ModelType("embedding")
 

@@ -110,6 +110,7 @@ def test_a_served_model_is_what_its_files_say(files: ModelFiles, expected: Model
             "with a separate way for queries",
         ),
         (ModelFiles(config("BertForTokenClassification")), "token-classifier", "labels single tokens"),
+        (ModelFiles(config("GPT2LMHeadModel")), "causal", "add the chat_template.jinja of its authors"),
         (ModelFiles(config("Qwen3ForCausalLM")), "causal", "add the chat_template.jinja of its authors"),
         (
             ModelFiles(config("Qwen3ForCausalLM"), templates=[CHAT_TEMPLATE]),
