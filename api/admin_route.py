@@ -25,8 +25,8 @@ AdminRoute = Callable[["Request", "State"], Awaitable[Response]]
 def admin_route(*parameters: str) -> Callable[[AdminRoute], Callable[[Request], Awaitable[Response]]]:
     """Decorates a route with these query parameters: its request must have a key of the scope `admin`.
 
-    A gateway that requires no keys admits all requests. Errors that the route raises are answered in the native format.
-    An answer is not to be kept by caches.
+    A gateway that requires no keys admits requests without one: see `State.authenticate`. Errors that the route raises
+    are answered in the native format. An answer is not to be kept by caches.
     """
 
     def decorate(route: AdminRoute) -> Callable[[Request], Awaitable[Response]]:

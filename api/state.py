@@ -16,8 +16,8 @@ from api.console.states import QueueStates
 from api.console.tenant_report import TenantReport
 from api.dialects.report_models import Info, Model, ModelType
 from api.fair_lock import FairLock
-from api.http.auth import ApiKeyAuthenticator, takes_only_local_names
-from api.http.local_names import check_local_name
+from api.http.auth import ApiKeyAuthenticator, is_for_this_machine
+from api.http.host_header import check_own_name
 from api.memory_budget import MemoryBudget
 from api.queues import Queues
 from api.served_queue import ServedQueue
@@ -112,8 +112,8 @@ class State:
             RedbatchError: the key is not accepted: see `ApiKeyAuthenticator.admit`.
         """
         if self.authenticator is None:
-            if scope == "admin" and takes_only_local_names(self.settings):
-                check_local_name(headers.get("host", ""))
+            if scope == "admin" and is_for_this_machine(self.settings):
+                check_own_name(headers.get("host", ""))
             return tenant_from_header(headers, self.tenants)
         key = await self.authenticator.admit(headers, address, scope)
         return tenant_from_key(key.key_id, key.tenant, key.quota, self.tenants)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from asyncio import Future
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from opentelemetry.trace import Span, SpanKind, StatusCode, Tracer, format_span_
 
 from api.dispatch.inflight import InFlight
 from api.http.answer_cycle import answered_request_id, begins_answer
+from api.http.host_header import HOST_HEADER
 from api.routes import DIALECTS, unlisted_template
 from shared.errors import RedbatchError
 from shared.keys import LANES
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 HTTP_METHODS = frozenset(("CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE"))
-HOST_HEADER = re.compile(r"(\[[^\]]*\]|[^:]*)(?::(\d{1,5}))?")
 SERVER_ERROR = 500
 TIMING_FIELDS = ("queue_ms", "tokenize_ms", "inference_ms", "batch_size")
 
@@ -58,8 +57,9 @@ class TracingMiddleware:
             await send(message)
 
         method = scope["method"] if scope["method"] in HTTP_METHODS else "_OTHER"
+        unlisted = unlisted_template(scope["path"])  # now, since the application adds the prefix of a proxy
         with self._tracer.start_as_current_span(
-            _name(method, scope),
+            _name(method, _route_template(scope) or unlisted),
             _parent(scope),
             SpanKind.SERVER,
             _request_attributes(method, scope),
@@ -76,9 +76,9 @@ class TracingMiddleware:
                     _record_failure(span, error)
                     raise
                 finally:
-                    if route := _route_template(scope):
+                    if route := _route_template(scope) or unlisted:
                         span.set_attribute("http.route", route)
-                        span.update_name(_name(method, scope))
+                        span.update_name(_name(method, route))
 
 
 def _headers(scope: Scope, name: bytes) -> list[str]:
@@ -109,11 +109,11 @@ def _route_template(scope: Scope) -> str:
     """Returns the template of the path, or "" while unknown: the framework sets it when it calls the route."""
     if scope["path"] in DIALECTS and scope["method"] == "POST":
         return str(scope["path"])
-    return getattr(scope.get("route"), "path_format", "") or unlisted_template(scope["path"])
+    return getattr(scope.get("route"), "path_format", "")
 
 
-def _name(method: str, scope: Scope) -> str:
-    return f"{'HTTP' if method == '_OTHER' else method} {_route_template(scope)}".rstrip()
+def _name(method: str, route: str) -> str:
+    return f"{'HTTP' if method == '_OTHER' else method} {route}".rstrip()
 
 
 @suppress_errors

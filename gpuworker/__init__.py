@@ -9,6 +9,7 @@
 - worker_group: the workers of one process, one for each device.
 - worker: the parts of one worker, and how they are connected.
 - watchdog: kills an engine that hangs.
+- memory_meter: measures the memory of the engine, and in use on its GPU.
 - metrics: Prometheus metrics of a worker.
 - tracing: spans of batches, if requests are traced.
 - model_spec: the backend of a model, by its name.

@@ -14,7 +14,6 @@ from gpuworker import metrics
 from gpuworker.consumer.circuit_breaker import CircuitBreaker
 from gpuworker.consumer.claim_turns import ClaimTurns
 from gpuworker.consumer.inflight import InFlightEntries, InFlightEntry
-from gpuworker.consumer.memory_meter import MemoryMeter
 from gpuworker.consumer.result_handler import ResultHandler
 from gpuworker.consumer.shard_consumer import ShardConsumer
 from gpuworker.consumer.worker_state import WorkerState
@@ -34,6 +33,7 @@ from gpuworker.ipc.messages import (
     TurnRequested,
     TurnStarted,
 )
+from gpuworker.memory_meter import MemoryMeter
 from gpuworker.model_spec import is_function
 from gpuworker.model_type import name_of_ops
 from gpuworker.policy.circuit import CircuitState

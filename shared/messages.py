@@ -300,7 +300,7 @@ class Heartbeat:
     too long to report), and the `activation` that makes scores of these: sigmoid or softmax. `int8_ranges` has the
     smallest and the largest number of each dimension, for vectors as int8 and uint8: 2 * `dim` little-endian float32 in
     base64; empty if the worker has no such file. `memory_bytes` is the resident memory of the engine's process, and
-    `gpu_used_bytes` what all processes use of the GPU; 0 if they are unknown, as while the model loads.
+    `gpu_used_bytes` what all processes use of the GPU's memory; 0 if unknown.
     """
 
     worker: str

@@ -101,7 +101,7 @@ def content(schema: Schema) -> dict[str, Any]:
 ERROR_DESCRIPTIONS = {
     400: "Malformed JSON, a missing or empty text, or a wrong type",
     401: "Missing or invalid API key",
-    403: "The key lacks the required scope",
+    403: "The key lacks the required scope, or without keys the host of the URL is a name of another site",
     404: "No worker serves this model",
     408: "The body did not arrive in time",
     409: "No worker has the revision that the request asks for",

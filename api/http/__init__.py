@@ -10,9 +10,9 @@
 - early_error: the answer to a request that the application does not get.
 - error_responses: errors as responses, in the client's dialect, logged and counted.
 - head_refusal: the answer to a head over its limits.
+- host_header: the header Host, and whether a page of another site can have chosen it.
 - idle_timer: closes connections without requests.
 - lingering_close: answers a request whose body is not read, then closes the connection.
-- local_names: which names lead to a gateway on the loopback interface.
 - probes_only: what a connection beyond the limits is for.
 - request_log: the log lines of requests.
 - root_path: the prefix under which a proxy serves the gateway.

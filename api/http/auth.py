@@ -235,10 +235,10 @@ def requires_keys(settings: GatewaySettings) -> bool:
     return settings.auth == "on" or (settings.auth == "auto" and not is_loopback(settings.host))
 
 
-def takes_only_local_names(settings: GatewaySettings) -> bool:
-    """Whether a gateway refuses admin requests to names of other sites: no keys, and no proxy that other names lead to.
+def is_for_this_machine(settings: GatewaySettings) -> bool:
+    """Whether a gateway requires no keys because its clients are on this machine, without a proxy for others.
 
-    Clients on this machine reach it by an address or `localhost`. With `--auth off` the operator admits all.
+    These reach it by an address or `localhost`. With `--auth off` the operator admits all.
     """
     return settings.auth == "auto" and is_loopback(settings.host) and not settings.trusted_proxies
 

@@ -37,9 +37,10 @@ def load_ranges(path: str | None, backend: Backend) -> bytes:
     try:  # a map reads no more of the file than its shape allows
         found = np.load(path, mmap_mode="r", allow_pickle=False)
     except OSError as error:
-        raise ModelLoadError(f"--int8-ranges {path} is no .npy file of numbers: {one_line(error)}") from error
+        raise ModelLoadError(f"--int8-ranges {path} cannot be read: {one_line(error)}") from error
     except (ValueError, EOFError) as error:  # numpy would say how to unpickle it, which no worker does
-        raise ModelLoadError(f"--int8-ranges {path} is no .npy file of numbers: write it with numpy.save") from error
+        reason = "is damaged, or no .npy file of numbers: write it with numpy.save"
+        raise ModelLoadError(f"--int8-ranges {path} {reason}") from error
     if not isinstance(found, np.ndarray) or found.shape != shape or found.dtype.kind != "f":
         what = f"{found.dtype} of shape {found.shape}" if isinstance(found, np.ndarray) else "several arrays"
         raise ModelLoadError(f"--int8-ranges {path} has {what}: this model needs floats of shape {shape}")

@@ -18,7 +18,7 @@ from gpuworker.backends.prompts import Prompts
 from gpuworker.backends.sentence_runner import SentenceRunner
 from gpuworker.backends.tokenizer import ModelTokenizer
 from gpuworker.backends.transformer_backend import TransformerBackend
-from gpuworker.backends.whole_texts import CHARS_PER_TOKEN
+from gpuworker.backends.whole_texts import CHARS_PER_TOKEN, CUTS_ITSELF
 from gpuworker.model_spec import ModelLoadError
 from shared.messages import DEFAULT_OPTIONS, EMBED, MULTI_VECTOR, MULTI_VECTOR_OPS, SCORE, Input, Options
 
@@ -141,9 +141,7 @@ class MultiVectorBackend(TransformerBackend):
         """
         self._prompts.find(options.prompt_name)
         if options.truncate != "right":
-            raise UnsupportedError(
-                "This model cuts long texts itself, at the right: without truncate=false or truncation_direction=left."
-            )
+            raise UnsupportedError(CUTS_ITSELF)
         if any((options.max_tokens, options.max_query_tokens, options.max_document_tokens)):
             raise UnsupportedError("This model cuts long texts itself, at its own maximum length: name no other.")
         if options.instruction is not None:

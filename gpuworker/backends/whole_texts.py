@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 CHARS_PER_TOKEN = 4
 
+CUTS_ITSELF = "This model cuts long texts itself, at the right: leave truncate=false and truncation_direction=left out."
+"""Of models that run by `encode`."""
+
 
 @dataclass(frozen=True, slots=True)
 class WholeText:
@@ -52,9 +55,7 @@ class WholeTexts:
         if options.max_tokens is not None:
             raise UnsupportedError("This model cuts long texts itself, at its own maximum length: name no other.")
         if self._cuts and options.truncate != "right":
-            raise UnsupportedError(
-                "This model cuts long texts itself, at the right: take out truncate=false or truncation_direction=left."
-            )
+            raise UnsupportedError(CUTS_ITSELF)
         texts = [WholeText(each, prompt) for each in inputs if isinstance(each, str)]
         if len(texts) < len(inputs):
             raise UnsupportedError("This model takes texts, no token ids.")

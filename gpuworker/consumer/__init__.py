@@ -5,7 +5,6 @@ A queue has one shard or several, each in its own Redis. Of the worker:
 - worker_state: the state that the parts below share, and that of each shard.
 - inflight: the entries that are claimed and not yet committed.
 - worker_status: whether the worker loads, serves or fails; whether it is ready and alive.
-- memory_meter: measures the memory of the engine and in use on its GPU.
 - result_handler: turns results of the engine into answers and the measured rate.
 - claim_turns: lets one shard claim at a time.
 - circuit_breaker: stops the claims of a worker whose model fails on every batch.

@@ -211,7 +211,7 @@ class HeartbeatSender:
 
     def _heartbeat(self) -> Heartbeat:
         worker_state, shard, status, engine = self._worker_state, self._shard, self._status, self._status.engine
-        gpu, tokens_per_s = gpu_of(engine.device, self._gpus), worker_state.tokens_per_s
+        gpu, tokens_per_s, memory = gpu_of(engine.device, self._gpus), worker_state.tokens_per_s, status.memory()
         bulk_tokens_per_s = worker_state.interactive_load.bulk_rate(tokens_per_s, worker_state.settings.bulk.share)
         return Heartbeat(
             worker=worker_state.worker,
@@ -237,8 +237,8 @@ class HeartbeatSender:
             gpu=gpu.name,
             gpu_uuid=gpu.uuid,
             gpu_memory_bytes=gpu.memory_bytes,
-            gpu_used_bytes=status.gpu_used_bytes,
-            memory_bytes=status.memory_bytes,
+            gpu_used_bytes=memory.gpu_used_bytes,
+            memory_bytes=memory.engine_bytes,
             driver=gpu.driver,
             gpu_pool=self._gpu_pool,
             gpu_slots=self._gpu_slots,

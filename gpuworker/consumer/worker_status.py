@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
+from typing import NamedTuple
 
 from gpuworker import metrics
 from gpuworker.consumer.worker_state import WorkerState
@@ -15,14 +17,25 @@ STUCK_S = 10.0
 """An event loop that has not ticked for this long counts as dead."""
 
 
+MAX_MEMORY_AGE_S = 10.0
+
+
+class Memory(NamedTuple):
+    """The resident memory of the engine, and what all processes use of its GPU's; 0 if it is unknown."""
+
+    engine_bytes: int
+    gpu_used_bytes: int
+
+
+NO_MEMORY = Memory(0, 0)
+
+
 class WorkerStatus:
     """The status of one worker, which is the same for all its shards.
 
     Attributes:
         state: one of shared.messages.STATES.
         engine: what its last engine has reported of the model; without a model before the first one is ready.
-        memory_bytes: the resident memory of the engine; 0 if there is none.
-        gpu_used_bytes: the memory in use on the engine's GPU, by all processes; 0 if it is unknown.
     """
 
     def __init__(self, worker_state: WorkerState) -> None:
@@ -30,7 +43,7 @@ class WorkerStatus:
         self._last_tick = time.monotonic()
         self.state = LOADING
         self.engine = Ready()
-        self.memory_bytes = self.gpu_used_bytes = 0
+        self._memory, self._measured_at = NO_MEMORY, -math.inf
         self._set_up(up=False)  # also while the first engine loads, which may never finish
 
     async def tick(self) -> None:
@@ -38,6 +51,14 @@ class WorkerStatus:
         while True:
             self._last_tick = time.monotonic()
             await asyncio.sleep(TICK_S)
+
+    def set_memory(self, engine_bytes: int, gpu_used_bytes: int) -> None:
+        """Records the memory that the engine has, and that all processes use of its GPU; 0 is unknown."""
+        self._memory, self._measured_at = Memory(engine_bytes, gpu_used_bytes), time.monotonic()
+
+    def memory(self) -> Memory:
+        """Returns the memory in use; unknown if it was measured long ago, as while the driver hangs."""
+        return self._memory if time.monotonic() - self._measured_at < MAX_MEMORY_AGE_S else NO_MEMORY
 
     def set_ready(self, engine: Ready) -> None:
         """Records that the engine is ready, with what its message reports of the model."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -88,6 +89,9 @@ def used_memory_bytes(gpu: Gpu) -> int:
         return int(pynvml.nvmlDeviceGetMemoryInfo(_open_handle(gpu.uuid)).used)
     except pynvml.NVMLError as error:
         log.debug("the driver does not report the memory in use", reason=str(error))
+        _open_handle.cache_clear()  # the GPU may have another handle once it is back
+        with suppress(pynvml.NVMLError):
+            pynvml.nvmlShutdown()
         return 0
 
 

@@ -113,3 +113,11 @@ async def test_it_asks_for_a_key(served: Served, browser: Browser) -> None:
     assert await in_thread(browser, "evaluate", "document.querySelector('#key-form').hidden")
     kept = await in_thread(browser, "evaluate", "[document.cookie, localStorage.length, location.search]")
     assert kept == ["", 0, ""]
+
+
+async def test_it_says_why_another_name_shows_nothing(served: Served, browser: Browser) -> None:
+    """Without API keys; a form for a key, which the gateway would ignore, stays hidden."""
+    port = served.gateway.url.rpartition(":")[2]
+    await in_thread(browser, "open", f"http://other.localhost:{port}/console", "light")
+    await wait_for_status(browser, "Without API keys this is for URLs with an address or localhost")
+    assert await in_thread(browser, "evaluate", "document.querySelector('#key-form').hidden")

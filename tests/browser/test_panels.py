@@ -160,7 +160,10 @@ async def test_memory_is_shown(panels: Panels, browser: Browser) -> None:
         await consumer.heartbeat(connections.connection("worker"), connections.keys, each, 60_000)
     await connections.close()
     await asyncio.to_thread(browser, "open", f"{panels.url}/console", "dark")
-    await asyncio.to_thread(browser, "wait", "document.querySelector('#workers').textContent.includes('m-older')")
+    is_measured = "(row) => !row.textContent.startsWith('m-') && /\\d [MG]iB/.test(row.textContent)"
+    table = "document.querySelector('#workers')"
+    await asyncio.to_thread(browser, "wait", f"{table}.textContent.includes('m-older')")
+    await asyncio.to_thread(browser, "wait", f"[...{table}.rows].some({is_measured})")
     shown = {worker: memory for worker, *_, memory, _, _, _, _ in rows(browser, "workers")}
     assert {name: text for name, text in shown.items() if name.startswith("m-")} == {
         "m-full": "GPU 3.0 GiB of 80.0 GiB; 1.5 GiB",

@@ -1,4 +1,4 @@
-"""Helm in a separate process that loads nothing else.
+"""Helm in a separate process, without torch and what else the tests load.
 
 Its library brings the runtime of Go, with threads and signal handlers. In a process of tests, which has loaded torch
 and more, it ended the process once (not reproduced since). Go allows no signal handler without SA_ONSTACK beside it
@@ -34,24 +34,21 @@ class Helm:
 
     def render(self, values: Mapping[str, Any], namespace: str) -> dict[str, str]:
         """Returns what Helm renders, by template. Raises RefusedError: Helm refuses the values."""
-        rendered = self._pool.submit(_render, self._chart, dict(values), namespace).result()
-        if isinstance(rendered, str):
-            raise RefusedError(rendered)
-        return rendered
+        return self._pool.submit(_render, self._chart, dict(values), namespace).result()
 
     def lint(self, namespace: str) -> dict[str, Any]:
         """Returns the report of `helm lint --strict`."""
         return self._pool.submit(_lint, self._chart, namespace).result()
 
 
-def _render(chart: Path, values: dict[str, Any], namespace: str) -> dict[str, str] | str:
-    """In the process: returns the texts by template, or why Helm refuses the values."""
+def _render(chart: Path, values: dict[str, Any], namespace: str) -> dict[str, str]:
+    """In the process: returns the texts by template. Raises RefusedError."""
     library = importlib.import_module("helm_python")
     try:
         with library.Chart.load(chart) as loaded:
             rendered: dict[str, str] = loaded.render(values, name="any", namespace=namespace)
     except library.HelmError as error:
-        return str(error)
+        raise RefusedError(str(error)) from None
     return rendered
 
 

@@ -171,10 +171,10 @@ async function refuse(answer) {
   const unknown = `This API key is not accepted (401): ${error}`;
   view.refusal = {
     401: hasKey() ? unknown : "This gateway needs an API key with the scope admin (401).",
-    403: `This API key may not see the console (403): ${error}`,
+    403: hasKey() ? `This API key may not see the console (403): ${error}` : error,
     429: `Too many requests with wrong keys (429): ${error}`,
   }[answer.status] || `The gateway answers ${answer.status}: ${error}`;
-  if (answer.status === 401 || answer.status === 403) {
+  if (answer.status === 401 || (answer.status === 403 && hasKey())) {
     forget();
     return 0; // until there is another key
   }

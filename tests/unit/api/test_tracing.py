@@ -122,9 +122,15 @@ async def test_an_unknown_method_is_not_in_the_span_name(tracer: Tracer, exporte
 async def test_paths_that_are_no_routes_of_the_framework_have_names(
     tracer: Tracer, exporter: InMemorySpanExporter
 ) -> None:
-    """As in the access log."""
-    await send_request(TracingMiddleware(answer, tracer, frozenset()), method="GET", path="/openapi.json")
-    assert only_span(exporter).name == "GET /openapi.json"
+    """As in the access log, also where the application adds the prefix of a proxy to the path."""
+
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+        scope["path"] = f"/prefix{scope['path']}"
+        await answer(scope, receive, send)
+
+    await send_request(TracingMiddleware(serve, tracer, frozenset()), method="GET", path="/openapi.json")
+    span = only_span(exporter)
+    assert (span.name, attributes(span)["http.route"]) == ("GET /openapi.json", "/openapi.json")
 
 
 @pytest.mark.parametrize("answering", [False, True])

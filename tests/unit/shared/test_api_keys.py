@@ -6,10 +6,10 @@ import asyncio
 import json
 from typing import Any, cast
 
-from shared.api_keys import PARSED_AT_ONCE, read_all
+from shared.api_keys import KEYS_PER_TURN, read_all
 from shared.process.tasks import cancel_and_wait
 
-NUM_KEYS = 10 * PARSED_AT_ONCE
+NUM_KEYS = 10 * KEYS_PER_TURN
 
 
 class KeysOnly:
@@ -39,4 +39,4 @@ async def test_many_keys_do_not_hold_up_what_else_runs() -> None:
     keys = await read_all(cast("Any", KeysOnly()))
     await cancel_and_wait([running])
     assert [key.created_ms for key in keys] == [*range(1, NUM_KEYS, 2)]
-    assert turns >= NUM_KEYS / PARSED_AT_ONCE
+    assert turns >= NUM_KEYS / KEYS_PER_TURN

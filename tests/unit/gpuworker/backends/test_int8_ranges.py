@@ -38,10 +38,10 @@ def test_a_file_has_the_ranges_of_all_dimensions(tmp_path: Path) -> None:
         (RANGES.astype(int), "has int64 of shape"),
         (RANGES[::-1], "the smallest numbers, then the largest"),
         (RANGES * np.nan, "the smallest numbers, then the largest"),
-        (np.array([{}] * 2, dtype=object), "is no .npy file of numbers"),
-        (b"", "is no .npy file of numbers"),
-        (b"\x80\x04K\x01.", "is no .npy file of numbers"),
-        (None, "is no .npy file of numbers"),
+        (np.array([{}] * 2, dtype=object), "no .npy file of numbers: write it with numpy.save$"),
+        (b"", "no .npy file of numbers: write it with numpy.save$"),
+        (b"\x80\x04K\x01.", "no .npy file of numbers: write it with numpy.save$"),
+        (None, "cannot be read: "),
     ],
 )
 def test_anything_else_is_refused(tmp_path: Path, content: Any, reason: str) -> None:  # noqa: ANN401 - arrays or bytes

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from gpuworker.consumer.worker_status import WorkerStatus
 from gpuworker.gpu.devices import Gpu, gpu_of, used_memory_bytes
+from shared.messages import LOADING, STANDBY
 
 PAUSE_S = 1.0
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -53,5 +54,6 @@ class MemoryMeter:
     def measure(self) -> None:
         """Measures once."""
         engine = self._status.engine
-        self._status.memory_bytes = resident_bytes(engine.pid) if engine.pid else 0
-        self._status.gpu_used_bytes = used_memory_bytes(gpu_of(engine.device, self._gpus))
+        has_engine = bool(engine.pid) and self._status.state not in (LOADING, STANDBY)
+        of_engine = resident_bytes(engine.pid) if has_engine else 0
+        self._status.set_memory(of_engine, used_memory_bytes(gpu_of(engine.device, self._gpus)))

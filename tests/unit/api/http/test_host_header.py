@@ -6,27 +6,29 @@ from typing import Any
 
 import pytest
 
-from api.http.auth import takes_only_local_names
-from api.http.local_names import check_local_name
+from api.http.auth import is_for_this_machine
+from api.http.host_header import check_own_name
 from api.settings import GatewaySettings
 from shared.errors import ForbiddenError
 
 
-@pytest.mark.parametrize(
-    "host", ["127.0.0.1:8080", "[::1]:8080", "10.0.0.1", "localhost", "LOCALHOST:8080", "a.localhost", ""]
-)
+@pytest.mark.parametrize("host", ["127.0.0.1:8080", "[::1]:8080", "10.0.0.1", "localhost", "LOCALHOST:8080", ""])
 def test_what_no_other_site_can_choose_is_taken(host: str) -> None:
-    """Addresses, names that every browser takes for this machine, and requests that no browser sends."""
-    check_local_name(host)
+    """Addresses, the name that every browser takes for this machine, and requests that no browser sends."""
+    check_own_name(host)
 
 
 @pytest.mark.parametrize(
-    "host", ["example.com", "example.com:8080", "localhost.example.com", "127.0.0.1.example.com", "a@b", "[::1", ":80"]
+    "host",
+    [
+        *("example.com", "example.com:8080", "localhost.example.com", "127.0.0.1.example.com", "a.localhost"),
+        *("a@127.0.0.1", "127.0.0.1/a", "[::1", ":80"),
+    ],
 )
 def test_other_names_are_refused(host: str) -> None:
     """With what to do."""
     with pytest.raises(ForbiddenError, match="--trusted-proxies"):
-        check_local_name(host)
+        check_own_name(host)
 
 
 @pytest.mark.parametrize(
@@ -42,4 +44,4 @@ def test_other_names_are_refused(host: str) -> None:
 )
 def test_only_a_gateway_that_this_machine_alone_reaches_refuses_names(settings: dict[str, Any], expected: bool) -> None:
     """Not one with keys, one behind a proxy, or one that is to admit all."""
-    assert takes_only_local_names(GatewaySettings(**settings)) is expected
+    assert is_for_this_machine(GatewaySettings(**settings)) is expected

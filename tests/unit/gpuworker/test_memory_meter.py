@@ -11,14 +11,15 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from gpuworker.consumer import memory_meter
+from gpuworker import memory_meter
+from gpuworker.consumer import worker_status
 from gpuworker.consumer.inflight import InFlightEntries
-from gpuworker.consumer.memory_meter import MemoryMeter
 from gpuworker.consumer.worker_state import WorkerState
 from gpuworker.consumer.worker_status import WorkerStatus
 from gpuworker.gpu import devices
 from gpuworker.gpu.devices import Gpu
 from gpuworker.ipc.messages import Ready
+from gpuworker.memory_meter import MemoryMeter
 from gpuworker.settings import WorkerSettings
 from shared.process.tasks import cancel_and_wait
 from tests.waiting import wait_until
@@ -36,20 +37,26 @@ class Driver(SimpleNamespace):
 
     Attributes:
         fails: whether the GPU is lost.
-        hangs: set to let queries go on.
+        goes_on: cleared to have queries hang.
+        called: set by each query.
+        num_open: of the connections to it.
     """
 
     NVMLError = DriverError
 
     def __init__(self) -> None:
         self.fails = False
-        self.hangs = threading.Event()
-        self.hangs.set()
-        self.num_inits = 0
+        self.goes_on, self.called = threading.Event(), threading.Event()
+        self.goes_on.set()
+        self.num_open = 0
 
     def nvmlInit(self) -> None:  # noqa: N802 - the name in pynvml
-        """Counts the calls."""
-        self.num_inits += 1
+        """Opens a connection."""
+        self.num_open += 1
+
+    def nvmlShutdown(self) -> None:  # noqa: N802 - the name in pynvml
+        """Closes a connection."""
+        self.num_open -= 1
 
     def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:  # noqa: N802 - the name in pynvml
         """Returns a handle."""
@@ -57,7 +64,8 @@ class Driver(SimpleNamespace):
 
     def nvmlDeviceGetMemoryInfo(self, handle: str) -> SimpleNamespace:  # noqa: N802 - the name in pynvml
         """Returns the memory in use."""
-        self.hangs.wait()
+        self.called.set()
+        self.goes_on.wait()
         if self.fails:
             raise DriverError("GPU is lost")
         assert handle == f"handle of {GPU.uuid}"
@@ -81,36 +89,45 @@ def create_status(engine: Ready) -> WorkerStatus:
 
 
 def test_the_memory_of_the_engine_is_that_of_its_process() -> None:
-    """As another library counts it; a process that has ended has none."""
+    """As another library counts it; a process that has ended has none, nor has the next one until it is ready."""
     status = create_status(Ready(device="cpu", pid=os.getpid()))
     MemoryMeter(status, []).measure()
-    assert status.memory_bytes == pytest.approx(psutil.Process().memory_info().rss, rel=0.05)
-    assert status.gpu_used_bytes == 0
+    assert status.memory().engine_bytes == pytest.approx(psutil.Process().memory_info().rss, rel=0.05)
+    assert status.memory().gpu_used_bytes == 0
+    status.set_loading()
+    MemoryMeter(status, []).measure()
+    assert status.memory() == (0, 0)
     status.set_ready(Ready(pid=2**22 + 1))  # above the highest number that Linux gives
     MemoryMeter(status, []).measure()
-    assert status.memory_bytes == 0
+    assert status.memory() == (0, 0)
 
 
 def test_the_memory_of_a_gpu_is_read_from_one_connection_to_its_driver(driver: Driver) -> None:
-    """Which is opened once; a GPU that is lost has an unknown use."""
+    """Which is opened once, and again for a GPU that was lost."""
     status = create_status(Ready(device="cuda:0"))
     meter = MemoryMeter(status, [GPU])
-    for fails, used in ((False, USED_BYTES), (True, 0), (False, USED_BYTES)):
+    for fails, used in ((False, USED_BYTES), (False, USED_BYTES), (True, 0), (True, 0), (False, USED_BYTES)):
         driver.fails = fails
         meter.measure()
-        assert (status.gpu_used_bytes, status.memory_bytes) == (used, 0)
-    assert driver.num_inits == 1
+        assert (status.memory(), driver.num_open) == ((0, used), 0 if fails else 1)
 
 
 async def test_a_driver_that_hangs_holds_nothing_up(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The event loop goes on, the task ends when it is cancelled, and its thread after it."""
+    """The event loop goes on, old figures are no longer reported, and the task ends when it is cancelled."""
     monkeypatch.setattr(memory_meter, "PAUSE_S", 0.01)
+    monkeypatch.setattr(worker_status, "MAX_MEMORY_AGE_S", 1.0)
     status = create_status(Ready(device="cuda:0"))
     measuring = asyncio.create_task(MemoryMeter(status, [GPU]).run())
-    await wait_until(lambda: status.gpu_used_bytes == USED_BYTES, "the first figure")
-    driver.hangs.clear()
-    (thread,) = (each for each in threading.enumerate() if each.name == "memory")
-    await cancel_and_wait([measuring])
-    driver.hangs.set()
+    try:
+        await wait_until(lambda: status.memory().gpu_used_bytes == USED_BYTES, "the first figure")
+        (thread,) = (each for each in threading.enumerate() if each.name == "memory")
+        driver.goes_on.clear()
+        driver.called.clear()
+        await wait_until(driver.called.is_set, "the thread hangs in the driver")
+        await wait_until(lambda: status.memory() == (0, 0), "the figures are too old")
+        await cancel_and_wait([measuring])
+        assert thread.is_alive()
+    finally:
+        driver.goes_on.set()
     await asyncio.to_thread(thread.join, 30)
     assert not thread.is_alive()
