@@ -80,7 +80,7 @@ class Worker:
         stop: asyncio.Event,
         tracing: Tracing | None = None,
     ) -> None:
-        self._settings, self._stop = settings, stop
+        self._settings, self._stop, self._gpus = settings, stop, gpus
         connections = [
             QueueConnections(each, settings.queue_name, f"worker:{name}", record_unexpected_reply)
             for each in settings.shards
@@ -100,7 +100,6 @@ class Worker:
         )
         self._status = WorkerStatus(worker_state)
         self.missing_parts, self.is_alive = self._status.missing_parts, self._status.is_alive
-        self._memory_meter = MemoryMeter(self._status, gpus)
         turns = ClaimTurns(len(connections), settings.bulk)
         self._shards = [
             ShardConsumer(worker_state, each, self._engine, self._status, turns, gpus) for each in connections
@@ -140,7 +139,7 @@ class Worker:
                 ("engine", self._engine.run()),
                 ("watchdog", self._watchdog.run()),
                 ("lease", self._sharing.run()),
-                ("memory", self._memory_meter.run()),
+                ("memory", MemoryMeter(self._status, self._gpus).run()),
                 ("usage", run_forever(self._usage.run)),
             )
         ]

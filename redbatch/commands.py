@@ -25,7 +25,7 @@ from redbatch.jobs.cli import app as jobs_app
 from redbatch.keys.cli import app as keys_app
 from redbatch.leases.cli import leases
 from redbatch.models.cli import app as models_app
-from redbatch.options import UpPort
+from redbatch.options import UpPort, WholeJson
 from redbatch.plain_words import PlainWords
 from redbatch.queue.cli import queue
 from redbatch.redis_users.cli import k8s_app, swarm_app
@@ -232,7 +232,7 @@ def worker(overrides: dict[str, str], up: UpPort = None) -> int:
 
 
 @settings_command(app, *BENCH_PANELS, help=BENCH_HELP)
-def bench(
+def bench(  # noqa: PLR0913, PLR0917 - one for each option
     overrides: dict[str, str],
     url: Annotated[
         str | None,
@@ -249,9 +249,10 @@ def bench(
     rerank: Annotated[
         bool, typer.Option("--rerank", help="Send --inputs-per-request documents for one query, to /rerank.")
     ] = False,
+    in_json: WholeJson = False,
 ) -> int:
     """Runs `redbatch bench`; returns the exit code."""
-    from redbatch.bench.command import bench as run_bench
+    from redbatch.bench import command
     from redbatch.up.run_file import find_up
 
     if url is not None and up is not None:
@@ -260,7 +261,7 @@ def bench(
     def find_url() -> str:
         return url or find_up(up, "the URL of a server").url
 
-    return run_bench(overrides, find_url, header or [], check=check, rerank=rerank)
+    return command.bench(overrides, find_url, header or [], command.Mode(check, rerank, in_json))
 
 
 @settings_command(app, *TUNE_PANELS)
@@ -270,6 +271,7 @@ def tune(
     beside_up: Annotated[
         bool, typer.Option("--beside-up", help="Search while a `redbatch up` of yours runs here and disturbs it.")
     ] = False,
+    in_json: WholeJson = False,
 ) -> int:
     """Find the settings for your model, texts and latency budget.
 
@@ -302,7 +304,7 @@ def tune(
     """
     from redbatch.tune.command import tune as run_tune
 
-    return run_tune(overrides, p95_ms, beside_up=beside_up)
+    return run_tune(overrides, p95_ms, beside_up=beside_up, in_json=in_json)
 
 
 @app.command(context_settings={"ignore_unknown_options": True})  # a setting may be named by its flag
@@ -313,10 +315,8 @@ def settings(
             help="gateway or worker: list only its settings. A setting, its flag or variable: show all of it."
         ),
     ] = None,
-    in_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    in_markdown: Annotated[
-        bool, typer.Option("--markdown", help="Print the Markdown table of the documentation.")
-    ] = False,
+    in_json: WholeJson = False,
+    in_markdown: Annotated[bool, typer.Option("--markdown", help="Print the table of the documentation.")] = False,
 ) -> None:
     """List every setting, or show one.
 

@@ -65,6 +65,7 @@ OnlyQueue = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")]
+WholeJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 Watch = Annotated[bool, typer.Option("--watch", help="Repeat every second, until Ctrl-C.")]
 Limit = Annotated[int, typer.Option("--most", min=1, help="Maximum number of rows; the newest are shown.")]

@@ -98,8 +98,7 @@ class Dispatcher:
             self._requests,
             lambda *broken: self._reconciler.reconcile_after_break(*broken),  # noqa: PLW0108 - set below
         )
-        connection = self.connections.connection("settle", identified=True)
-        self._reconciler = Reconciler(connection, keys, self._submitter, self._replies)
+        self._reconciler = Reconciler(self.connections, self._submitter, self._replies)
         self._tasks: list[asyncio.Task[None]] = []
 
     def _submit_callbacks(self) -> SubmitCallbacks:

@@ -18,12 +18,12 @@ from api.dispatch.submitter import PendingSubmit, Submitter
 from shared import producer
 from shared.connection import RedisConnection
 from shared.errors import RedisUnreachableError
-from shared.keys import Keys
 from shared.messages import NewEntry, Ref
 from shared.process.backoff import Backoff
 from shared.process.limited_log import LimitedLog
 from shared.process.unexpected_replies import record_failing_call
 from shared.producer import OutstandingRequest
+from shared.queue_connections import QueueConnections
 
 limited_log = LimitedLog()  # of many requests that wait, each chunk has lost entries
 
@@ -36,8 +36,7 @@ class Reconciler:
     """Recovers requests whose replies may have been lost.
 
     Args:
-        connection: used only by the reconciler.
-        keys: Redis keys of the queue.
+        connections: those of the queue; one of them is used only by the reconciler.
         submitter: adds lost entries again.
         replies: delivers replies; a lock that it holds while they are on their way from Redis is held here, too, so
             that none of them is considered lost.
@@ -45,13 +44,12 @@ class Reconciler:
 
     def __init__(
         self,
-        connection: RedisConnection,
-        keys: Keys,
+        connections: QueueConnections,
         submitter: Submitter,
         replies: Replies,
     ) -> None:
-        self._connection = connection
-        self._keys = keys
+        self._connection = connections.connection("settle", identified=True)
+        self._keys, self._address = connections.keys, connections.settings.redis_address
         self._submitter = submitter
         self._replies = replies
         self._postponed: set[InFlight] = set()
@@ -125,7 +123,11 @@ class Reconciler:
                 self._submitter.add(PendingSubmit(request, lost, exempt=True, epoch=epoch))
         if num_lost:
             limited_log.write(
-                logging.WARNING, "lost entries are submitted again", lambda: {"n": num_lost}, queue=self._keys.queue
+                logging.WARNING,
+                "lost entries are submitted again",
+                lambda: {"n": num_lost},
+                queue=self._keys.queue,
+                redis=self._address,
             )
 
     def _remove_lost(self, request: InFlight, refs: Mapping[int, Ref]) -> tuple[NewEntry, ...]:

@@ -99,7 +99,7 @@ class Claimer:
         except GroupMissingError:
             self._must_recover = True
             if await consumer.join(self._connection, self._shard.keys):
-                log.info("consumer group created", queue=self._shard.keys.queue)
+                log.info("consumer group created", queue=self._shard.keys.queue, redis=self._shard.address)
 
     @property
     def _can_take(self) -> bool:

@@ -211,7 +211,7 @@ class HeartbeatSender:
 
     def _heartbeat(self) -> Heartbeat:
         worker_state, shard, status, engine = self._worker_state, self._shard, self._status, self._status.engine
-        gpu, tokens_per_s, memory = gpu_of(engine.device, self._gpus), worker_state.tokens_per_s, status.memory()
+        tokens_per_s = worker_state.tokens_per_s
         bulk_tokens_per_s = worker_state.interactive_load.bulk_rate(tokens_per_s, worker_state.settings.bulk.share)
         return Heartbeat(
             worker=worker_state.worker,
@@ -234,12 +234,6 @@ class HeartbeatSender:
             max_batch_size=worker_state.settings.batching.max_size,
             revision=engine.revision,
             commit=engine.commit,
-            gpu=gpu.name,
-            gpu_uuid=gpu.uuid,
-            gpu_memory_bytes=gpu.memory_bytes,
-            gpu_used_bytes=memory.gpu_used_bytes,
-            memory_bytes=memory.engine_bytes,
-            driver=gpu.driver,
             gpu_pool=self._gpu_pool,
             gpu_slots=self._gpu_slots,
             max_input_bytes=worker_state.settings.max_model_input_bytes or 0,
@@ -249,8 +243,22 @@ class HeartbeatSender:
             activity=shard.activity.summarize(time.monotonic()),
             normalizes=engine.normalizes if engine.model else None,
             activation=engine.activation,
+            **_gpu_fields(gpu_of(engine.device, self._gpus)),
+            **status.memory()._asdict(),
             **_model_fields(engine),
         )
+
+
+class _GpuFields(TypedDict):
+    gpu: str
+    gpu_uuid: str
+    gpu_memory_bytes: int
+    driver: str
+
+
+def _gpu_fields(gpu: Gpu) -> _GpuFields:
+    """Returns a GPU as a heartbeat has it."""
+    return {"gpu": gpu.name, "gpu_uuid": gpu.uuid, "gpu_memory_bytes": gpu.memory_bytes, "driver": gpu.driver}
 
 
 class _ModelFields(TypedDict):

@@ -21,9 +21,9 @@ MAX_MEMORY_AGE_S = 10.0
 
 
 class Memory(NamedTuple):
-    """The resident memory of the engine, and what all processes use of its GPU's; 0 if it is unknown."""
+    """The resident memory of the engine, and what all processes use of its GPU's, as in a heartbeat; 0 if unknown."""
 
-    engine_bytes: int
+    memory_bytes: int
     gpu_used_bytes: int
 
 

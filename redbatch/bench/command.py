@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from redbatch.bench.body_template import InvalidBodyError, read_template
 from redbatch.bench.settings import BenchSettings
@@ -25,10 +26,16 @@ RERANK_PATH = "/rerank"
 RERANK_BODY = '{"query": "{text}", "documents": "{texts}"}'
 
 
-def bench(
-    overrides: Mapping[str, str], find_url: Callable[[], str], headers: Sequence[str], *, check: bool, rerank: bool
-) -> int:
-    """Runs the load and prints its result. With `rerank`, the inputs of a request are the documents of a query.
+class Mode(NamedTuple):
+    """Whether each answer is checked, whether a request is a query with documents, and whether to print JSON."""
+
+    check: bool
+    rerank: bool
+    in_json: bool
+
+
+def bench(overrides: Mapping[str, str], find_url: Callable[[], str], headers: Sequence[str], mode: Mode) -> int:
+    """Runs the load and prints its result.
 
     `find_url` returns the URL of the server, or raises NoUpError. Invalid options are reported before it is called.
 
@@ -42,10 +49,10 @@ def bench(
     from redbatch.bench.run import CannotConnectError, RefusedError, RunSpec, run
 
     try:
-        body = _body(settings, check=check, rerank=rerank)
+        body = _body(settings, check=mode.check, rerank=mode.rerank)
         bodies, parsed_headers = _bodies(settings, body), _headers(settings, headers)
         _check_files(settings)
-        target = parse_target(find_url(), settings.path, RERANK_PATH if rerank else DEFAULT_PATH)
+        target = parse_target(find_url(), settings.path, RERANK_PATH if mode.rerank else DEFAULT_PATH)
         requests = encode_bodies(target, parsed_headers, bodies)
     except NoUpError as error:
         return report_failure(str(error))
@@ -55,15 +62,22 @@ def bench(
 
     try:
         with LoadProgress(settings) as progress:
-            result = run(RunSpec(settings, target, requests, check, rerank), progress)
+            result = run(RunSpec(settings, target, requests, mode.check, mode.rerank), progress)
     except CannotConnectError as error:
         return report_failure(f"cannot connect to {target.url}: {error}")
     except RefusedError as error:
         return report_failure(f"{target.url} refuses the request: {error}{_advice(error, body, target)}")
-    from redbatch.bench.report import print_result
-
-    print_result(result)
+    _print(result, in_json=mode.in_json)
     return max(_write_files(result), _judge(result))
+
+
+def _print(result: RunResult, *, in_json: bool) -> None:
+    from redbatch.bench.report import as_json, print_result
+
+    if in_json:
+        sys.stdout.write(as_json(result))
+    else:
+        print_result(result)
 
 
 def _body(settings: BenchSettings, *, check: bool, rerank: bool) -> str | None:

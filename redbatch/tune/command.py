@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -26,8 +27,10 @@ if TYPE_CHECKING:
     from redbatch.tune.report import TuneReport
 
 
-def tune(overrides: Mapping[str, str], p95_ms: float, *, beside_up: bool) -> int:
-    """Runs the search and prints its result; `beside_up`: also while a `redbatch up` of this user runs.
+def tune(overrides: Mapping[str, str], p95_ms: float, *, beside_up: bool, in_json: bool) -> int:
+    """Runs the search and prints its result, as tables or as JSON.
+
+    It runs also while a `redbatch up` of this user does, if `beside_up`.
 
     Returns the exit code: 0; 1 if no candidate keeps the budget, or the cluster or the file for the result fails; 2 for
     invalid arguments, a missing package or a running `redbatch up`; 130 after Ctrl-C.
@@ -49,16 +52,27 @@ def tune(overrides: Mapping[str, str], p95_ms: float, *, beside_up: bool) -> int
     disturbance = _disturbance()
     if disturbance and not beside_up:
         return report_misuse(f"{disturbance}, or measure beside it with --beside-up")
-    return _run(settings, worker_settings, worker, disturbance)
+    report, exit_code = _run(settings, worker_settings, worker, disturbance)
+    if report is None:
+        return exit_code
+    from redbatch.tune.report import as_json, print_report
+
+    if in_json:
+        sys.stdout.write(as_json(report))
+    else:
+        print_report(report)
+    file_exit_code = _write_file(report)
+    return exit_code or file_exit_code
 
 
 def _run(
     settings: TuneSettings, worker_settings: dict[str, str], worker: WorkerSettings, disturbance: str | None
-) -> int:
+) -> tuple[TuneReport | None, int]:
+    """Returns what was measured, if it came to that, and the exit code."""
     from redbatch.bench.run import CannotConnectError, RefusedError
     from redbatch.tune.load_runner import LoadRunner
     from redbatch.tune.progress import TuneProgress
-    from redbatch.tune.report import TuneReport, print_report
+    from redbatch.tune.report import TuneReport
     from redbatch.tune.search import Search
     from redbatch.tune.testbed import Testbed, TestbedError
 
@@ -85,12 +99,7 @@ def _run(
         exit_code, ended_by = EXIT_INTERRUPTED, f"Interrupted by {next(iter(interrupt.args), 'Ctrl-C')}"
     except (TestbedError, LocalRedisError, CannotConnectError, RefusedError) as error:
         exit_code, ended_by = report_failure(str(error)), f"Ended by an error ({error})"
-    if report is None:
-        return exit_code
-    report = replace(report, ended_by=ended_by)
-    print_report(report)
-    file_exit_code = _write_file(report)
-    return exit_code or file_exit_code
+    return report and replace(report, ended_by=ended_by), exit_code
 
 
 def _disturbance() -> str | None:

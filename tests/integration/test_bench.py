@@ -111,8 +111,9 @@ async def test_an_open_loop_sends_at_its_rate(bench: Bench, gateway: GatewayProc
     measured = written["measured"]
     assert measured["ok"] == measured["requests"] == pytest.approx(100, abs=40)
     assert measured["inputs_per_s"] == pytest.approx(3 * measured["requests_per_s"])
-    again = await bench.run(gateway.url, *arguments, "--seed", "5")
+    again = await bench.run(gateway.url, *arguments, "--seed", "5", "--json")
     assert again["measured"]["requests"] == measured["requests"]
+    assert json.loads(bench.output) == again
 
 
 async def test_refusals_are_counted_by_code(bench: Bench, cluster: GatewayCluster) -> None:

@@ -36,7 +36,7 @@ class Tune:
         self.folder = folder
         self.temporary = folder / "tmp"
         self.temporary.mkdir()
-        self.output = ""
+        self.printed = self.output = ""
 
     async def start(self, *arguments: str) -> asyncio.subprocess.Process:
         """Starts the command."""
@@ -55,7 +55,8 @@ class Tune:
     async def end(self, process: asyncio.subprocess.Process) -> int:
         """Waits for its end, keeps its output, and returns the exit code."""
         stdout, stderr = await process.communicate()
-        self.output = stdout.decode() + stderr.decode()
+        self.printed = stdout.decode()
+        self.output = self.printed + stderr.decode()
         assert process.returncode is not None
         return process.returncode
 
@@ -144,7 +145,7 @@ async def test_a_running_up_is_refused(tune: Tune) -> None:
 @pytest.mark.usefixtures("running_up")
 async def test_a_running_up_that_is_accepted_is_a_warning(tune: Tune) -> None:
     """The first line says that it disturbs the loads, and the result repeats it."""
-    process = await tune.start("--p95-ms", "1000", "--beside-up", *SMALL)
+    process = await tune.start("--p95-ms", "1000", "--beside-up", "--json", *SMALL)
     assert process.stderr is not None
     warning = (await process.stderr.readline()).decode().strip()
     assert warning.startswith("warning: `redbatch up` runs here too")
@@ -153,6 +154,7 @@ async def test_a_running_up_that_is_accepted_is_a_warning(tune: Tune) -> None:
         assert line, "the search ended"
     process.send_signal(signal.SIGINT)
     assert await tune.end(process) == 130, tune.output
+    assert json.loads(tune.printed) == tune.written()
     assert warning in tune.output
     assert warning in [f"warning: {each}" for each in tune.written()["warnings"]]
 

@@ -14,7 +14,8 @@ from sentence_transformers.util import quantize_embeddings
 
 from gpuworker.model_spec import parse_model
 from tests import plain_http
-from tests.integration.gateway.gateway_cluster import GatewayCluster
+from tests.integration.embed.embed_command import embed
+from tests.integration.gateway.gateway_cluster import GatewayCluster, GatewayProcess
 from tests.integration.gateway.job_client import JobClient
 from tests.integration.worker.test_minilm import encode_with_library, entries_of, mixed_texts
 from tests.waiting import wait_until
@@ -81,7 +82,7 @@ PROMPTS = {"query": "query: ", "passage": "passage: ", "task": TASK.format("worl
 async def test_an_input_type_puts_the_prompt_of_its_purpose_before_texts(
     cluster: GatewayCluster, tmp_path: Path
 ) -> None:
-    """In each API's words, at once and as a job: the vectors are those of `encode` with that prompt."""
+    """In each API's words, at once, as a job and by `redbatch embed`: the vectors are those of `encode` with it."""
     model = SentenceTransformer(parse_model("minilm").path, prompts=PROMPTS)
     await asyncio.to_thread(model.save, str(tmp_path / "prompted"))
     calibration = model.encode([f"text {number}" for number in range(50)])
@@ -100,12 +101,22 @@ async def test_an_input_type_puts_the_prompt_of_its_purpose_before_texts(
             assert answer.status_code == 200, answer.text
             assert np.abs(first_vector(answer.json()) - expected).max() <= 1e-5, (route, body)
         client = JobClient(gateway)
-        job = await asyncio.to_thread(client.post, text | {"model": f"{name}-{prompt}"})
-        await asyncio.to_thread(client.wait_until_ended, job.json())
-        vector = np.frombuffer((await asyncio.to_thread(client.vectors, job.json()))[0], dtype="<f4")
-        assert np.abs(vector - expected).max() <= 1e-5
+        for named in ({"model": f"{name}-{prompt}"}, {"model": name, "prompt_name": prompt}):
+            job = await asyncio.to_thread(client.post, text | named)
+            await asyncio.to_thread(client.wait_until_ended, job.json())
+            vector = np.frombuffer((await asyncio.to_thread(client.vectors, job.json()))[0], dtype="<f4")
+            assert np.abs(vector - expected).max() <= 1e-5
+    await check_command(gateway, tmp_path, expected, prompt)
     await asyncio.to_thread(check_instructions, gateway.url, name, model)
     await asyncio.to_thread(check_ranges, gateway.url, name, model, ranges)
+
+
+async def check_command(gateway: GatewayProcess, folder: Path, expected: np.ndarray, prompt: str) -> None:
+    """Checks the vector that `redbatch embed` writes with this prompt."""
+    (folder / "texts.txt").write_text("Hello, world\n")
+    done = await embed(gateway, folder / "texts.txt", folder / "vectors.npy", "--prompt-name", prompt)
+    assert done.returncode == 0, done.stderr
+    assert np.abs(np.load(folder / "vectors.npy")[0] - expected).max() <= 1e-5
 
 
 def requests_of(name: str) -> dict[str, tuple[tuple[str, dict[str, Any]], ...]]:
@@ -114,6 +125,7 @@ def requests_of(name: str) -> dict[str, tuple[tuple[str, dict[str, Any]], ...]]:
     return {
         "query": (
             ("/embed", text | {"input_type": "query"}),
+            ("/embed", text | {"prompt_name": "query"}),
             ("/v1/embeddings", openai | {"input_type": "query"}),
             ("/v1/embeddings", openai | {"task": "retrieval.query"}),
             ("/v2/embed", text | {"model": name, "input_type": "search_query"}),
@@ -122,6 +134,7 @@ def requests_of(name: str) -> dict[str, tuple[tuple[str, dict[str, Any]], ...]]:
         ),
         "passage": (
             ("/batch_embed", text | {"input_type": "document"}),
+            ("/batch_embed", text | {"prompt_name": "passage"}),
             ("/v1/embeddings", openai | {"task": "retrieval.passage"}),
             ("/v2/embed", text | {"model": name, "input_type": "search_document"}),
             ("/v1/embeddings", openai | {"model": f"{name}-passage"}),

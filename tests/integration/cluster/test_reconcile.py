@@ -89,7 +89,7 @@ async def test_a_lost_entry_is_added_again_at_most_once_a_second(
             worker.signal(signal.SIGCONT)
         seconds = time.monotonic() - began
         limited_log.flush()
-    lines = [line for line in logged if line["event"] == "lost entries are submitted again"]
+    lines = [line for line in logged if line["event"] == "lost entries are submitted again" and line["redis"]]
     assert [(line.get("n"), "repeated" in line) for line in lines] == [(1, False), (None, True)]
     added = metrics.RESUBMITTED_ENTRIES._value.get() - before
     assert losses > 1

@@ -92,7 +92,7 @@ def test_the_memory_of_the_engine_is_that_of_its_process() -> None:
     """As another library counts it; a process that has ended has none, nor has the next one until it is ready."""
     status = create_status(Ready(device="cpu", pid=os.getpid()))
     MemoryMeter(status, []).measure()
-    assert status.memory().engine_bytes == pytest.approx(psutil.Process().memory_info().rss, rel=0.05)
+    assert status.memory().memory_bytes == pytest.approx(psutil.Process().memory_info().rss, rel=0.05)
     assert status.memory().gpu_used_bytes == 0
     status.set_loading()
     MemoryMeter(status, []).measure()
