@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from http import HTTPStatus
 from typing import TYPE_CHECKING, NamedTuple
@@ -13,6 +12,7 @@ from redbatch.bench.target import DEFAULT_PATH, Target, encode_bodies, encode_bo
 from redbatch.bench.texts import InvalidTextsError, request_texts
 from redbatch.exit_codes import report_failure, report_misuse
 from redbatch.preconditions import check_file, missing_module
+from redbatch.terminal import print_line
 from redbatch.up.run_file import NoUpError
 from shared.process.settings import option_of, read_settings
 
@@ -75,7 +75,7 @@ def _print(result: RunResult, *, in_json: bool) -> None:
     from redbatch.bench.report import as_json, print_result
 
     if in_json:
-        sys.stdout.write(as_json(result))
+        print_line(as_json(result).rstrip())
     else:
         print_result(result)
 

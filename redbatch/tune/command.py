@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,6 +16,7 @@ from gpuworker.settings import WorkerSettings
 from redbatch.bench.texts import InvalidTextsError, request_texts
 from redbatch.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, report_failure, report_misuse
 from redbatch.preconditions import check_file, missing_module
+from redbatch.terminal import print_line
 from redbatch.tune.search_space import Machine, Setting, search_settings
 from redbatch.tune.settings import TuneSettings
 from redbatch.up.local_redis import LocalRedisError
@@ -58,7 +58,7 @@ def tune(overrides: Mapping[str, str], p95_ms: float, *, beside_up: bool, in_jso
     from redbatch.tune.report import as_json, print_report
 
     if in_json:
-        sys.stdout.write(as_json(report))
+        print_line(as_json(report).rstrip())
     else:
         print_report(report)
     file_exit_code = _write_file(report)

@@ -90,7 +90,8 @@ async def test_a_lost_entry_is_added_again_at_most_once_a_second(
         seconds = time.monotonic() - began
         limited_log.flush()
     lines = [line for line in logged if line["event"] == "lost entries are submitted again" and line["redis"]]
-    assert [(line.get("n"), "repeated" in line) for line in lines] == [(1, False), (None, True)]
+    first, *summaries = [(line.get("n"), "repeated" in line) for line in lines]
+    assert (first, {*summaries}, len(summaries) <= 1 + seconds / 10) == ((1, False), {(None, True)}, True)
     added = metrics.RESUBMITTED_ENTRIES._value.get() - before
     assert losses > 1
     assert 1 < added <= 1 + seconds / RESUBMIT_INTERVAL_S

@@ -98,7 +98,7 @@ def test_what_the_library_cannot_do_is_refused(backend: MultiVectorBackend, fold
         backend.tokenize([b"\0\0\0\0"])
     for options, reason in (
         (Options("other"), "no such prompt"),
-        (Options(truncate="no"), "without truncate=false"),
+        (Options(truncate="no"), "leave truncate=false and truncation_direction=left out"),
         (Options(instruction="Find it"), "instruction: this model has no place for one"),
         (Options(max_tokens=9), "name no other"),
         (Options(query="a", max_query_tokens=9), "name no other"),
