@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -71,12 +70,11 @@ def list_gpus() -> list[Gpu]:
 
 
 @cache
-def _open_handle(uuid: str) -> object:
-    """Returns NVML's handle of a GPU, and leaves NVML open. Raises pynvml.NVMLError."""
+def _open_driver() -> None:
+    """Opens NVML for the life of the process. Raises pynvml.NVMLError; it is tried again then."""
     import pynvml  # noqa: PLC0415 - a worker on a CPU does not need it
 
     pynvml.nvmlInit()
-    return pynvml.nvmlDeviceGetHandleByUUID(uuid)
 
 
 def used_memory_bytes(gpu: Gpu) -> int:
@@ -86,12 +84,11 @@ def used_memory_bytes(gpu: Gpu) -> int:
     import pynvml  # noqa: PLC0415 - a worker on a CPU does not need it
 
     try:
-        return int(pynvml.nvmlDeviceGetMemoryInfo(_open_handle(gpu.uuid)).used)
+        _open_driver()
+        handle = pynvml.nvmlDeviceGetHandleByUUID(gpu.uuid)  # each time: a GPU that was reset may have another one
+        return int(pynvml.nvmlDeviceGetMemoryInfo(handle).used)
     except pynvml.NVMLError as error:
         log.debug("the driver does not report the memory in use", reason=str(error))
-        _open_handle.cache_clear()  # the GPU may have another handle once it is back
-        with suppress(pynvml.NVMLError):
-            pynvml.nvmlShutdown()
         return 0
 
 

@@ -106,7 +106,8 @@ def test_other_paths_and_methods_are_refused(client: httpx.Client) -> None:
 def test_it_writes_no_access_log(client: httpx.Client, capfd: pytest.CaptureFixture[str]) -> None:
     """Probes, which come every second, write no log lines."""
     client.get("/livez")
-    assert capfd.readouterr().err == ""  # where http.server writes; logs of earlier tests may come on the other
+    written = capfd.readouterr()
+    assert (written.err, "/livez" in written.out) == ("", False)  # a counted line of an earlier test may be there
 
 
 def test_stop_frees_the_port() -> None:
@@ -240,4 +241,5 @@ def test_no_head_leaves_a_traceback(quick: tuple[str, int], capfd: pytest.Captur
     with socket.create_connection(quick, timeout=5) as connection:
         connection.sendall(HALF)
         assert received(connection) == b""
-    assert capfd.readouterr().err == ""  # where http.server writes; logs of earlier tests may come on the other
+    written = capfd.readouterr()
+    assert (written.err, "Traceback" in written.out) == ("", False)  # a counted line of an earlier test may be there
