@@ -43,7 +43,7 @@ class FailureSettings(QueueSettings):
         default="off",
         title="Where messages of exceptions go",
         description="Where messages of the model's exceptions go, which may quote an input. off: nowhere, the log has "
-        "types and tracebacks; log: into the log (the default of `redbatch up`); client: also into the answer.",
+        "types and tracebacks; log: into the log; client: also into the answer.",
     )
     circuit_after_s: float = Field(
         default=10.0,

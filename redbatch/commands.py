@@ -137,7 +137,6 @@ def _up_panels() -> list[Panel]:
         ),
         "drain_delay_s": ("0", "After Ctrl-C: time for which the gateways still accept requests before they drain."),
         "drain_grace_s": ("30.0", "Maximum time for requests in flight, then for running batches, to finish."),
-        "error_messages": ("log", worker["error_messages"].meaning),
         "queue": (None, "Name of the queue. Default: the slug of the model's name."),
         "redis_url": (None, "URL of Redis. Default: `up` starts a private Redis."),
         "redis_shards": (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import gc
 import re
+import threading
 import uuid
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ import redis.asyncio
 from hypothesis import settings
 
 from shared.keys import Keys
+from shared.process.limited_log import LimitedLog
 from shared.queue_connections import QueueConnections
 from shared.settings import QueueSettings
 from tests.leaks import find_leaks, remove
@@ -127,6 +129,15 @@ async def raw(redis_url: str) -> AsyncIterator[redis.asyncio.Redis]:
     """A plain redis-py client, to inspect Redis and to cause faults."""
     async with redis.asyncio.Redis.from_url(redis_url, protocol=2) as client:
         yield client
+
+
+@pytest.fixture(autouse=True)
+def writes_counted_lines() -> Iterator[None]:
+    """Has the log lines that a test counted written at its end: a timer would write them into the log of another."""
+    yield
+    for thread in threading.enumerate():
+        if isinstance(thread, threading.Timer) and getattr(thread.function, "__func__", None) is LimitedLog.flush:
+            thread.function()
 
 
 @pytest.fixture(autouse=True)

@@ -125,12 +125,12 @@ class OpenAI(BaseDialect):
 
     def parse(self, body: bytes, headers: Mapping[str, str], limits: RequestLimits) -> InferenceRequest:
         """Returns the request in a body; raises as `BaseDialect.parse` does."""
-        values = parse_fields(body)
-        partial = values.get("on_error") == "null"
-        if "input" not in values and (others := [name for name in values if name in ROUTE_OF_FIELD]):
-            message = f"input: it is missing; {ROUTE_OF_FIELD[others[0]]} takes {others[0]}."
-            raise InvalidRequestError(message, param="input")
         try:
+            values = parse_fields(body)
+            partial = values.get("on_error") == "null"
+            if "input" not in values and (others := [name for name in values if name in ROUTE_OF_FIELD]):
+                message = f"input: it is missing; {ROUTE_OF_FIELD[others[0]]} takes {others[0]}."
+                raise InvalidRequestError(message, param="input")
             inputs = parse_inputs(values.pop("input", None), limits.max_inputs, "input", partial=partial)
         except TooLargeError as error:  # too many inputs, for which OpenAI answers 400
             raise InvalidRequestError(f"input: {error.message}", param="input") from None

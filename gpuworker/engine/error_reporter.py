@@ -13,6 +13,7 @@ from shared.process.limited_log import LimitedLog
 from shared.process.tracebacks import describe_briefly
 
 MAX_CHARS = 8_000
+HIDDEN_MESSAGE = "not logged: it may quote an input; --error-messages log adds it"
 
 
 class ErrorReporter:
@@ -49,11 +50,12 @@ class ErrorReporter:
     def _write(self, error: BaseException) -> None:
         frames = traceback.extract_tb(error.__traceback__)
         place = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
-        describe = describe_briefly if self._messages == "off" else _describe
+        is_hidden = self._messages == "off"
+        hint = {"message": HIDDEN_MESSAGE} if is_hidden else {}
         self._log.write(
             logging.ERROR,
             "the model raised an exception",
-            lambda: {"exception": describe(error)},
+            lambda: {**hint, "exception": describe_briefly(error) if is_hidden else _describe(error)},
             error=type(error).__name__,
             place=place,
         )

@@ -31,8 +31,6 @@ def with_up_defaults(overrides: SettingValues) -> SettingValues:
     defaults = {
         # No monitoring scrapes fixed ports of a cluster in a terminal, and two workers cannot share a port.
         "admin_port": "0",
-        # Who reads this terminal sent the inputs that the message of an exception may quote.
-        "error_messages": "log",
         # No load balancer has to remove the gateways before they drain.
         "drain_delay_s": "0",
         "queue": queue_slug(overrides.get("model", DEFAULT_MODEL)),

@@ -39,7 +39,9 @@ from shared.redis_url import mask_password, split_urls
 PROBE_EVERY_S = 0.1
 STOP_MARGIN_S = 5.0
 MAX_ADMIN_PORTS = 4
-LOG_FACT = "has the messages of your class's exceptions, which may quote inputs; --error-messages off leaves them out"
+LOG_WITHOUT_MESSAGES = "has tracebacks of your class; --error-messages log adds the messages, which may quote inputs"
+LOG_WITH_MESSAGES = "has tracebacks of your class with the messages of exceptions, which may quote inputs"
+
 ADMIN_PORT = re.compile(r'\badmin_port(?:": ?|=)(\d+)')
 """In the line that a process logs at its start."""
 
@@ -234,7 +236,7 @@ class Cluster:
             *self._redis_facts(),
             *([("restart", self._restart_fact())] if self._redis is not None else []),
             ("metrics", self._metrics_fact()),
-            *([("log", LOG_FACT)] if self._logs_inputs else []),
+            *([("log", self._log_fact())] if is_function(self._worker.model) else []),
             ("watch", f"{_command_name()} queue --watch{self._up_option()}"),
             ("stop", "Ctrl-C"),
             *_path_facts(),
@@ -244,9 +246,8 @@ class Cluster:
         command = f"{_command_name()} keys create --scope admin{self._up_option()}"
         return f"  (takes the key of: {command})" if self._api_key else ""
 
-    @property
-    def _logs_inputs(self) -> bool:
-        return self._worker.error_messages != "off" and is_function(self._worker.model)
+    def _log_fact(self) -> str:
+        return LOG_WITHOUT_MESSAGES if self._worker.error_messages == "off" else LOG_WITH_MESSAGES
 
     def _redis_facts(self) -> list[tuple[str, str]]:
         """Returns the URL of each Redis, and the command that shows the length of the queue there."""

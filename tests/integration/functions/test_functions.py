@@ -159,6 +159,7 @@ async def test_an_exception_is_logged_and_counted(cluster: GatewayCluster, messa
     assert (line["service"], line["level"], line["error"]) == ("engine", "error", "RuntimeError")
     assert re.search(r"function_models\.py\W.*preprocess_input", line["exception"])
     assert ("cannot read !preprocess" in worker.output) is (messages != "off")
+    assert ("--error-messages log" in line.get("message", "")) is (messages == "off")
     [refused] = gateway.program.log_records("request failed")
     assert (refused["code"], "message" in refused) == ("input_failed", False), "a message may quote the input"
     [starts] = worker.log_records("worker starts")

@@ -84,7 +84,8 @@ async def check_usage(gateway_url: str, headers: dict[str, str], url: Sequence[s
 
     def is_counted() -> bool:
         found = rows("/usage?group=tenant"), rows("/console/tenants")  # which is read again after five seconds
-        return all(each and each[0]["requests"] > 0 for each in found) and found[0][0]["device_ms"] > 0
+        complete = all(each and each[0]["requests"] > 0 and each[0]["inputs"] > 0 for each in found)
+        return complete and found[0][0]["device_ms"] > 0
 
     await wait_until(is_counted, "both processes have written what they have counted", poll_s=0.2)
     (of_usage,), (of_console,) = rows("/usage?group=tenant"), rows("/console/tenants")

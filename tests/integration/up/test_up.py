@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shlex
-import shutil
 import signal
 import socket
 import sys
@@ -36,6 +35,11 @@ pytestmark = [pytest.mark.redis, pytest.mark.slow]
 ROOT = Path(__file__).parents[3]
 REDIS_VARIABLE = "REDBATCH_REDIS_URL"
 TITLES = ("redbatch gateway", "redbatch worker")
+FAILING_CLASS = """
+class Failing:
+    def transform(self, batch):
+        raise ValueError(f"cannot read {batch}")
+"""
 
 
 def time_of(message: str, output: str) -> str:
@@ -73,13 +77,17 @@ async def test_it_says_how_to_have_the_command_on_the_path(start: Start, tmp_pat
     assert block.splitlines()[-1].strip() == ("stop     Ctrl-C" if is_activated else line)
 
 
-@pytest.mark.parametrize("messages", ["log", "off"])
-async def test_it_says_that_the_log_may_quote_inputs(start: Start, folder: Path, messages: str) -> None:
-    """Of a class, whose exceptions it logs with their messages by default; a log has no text of clients otherwise."""
-    shutil.copy(ROOT / "docs/examples/squares.py", folder)
-    options = () if messages == "log" else ("--error-messages", messages)
-    up = await start("--model", "squares:Squares", *options).wait_until_ready()
-    assert ("--error-messages off" in up.fact("log")) is (messages == "log")
+@pytest.mark.parametrize("messages", ["off", "log"])
+async def test_it_says_what_the_log_has_of_exceptions(start: Start, folder: Path, messages: str) -> None:
+    """Of those of a class, by default without the messages, which may quote inputs."""
+    (folder / "failing.py").write_text(FAILING_CLASS)
+    options = () if messages == "off" else ("--error-messages", messages)
+    up = await start("--model", "failing:Failing", *options).wait_until_ready()
+    assert ("--error-messages log adds" in up.fact("log")) is (messages == "off")
+    api = up.fact("API").split(" ")[0]
+    assert plain_http.post(f"{api}/predict", json={"input": "secret"}).status_code == 500
+    await wait_until(lambda: "the model raised an exception" in up.output, "it is logged")
+    assert ("secret" in up.output) is (messages != "off")
 
 
 async def test_with_auth_it_creates_an_api_key(start: Start) -> None:
