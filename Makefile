@@ -59,7 +59,7 @@ manifests: ## Render k8s/redbatch.yaml from k8s/overlays/gpu; needs kubectl, but
 chart: $(READY) ## Write the Helm chart in helm/redbatch from k8s/; needs kubectl, but no cluster
 	@$(BIN)/python -m tools.helm_chart
 
-test-long: $(READY) ## Run the tests that are too slow for each change, except chaos and images (eight minutes)
+test-long: $(READY) ## Run the tests that are too slow for each change, except chaos and images (ten minutes)
 	@$(BIN)/pytest -m long --ignore tests/chaos --ignore tests/deploy/test_images.py $(ARGS)
 
 test-images: $(READY) ## Install the packages of the images in fresh environments and serve requests (five minutes, 3 GB)

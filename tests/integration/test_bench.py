@@ -156,6 +156,7 @@ async def test_texts_and_headers_reach_the_server(bench: Bench, gateway: Gateway
         ("/v1/embeddings", '{"model": "null", "input": "{texts}", "encoding_format": "base64"}', 3),
         ("/embed", '{"inputs": "query: {text}"}', 1),
         ("/similarity", '{"inputs": {"source_sentence": "{text}", "sentences": "{texts}"}}', 3),
+        ("/rerank", '{"query": "{text}", "texts": "{texts}"}', 3),
     ],
 )
 async def test_any_route_takes_a_body_of_the_user(
