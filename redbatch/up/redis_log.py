@@ -16,8 +16,10 @@ START_AND_STOP = re.compile(
 """What a server writes, as warnings, each time it starts and stops."""
 
 
-def redis_record(line: str, now: str) -> str | None:
-    """Returns a line of a server as a JSON log record of the time `now` (ISO, UTC), or None if no user needs it.
+def redis_record(line: str, now: str, address: str) -> str | None:
+    """Returns a line of the server at an address as a JSON log record, or None if no user needs it.
+
+    The record has the time `now` (ISO, UTC).
 
     A line of another form belongs to a report of an error, such as a wrong option or a crash.
     """
@@ -25,5 +27,5 @@ def redis_record(line: str, now: str) -> str | None:
     level, message = ("error", line) if found is None else (LEVELS[found[1]], found[2])
     if not message.strip() or START_AND_STOP.match(message):
         return None
-    record = {"ts": now, "level": level, "msg": message, "service": "redis"}
+    record = {"ts": now, "level": level, "msg": message, "service": "redis", "redis": address}
     return json.dumps(record, ensure_ascii=False)

@@ -16,6 +16,7 @@ from redbatch.up.private_folder import remove_abandoned_folders
 from redbatch.up.redis_log import redis_record
 from redbatch.up.restarts import Restart, decide_restart
 from redbatch.up.supervisor import SupervisorCallbacks
+from shared.redis_url import describe_address
 
 NAME = "redis"
 CHECK_EVERY_S = 0.1
@@ -76,20 +77,27 @@ class SupervisedRedis:
         self._server.stop()
         await self._lines.finish()
 
+    @property
+    def _address(self) -> str:
+        return describe_address(self._server.url)
+
     def _take_line(self, text: str) -> None:
-        record = redis_record(text, datetime.now(UTC).isoformat())
+        record = redis_record(text, datetime.now(UTC).isoformat(), self._address)
         # The warning about overcommit concerns forks, which rewrite kept data; without any, there are none.
         if record is not None and (self._keeps_data or "overcommit" not in text):
             self._callbacks.on_line(self._name, record)
 
     async def _start_server(self) -> None:
         """Starts the server, which may take long with kept data. Raises LocalRedisError."""
-        text = "still loads the data that it kept" if self._keeps_data else "does not answer yet"
-        notice = asyncio.get_running_loop().call_later(NOTICE_AFTER_S, self._callbacks.on_event, self._name, text)
+        notice = asyncio.get_running_loop().call_later(NOTICE_AFTER_S, self._report_start)
         try:
             await self._server.start_async()
         finally:
             notice.cancel()
+
+    def _report_start(self) -> None:
+        state = "still loads the data that it kept" if self._keeps_data else "does not answer yet"
+        self._callbacks.on_event(self._name, f"at {self._address} {state}")
 
     async def _keep_running(self) -> None:
         clock = asyncio.get_running_loop().time
@@ -102,7 +110,7 @@ class SupervisedRedis:
             if isinstance(decision, Restart):
                 quick_deaths = decision.quick_deaths
                 consequence = "keeps its data" if self._keeps_data else "lost its data"
-                self._callbacks.on_event(self._name, f"died and {consequence}; starting again at the same address")
+                self._callbacks.on_event(self._name, f"died and {consequence}; starting again at {self._address}")
                 await asyncio.sleep(decision.delay_s)
             started = clock()
             try:

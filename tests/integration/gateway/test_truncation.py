@@ -83,6 +83,10 @@ async def check_answers(gateway: GatewayProcess, worker: Program) -> None:
     assert some["truncated"] == [1, 2]
     assert post(gateway, "/embed", {"text": LONG}).json()["truncated"] == [0]
     assert "truncated" not in post(gateway, "/embed", {"text": "short"}).json()
+    text = LONG + "end"  # which only a cut at the left keeps
+    lefts = [{"text": text, "truncation_direction": "left"}, {"inputs": text, "truncation_direction": "Left"}]
+    native, teis, right = (post(gateway, "/embed", each).json() for each in (*lefts, {"text": text}))
+    assert native["embedding"] == teis[0] != right["embedding"]
 
 
 def is_cached(gateway: GatewayProcess, texts: list[str]) -> bool:

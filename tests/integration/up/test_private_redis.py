@@ -120,7 +120,7 @@ async def test_a_data_directory_serves_one_up(start: Start, tmp_path: Path) -> N
         assert message in line
     (victim,) = [each for each in first.children() if each not in first.children("redbatch")]
     victim.kill()
-    await wait_until(lambda: "keeps its data; starting again" in first.output, "Redis has a successor")
+    await wait_until(lambda: "keeps its data; starting again at /" in first.output, "Redis has a successor")
     await wait_until(lambda: serves(first), "requests are served again", timeout_s=START_S)
     first.process.send_signal(signal.SIGINT)
     assert await first.wait_until_ended() == 0

@@ -10,6 +10,7 @@ from redbatch.up.console import format_log_line
 from redbatch.up.redis_log import redis_record
 
 NOW = "2026-01-02T03:04:05+00:00"
+SOCKET = "/run/a/redis.sock"
 
 
 @pytest.mark.parametrize(
@@ -27,19 +28,19 @@ NOW = "2026-01-02T03:04:05+00:00"
 )
 def test_start_and_stop_are_left_out(line: str) -> None:
     """A server writes these each time, as warnings."""
-    assert redis_record(line, NOW) is None
+    assert redis_record(line, NOW, SOCKET) is None
 
 
 def test_a_warning_is_a_record() -> None:
     """It has the fields of the other processes' records, and the console formats it as theirs."""
-    record = redis_record("7:M 25 Nov 2026 19:43:16.055 # MISCONF: no space left on the disk", NOW)
+    record = redis_record("7:M 25 Nov 2026 19:43:16.055 # MISCONF: no space left on the disk", NOW, SOCKET)
     assert record is not None
-    assert list(json.loads(record)) == ["ts", "level", "msg", "service"]
-    assert format_log_line(record) == "03:04:05 warning MISCONF: no space left on the disk"
+    assert list(json.loads(record)) == ["ts", "level", "msg", "service", "redis"]
+    assert format_log_line(record) == f"03:04:05 warning MISCONF: no space left on the disk redis={SOCKET}"
 
 
 def test_a_line_of_another_form_is_an_error() -> None:
     """A wrong option and a crash are reported so; no line of these is lost."""
-    record = redis_record("""Bad directive "bogus" """.strip(), NOW)
+    record = redis_record("""Bad directive "bogus" """.strip(), NOW, SOCKET)
     assert record is not None
     assert (json.loads(record)["level"], json.loads(record)["msg"]) == ("error", 'Bad directive "bogus"')
