@@ -25,7 +25,7 @@ from shared.errors import (
     RedisUnreachableError,
     UnsupportedOperationError,
 )
-from shared.messages import EMBED, EMBED_ALL, EMBED_PARTS, EMBED_SPARSE, OPS, ROUTES, Heartbeat
+from shared.messages import EMBED, EMBED_ALL, EMBED_PARTS, EMBED_SPARSE, OPS, ROUTES, SCORE, Heartbeat
 from shared.model_names import public_model, queue_slug
 from shared.process.tasks import cancel_and_wait
 from shared.producer import MAX_QUEUES
@@ -195,7 +195,8 @@ class Queues:
             return
         refusal = f"The model of queue {queue.name} does not offer {op}"
         offered = ", ".join(each for each in OPS if each in ops)
-        others = ", ".join(each.name for each in self.live() if op in each.ops)
+        able = {SCORE, EMBED} if op == SCORE else {op}  # a model of embeddings scores by cosine
+        others = ", ".join(each.name for each in self.live() if not able.isdisjoint(each.ops))
         if others:
             advice = "Name one in the field `model`, or in the header X-Model."
             message = f"{refusal}; these do: {others}. {advice} {queue.name} offers: {offered}."

@@ -6,17 +6,21 @@ These files are someone else's: a value of an unexpected type counts as missing.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, Literal, NamedTuple
 
 from shared.messages import (
     CLASSIFIER_OPS,
+    CLASSIFY,
     DENSE,
     EMBED,
     EMBED_PARTS,
     EMBED_SPARSE,
     MULTI_VECTOR,
     MULTI_VECTOR_OPS,
+    PREDICT,
     RERANKER_OPS,
+    SCORE,
     SIGMOID,
     SOFTMAX,
     SPARSE,
@@ -26,7 +30,7 @@ from shared.messages import (
 from shared.model_names import numbered_labels
 
 TypeName = Literal[
-    "embedding", "hybrid", "reranker", "classifier", "sparse", "multi-vector", "causal", "token-classifier"
+    "embedding", "hybrid", "reranker", "classifier", "sparse", "multi-vector", "function", "causal", "token-classifier"
 ]
 
 HEADS: Mapping[str, str] = {"sparse_linear": SPARSE, "colbert_linear": MULTI_VECTOR}
@@ -44,6 +48,17 @@ _OPS: Mapping[TypeName, tuple[str, ...]] = {
     "sparse": SPARSE_OPS,
     "multi-vector": MULTI_VECTOR_OPS,
 }
+_NEEDED_OPS: Mapping[TypeName, AbstractSet[str]] = {
+    "hybrid": {EMBED, EMBED_PARTS},
+    "embedding": {EMBED},
+    "multi-vector": {EMBED_PARTS},
+    "reranker": {SCORE},
+    "classifier": {CLASSIFY},
+    "sparse": {EMBED_SPARSE},
+    "function": {PREDICT},
+}
+"""Operations that tell types apart: the first that has its own is the one."""
+
 _REFUSALS: Mapping[TypeName, str] = {
     "sparse": "it is a sparse encoder with a separate way for queries (inference-free SPLADE), which is not served yet",
     "token-classifier": "it labels single tokens, or answers questions, and such models are not served: a class that "
@@ -136,10 +151,8 @@ def _type_of_transformer(files: ModelFiles) -> ModelType:
 
 
 def name_of_ops(ops: Sequence[str]) -> TypeName:
-    """Returns the name of the type that offers these operations."""
-    if EMBED in ops and EMBED_PARTS in ops:
-        return "hybrid"
-    return next((name for name, offered in _OPS.items() if set(offered) == set(ops)), "embedding")
+    """Returns the name of the type that offers these operations. Some models lack those that need tokens."""
+    return next((name for name, needed in _NEEDED_OPS.items() if needed <= set(ops)), "embedding")
 
 
 def scoring_type(labels: Sequence[str], *, is_multi_label: bool) -> ModelType:

@@ -162,5 +162,6 @@ class MultiVectorBackend(TransformerBackend):
         """Returns the vectors of the tokens of each text, in order."""
         return [TextParts(multi_vector=each) for each in self._runner.run(batch, MULTI_VECTOR, exclusive=exclusive)]
 
-    def _require_tokenizer(self) -> ModelTokenizer:
-        return self._own_tokenizer or super()._require_tokenizer()
+    @property
+    def _shown_tokenizer(self) -> ModelTokenizer | None:
+        return self._own_tokenizer

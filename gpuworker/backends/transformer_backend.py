@@ -20,7 +20,7 @@ from gpuworker.backends.sentence_runner import SentenceRunner
 from gpuworker.backends.tokenizer import ModelTokenizer, TokenizedInput
 from gpuworker.backends.tokenizer_threads import set_tokenizer_threads
 from gpuworker.model_spec import Model, ModelLoadError, one_line
-from shared.messages import DEFAULT_OPTIONS, EMBED, Input, Options
+from shared.messages import DEFAULT_OPTIONS, EMBED, EMBED_ALL, TOKENIZER_OPS, Input, Options
 
 if TYPE_CHECKING:
     from sentence_transformers.base.model import BaseModel
@@ -113,6 +113,10 @@ class TransformerBackend(ABC):
         self.max_input_tokens = 0 if self._tokenizer is None else self._tokenizer.max_tokens or 0
         prompts = Prompts(loaded)
         self.prompts, self.empty_prompts = prompts.names, prompts.empty
+        if self._shown_tokenizer is None:
+            self.ops -= frozenset(TOKENIZER_OPS)
+        if EMBED in self.ops and self._tokenizer is None:  # `encode` returns no vectors of tokens
+            self.ops -= {EMBED_ALL}
 
     def _create_runner(self, loaded: BaseModel, options: EngineOptions, cores: int) -> SentenceRunner:
         threads = max(1, cores // self.runners)
@@ -158,10 +162,15 @@ class TransformerBackend(ABC):
         """Returns the text that each input's token ids make. Raises InputRefusedError: see gpuworker.backends.base."""
         return self._require_tokenizer().decode(inputs, options)
 
-    def _require_tokenizer(self) -> ModelTokenizer:
-        if self._tokenizer is None:
-            raise UnsupportedError("The tokenizer of this model is internal to it: it shows no tokens.")
+    @property
+    def _shown_tokenizer(self) -> ModelTokenizer | None:
+        """The tokenizer of `show_tokens` and `decode`; None if that of the model is internal to it."""
         return self._tokenizer
+
+    def _require_tokenizer(self) -> ModelTokenizer:
+        if self._shown_tokenizer is None:
+            raise UnsupportedError("The tokenizer of this model is internal to it: it shows no tokens.")
+        return self._shown_tokenizer
 
     def busy_s(self) -> float:
         """Returns how long a GPU has computed since the last call, by its own clock; 0 for other devices."""

@@ -12,7 +12,7 @@ from gpuworker.backends.selection import find_type, load_backend
 from gpuworker.model_files import find_in, read_files
 from gpuworker.model_spec import ModelLoadError, ops_of, parse_model
 from gpuworker.model_type import ModelFiles, ModelType, name_of_ops, type_of
-from shared.messages import CLASSIFIER_OPS, RERANKER_OPS, TEXT_OPS
+from shared.messages import CLASSIFIER_OPS, RERANKER_OPS, TEXT_OPS, TOKENIZER_OPS
 from tests.scoring_models import LABELS, build_scoring_model, save_as_cross_encoder
 from tests.unit.gpuworker.backends.options import OPTIONS
 
@@ -99,6 +99,7 @@ def test_a_served_model_is_what_its_files_say(files: ModelFiles, expected: Model
     """A model that sentence-transformers has saved says it itself; otherwise the class of its transformer does."""
     assert type_of(files) == expected
     assert name_of_ops(expected.ops) == expected.name
+    assert name_of_ops([each for each in expected.ops if each not in TOKENIZER_OPS]) == expected.name
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ from transformers import (
 
 from gpuworker.backends.sentence import SentenceBackend
 from gpuworker.model_spec import parse_model
-from shared.messages import EMBED_ALL
+from shared.messages import EMBED, EMBED_ALL
 from tests.unit.gpuworker.backends.options import OPTIONS
 
 pytestmark = pytest.mark.model
@@ -114,7 +114,7 @@ def test_a_static_embedding_runs_as_the_page_says(tmp_path: Path) -> None:
     backend = SentenceBackend(parse_model(str(tmp_path)), OPTIONS)
     found = backend.run(backend.collate(backend.tokenize(TEXTS)), exclusive=True)
     assert np.abs(found - SentenceTransformer(str(tmp_path)).encode(TEXTS)).max() <= 1e-5
-    assert (backend.packs, backend.runners) == (False, 1)
+    assert (backend.packs, backend.runners, backend.ops) == (False, 1, {EMBED})
 
 
 def test_the_page_lists_what_is_tested() -> None:
