@@ -183,8 +183,11 @@ class _SwitchProcess:
                 self._ports = [int(each) for each in numbers]
             else:
                 clients = list(self.clients)
-                for client in random.sample(clients, min(int(numbers[0]), len(clients))):
+                cut = set(random.sample(clients, min(int(numbers[0]), len(clients))))
+                for client in cut:
                     client.reset()
+                while cut & self.clients:  # a connection is reset in a later turn of the event loop
+                    await asyncio.sleep(0)
             _answer(len(self.clients))
 
 
