@@ -13,12 +13,14 @@ import socket
 import struct
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import Self, cast
 from urllib.parse import urlsplit
 
 import uvloop
 
 from tests.servers import Server
+from tests.waiting import wait_until
 
 HOST = "127.0.0.1"
 ABORT = struct.pack("ii", 1, 0)
@@ -186,8 +188,7 @@ class _SwitchProcess:
                 cut = set(random.sample(clients, min(int(numbers[0]), len(clients))))
                 for client in cut:
                     client.reset()
-                while cut & self.clients:  # a connection is reset in a later turn of the event loop
-                    await asyncio.sleep(0)
+                await wait_until(partial(cut.isdisjoint, self.clients), "they are reset", poll_s=0)  # in a later turn
             _answer(len(self.clients))
 
 
