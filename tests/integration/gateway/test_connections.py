@@ -31,7 +31,7 @@ GET = b"GET /livez HTTP/1.1\r\nHost: x\r\n"
 SLOW_BODY = b"POST /embed HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n"
 HALF_HEAD = GET + b"a: " + b"x" * 60_000
 MAX_FILES = 400
-HEAD_TIMEOUT_S = 0.5
+HEAD_TIMEOUT_S = 2.0
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ async def test_a_connection_without_a_head_is_closed(cluster: GatewayCluster, co
             slow.send(b"x")
         return all(map(is_closed, strangers))
 
-    await wait_until(all_closed, "the connections are closed", timeout_s=5, poll_s=0.05)
+    await wait_until(all_closed, "the connections are closed", poll_s=0.05)
     assert time.monotonic() - started >= HEAD_TIMEOUT_S / 2
     assert ask(idle).startswith(b"HTTP/1.1 200 ")
     assert ask(late_body).startswith(b"HTTP/1.1 200 ")
