@@ -346,8 +346,11 @@ async def test_the_log_names_the_redis_that_it_is_about(sharded: ShardedCluster)
     await sharded.restart(1)
     await wait_until(lambda: is_logged("Redis answers again"), "so is its end")
     lines = [each for each in log_lines(gateway.program) if "Redis" in each["msg"]]
-    assert {lost, "Redis is out of reach", "Redis answers again", EVICTION_WARNING} <= {each["msg"] for each in lines}
-    assert {(each.get("shard"), each["redis"]) for each in lines} == {(1, f"127.0.0.1:{sharded.servers[1].port}")}
+    places = [(number, f"127.0.0.1:{server.port}") for number, server in enumerate(sharded.servers)]
+    assert {(each.get("shard"), each["redis"]) for each in lines} <= set(places)  # a stall may make the other seem away
+    messages = {each["msg"] for each in lines if each["shard"] == 1}
+    assert {lost, "Redis is out of reach", "Redis answers again", EVICTION_WARNING} <= messages
+    assert not {lost, EVICTION_WARNING} & {each["msg"] for each in lines if each["shard"] == 0}
 
 
 async def test_a_gateway_is_ready_while_any_shard_answers(sharded: ShardedCluster) -> None:

@@ -235,7 +235,7 @@ async def test_the_bound_of_all_connections_closes_the_one_that_has_stalled_long
     await request_unread(gateway, slow)
     reading = asyncio.create_task(asyncio.to_thread(read_answer, slow, 0.05))
     await request_unread(gateway, stalled)
-    await asyncio.sleep(2.5)  # the gateway looks twice, and finds that the slow one has received something
+    await asyncio.sleep(1.5)  # the gateway looks meanwhile, and finds that the slow one has received something
     newest.sendall(LARGE)
     await wait_until(lambda: num_closed(gateway, "unsent_bytes") == 1, "a connection is closed")
     assert is_cut_off(stalled)
