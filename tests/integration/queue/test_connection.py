@@ -30,6 +30,8 @@ from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.asyncio]
 USER = "observer"
+MAX_BLOCK_S = 30
+"""Of a pop that ends before, by a kill or otherwise."""
 
 
 @pytest_asyncio.fixture
@@ -238,7 +240,7 @@ async def test_a_commit_is_all_or_nothing_and_can_be_repeated(
 
 async def orphan(proxy: FaultProxy, reader: RedisConnection, raw: redis.asyncio.Redis, key: str) -> None:
     """Breaks a connection in its blocking pop so that Redis does not notice, and still serves it."""
-    waiting = asyncio.create_task(reader.pop(key, 2))
+    waiting = asyncio.create_task(reader.call("BLPOP", key, MAX_BLOCK_S, block_s=MAX_BLOCK_S))
     await wait_until_blocked(raw)
     proxy.cut(orphan=True)
     with pytest.raises(RedisUnreachableError):
@@ -273,7 +275,7 @@ async def test_two_orphans_are_both_killed(
     """An owner that lost two connections before a kill leaves none of them open."""
     reader = proxied.connection("reply", identified=True)
     await orphan(proxy, reader, raw, keys.reply("r"))
-    waiting = asyncio.create_task(reader.pop(keys.reply("r"), 2))
+    waiting = asyncio.create_task(reader.call("BLPOP", keys.reply("r"), MAX_BLOCK_S, block_s=MAX_BLOCK_S))
     await wait_until_blocked(raw, 2)
     proxy.cut(orphan=True)
     with pytest.raises(RedisUnreachableError):
@@ -339,7 +341,7 @@ async def test_unblock_ends_a_blocking_pop_at_once(
 ) -> None:
     """The pop returns None, and the connection can be used again; one that does not block is not affected."""
     reader, one = queue.connection("reply", identified=True), queue.connection("unblock")
-    waiting = asyncio.create_task(reader.call("BLPOP", keys.reply("r"), "0", block_s=60))  # it does not end by itself
+    waiting = asyncio.create_task(reader.call("BLPOP", keys.reply("r"), "0", block_s=MAX_BLOCK_S))  # it has no end
     await wait_until_blocked(raw)
     await one.unblock(reader)
     assert await waiting is None
