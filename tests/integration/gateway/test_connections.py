@@ -180,7 +180,8 @@ async def test_heads_whose_bodies_are_dropped_have_that_bound(cluster: GatewayCl
     connections = [connect(gateway, unread % (b"x" * 60_000)) for _ in range(30)]
     for each in connections:
         assert each.recv(12) == b"HTTP/1.1 415"
-    assert gateway.metric('redbatch_closed_connections_total{reason="evicted"}') >= 30 - 2**20 // 60_000
+    evicted = 'redbatch_closed_connections_total{reason="evicted"}'
+    await wait_until(lambda: gateway.metric(evicted) >= 30 - 2**20 // 60_000, "those that do not fit are closed")
 
 
 def test_an_answer_comes_before_the_end_for_a_head_over_a_limit(served: GatewayProcess) -> None:
