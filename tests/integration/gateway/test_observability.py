@@ -123,7 +123,7 @@ async def test_logs_are_json_without_texts_and_vectors(cluster: GatewayCluster) 
     lines = log_lines(gateway.program)
     assert all({"ts", "level", "msg", "service"} <= set(line) for line in lines)
     assert {line.get("request_id") for line in lines} >= {"logged-id"}
-    number = re.escape(str(first_number(mark))[:6])
+    number = re.escape(str(first_number(mark))[:8])  # with fewer digits, a time may have them
     for program in (each for each in cluster.processes._all):
         assert mark not in program.output
         assert re.search(number, program.output) is None
