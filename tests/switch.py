@@ -13,12 +13,14 @@ import socket
 import struct
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import Self, cast
 from urllib.parse import urlsplit
 
 import uvloop
 
 from tests.servers import Server
+from tests.waiting import wait_until
 
 HOST = "127.0.0.1"
 ABORT = struct.pack("ii", 1, 0)
@@ -183,8 +185,10 @@ class _SwitchProcess:
                 self._ports = [int(each) for each in numbers]
             else:
                 clients = list(self.clients)
-                for client in random.sample(clients, min(int(numbers[0]), len(clients))):
+                cut = set(random.sample(clients, min(int(numbers[0]), len(clients))))
+                for client in cut:
                     client.reset()
+                await wait_until(partial(cut.isdisjoint, self.clients), "they are reset", poll_s=0)  # in a later turn
             _answer(len(self.clients))
 
 

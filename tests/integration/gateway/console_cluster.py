@@ -92,10 +92,11 @@ class Console(NamedTuple):
         ]
 
     def audit(self, gateway: GatewayProcess | None = None) -> list[dict[str, Any]]:
-        """Returns the lines of actions in the log of a gateway, without what all lines have."""
+        """Returns the lines of actions in the log of a gateway, without what all lines have, and without counts."""
         records = (gateway or self.open).program.log_records("admin action")
         names = ("action", "queue", "target", "outcome", "key_id", "client")
-        return [{name: record[name] for name in names if record.get(name)} for record in records]
+        actions = [record for record in records if "repeated" not in record]  # counts of refused ones come later
+        return [{name: record[name] for name in names if record.get(name)} for record in actions]
 
     def key_id(self, key: str) -> str:
         """Returns the id of a key."""

@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 import redis.asyncio
 
+from shared.connection import BLOCK_S
 from shared.keys import Keys
 from tests.integration.gateway.gateway_cluster import GatewayCluster, GatewayProcess
+from tests.stall_detector import StallDetector
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("fake_heartbeat")]
@@ -55,17 +57,19 @@ def send_request(gateway: GatewayProcess, *texts: str) -> socket.socket:
 
 
 async def test_the_entries_of_a_disconnected_client_are_cancelled(cluster: GatewayCluster, lane: Lane) -> None:
-    """Unclaimed entries of a client that disconnects are removed, and its waiter is free within 1 s after that."""
+    """Unclaimed entries of a client that disconnects are removed, and its waiter is free before its pop would end."""
     gateway = await cluster.start_gateway(reply_connections=2)
     connection = send_request(gateway, *(f"text {i}" for i in range(100)))
     await wait_until(lambda: lane.has_entries(4), "the request is in the queue")
     await wait_until(lambda: lane.has_waiters(1), "its waiter is in a blocking pop")
     connection.close()
     closed_at = time.monotonic()
-    await wait_until(lambda: lane.has_entries(0), "the entries are removed", poll_s=0.001)
-    removed_at = time.monotonic()
-    await wait_until(lambda: lane.has_waiters(0), "the waiter is free", timeout_s=1, poll_s=0.001)
-    free_at = time.monotonic()
+    with StallDetector() as stalls:
+        await wait_until(lambda: lane.has_entries(0), "the entries are removed", poll_s=0.001)
+        removed_at = time.monotonic()
+        await wait_until(lambda: lane.has_waiters(0), "the waiter is free", poll_s=0.001)
+        free_at = time.monotonic()
+    assert free_at - removed_at < BLOCK_S / 2 + stalls.longest_s
     sys.stdout.write(
         f"entries removed after {(removed_at - closed_at) * 1000:.0f} ms, "
         f"waiter free after {(free_at - closed_at) * 1000:.0f} ms"
@@ -83,7 +87,7 @@ async def test_the_disconnect_of_a_client_with_a_long_body_is_detected(cluster: 
     connection = send_request(gateway, *("x" * 3_000 for _ in range(100)))
     await wait_until(lambda: lane.has_entries(4), "the request is in the queue")
     connection.close()
-    await wait_until(lambda: lane.has_entries(0), "the entries are removed", timeout_s=5)
+    await wait_until(lambda: lane.has_entries(0), "the entries are removed", timeout_s=20)
 
 
 async def test_a_cancel_over_a_broken_connection_is_repeated(
@@ -110,5 +114,5 @@ async def test_many_clients_disconnect_at_once(cluster: GatewayCluster, lane: La
     for connection in connections:
         connection.close()
     await wait_until(lambda: lane.has_entries(0), "the entries are removed")
-    await wait_until(lambda: lane.has_waiters(0), "the waiters are free", timeout_s=1)
+    await wait_until(lambda: lane.has_waiters(0), "the waiters are free")
     assert gateway.metric("redbatch_requests_in_flight") == 0

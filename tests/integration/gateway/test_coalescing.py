@@ -16,6 +16,7 @@ import redis.asyncio
 from shared import consumer
 from shared.keys import Keys
 from shared.messages import Heartbeat
+from shared.process.tasks import cancel_and_wait
 from shared.queue_connections import QueueConnections
 from tests.integration.gateway.gateway_cluster import (
     GatewayCluster,
@@ -99,7 +100,7 @@ async def test_entries_say_how_many_requests_share_them(
 ) -> None:
     """In Redis, the inputs of an entry and its number of requests are those of all that wait."""
     gateway = await cluster.start_gateway()
-    calls = [asyncio.create_task(gateway.send(client, f"text {i}", x_timeout_ms="3000")) for i in range(CLIENTS)]
+    calls = [asyncio.create_task(gateway.send(client, f"text {i}", x_timeout_ms="6000")) for i in range(CLIENTS)]
 
     async def entries() -> list[dict[bytes, bytes]]:
         rows: Any = await raw.xrange(keys.lanes[0])
@@ -125,10 +126,11 @@ async def test_requests_can_have_entries_of_their_own(
 ) -> None:
     """With `requests_per_entry` 1."""
     gateway = await cluster.start_gateway(requests_per_entry=1)
-    calls = [asyncio.create_task(gateway.send(client, f"text {i}", x_timeout_ms="2000")) for i in range(CLIENTS)]
+    calls = [asyncio.create_task(gateway.send(client, f"text {i}", x_timeout_ms="60000")) for i in range(CLIENTS)]
 
-    async def are_in_queue() -> bool:
-        return int(await raw.xlen(keys.lanes[0])) == CLIENTS
+    async def are_in_queue(number: int) -> bool:
+        return int(await raw.xlen(keys.lanes[0])) == number
 
-    await wait_until(are_in_queue, "each request has an entry")
-    await asyncio.gather(*calls)
+    await wait_until(lambda: are_in_queue(CLIENTS), "each request has an entry")
+    await cancel_and_wait(calls)
+    await wait_until(lambda: are_in_queue(0), "the entries are removed")

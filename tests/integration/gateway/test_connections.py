@@ -31,7 +31,7 @@ GET = b"GET /livez HTTP/1.1\r\nHost: x\r\n"
 SLOW_BODY = b"POST /embed HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n"
 HALF_HEAD = GET + b"a: " + b"x" * 60_000
 MAX_FILES = 400
-HEAD_TIMEOUT_S = 0.5
+HEAD_TIMEOUT_S = 2.0
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ async def test_a_connection_without_a_head_is_closed(cluster: GatewayCluster, co
             slow.send(b"x")
         return all(map(is_closed, strangers))
 
-    await wait_until(all_closed, "the connections are closed", timeout_s=5, poll_s=0.05)
+    await wait_until(all_closed, "the connections are closed", poll_s=0.05)
     assert time.monotonic() - started >= HEAD_TIMEOUT_S / 2
     assert ask(idle).startswith(b"HTTP/1.1 200 ")
     assert ask(late_body).startswith(b"HTTP/1.1 200 ")
@@ -180,7 +180,8 @@ async def test_heads_whose_bodies_are_dropped_have_that_bound(cluster: GatewayCl
     connections = [connect(gateway, unread % (b"x" * 60_000)) for _ in range(30)]
     for each in connections:
         assert each.recv(12) == b"HTTP/1.1 415"
-    assert gateway.metric('redbatch_closed_connections_total{reason="evicted"}') >= 30 - 2**20 // 60_000
+    evicted = 'redbatch_closed_connections_total{reason="evicted"}'
+    await wait_until(lambda: gateway.metric(evicted) >= 30 - 2**20 // 60_000, "those that do not fit are closed")
 
 
 def test_an_answer_comes_before_the_end_for_a_head_over_a_limit(served: GatewayProcess) -> None:

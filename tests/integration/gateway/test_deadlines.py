@@ -16,26 +16,28 @@ from shared.messages import LOADING, READY, STANDBY, Heartbeat
 from shared.queue_connections import QueueConnections
 from tests import plain_http
 from tests.integration.gateway.gateway_cluster import GatewayCluster, error_of
+from tests.stall_detector import StallDetector
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.redis
 
-MAX_LATE_S = 1.0  # the gateway takes a few milliseconds of it, and a busy machine the rest
+MAX_LATE_S = 2.0  # the gateway takes a few milliseconds of it, and a busy machine the rest, beside its stalls
 
 
 @pytest.mark.parametrize("timeout_ms", [50, 700])
 async def test_an_unanswered_request_ends_at_its_deadline(
     cluster: GatewayCluster, fake_heartbeat: None, raw: redis.asyncio.Redis, timeout_ms: int
 ) -> None:
-    """If no worker serves the queue, a 504 comes at the deadline, within 1 s after it, and the entry is removed."""
+    """If no worker serves the queue, a 504 comes at the deadline, within 2 s after it, and the entry is removed."""
     gateway = await cluster.start_gateway()
     start = time.monotonic()
-    answer = await asyncio.to_thread(gateway.embed, {"text": "a", "timeout_ms": timeout_ms})
+    with StallDetector() as stalls:
+        answer = await asyncio.to_thread(gateway.embed, {"text": "a", "timeout_ms": timeout_ms})
     took_s = time.monotonic() - start
     assert (answer.status_code, error_of(answer)["code"]) == (504, "deadline_exceeded")
     assert "Allow more time" in error_of(answer)["message"]
     assert "retry-after" not in answer.headers
-    assert timeout_ms / 1000 <= took_s <= timeout_ms / 1000 + MAX_LATE_S
+    assert timeout_ms / 1000 <= took_s <= timeout_ms / 1000 + MAX_LATE_S + stalls.longest_s
 
     async def is_empty() -> bool:
         return int(await raw.xlen(cluster.keys.lanes[0])) == 0
@@ -66,10 +68,11 @@ async def test_a_slow_model_does_not_delay_the_deadline(cluster: GatewayCluster)
     gateway, _ = await asyncio.gather(cluster.start_gateway(), cluster.start_worker("simulated:base_ms=2500,item_ms=0"))
     await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
     start = time.monotonic()
-    answer = await asyncio.to_thread(gateway.embed, {"text": "a"}, x_timeout_ms="300")
+    with StallDetector() as stalls:
+        answer = await asyncio.to_thread(gateway.embed, {"text": "a"}, x_timeout_ms="300")
     took_s = time.monotonic() - start
     assert (answer.status_code, error_of(answer)["code"]) == (504, "deadline_exceeded")
-    assert 0.3 <= took_s <= 0.3 + MAX_LATE_S
+    assert 0.3 <= took_s <= 0.3 + MAX_LATE_S + stalls.longest_s
     assert (await asyncio.to_thread(gateway.embed, {"text": "b"})).status_code == 200
 
 
@@ -92,10 +95,11 @@ async def test_the_wait_for_the_models_prompts_counts_towards_the_deadline(
     await wait_until(lambda: plain_http.get(f"{gateway.url}/v1/models").json()["data"], "the worker is seen")
     start = time.monotonic()
     body = {"text": "a", "timeout_ms": 3_000, "input_type": "query"}
-    sent = asyncio.create_task(asyncio.to_thread(gateway.embed, body))
-    await asyncio.sleep(2.0)
-    ready = replace(beat, state=READY, prompts=("query",))
-    await consumer.heartbeat(queue.connection("ghost"), queue.keys, ready, 60_000)
-    answer = await sent
+    with StallDetector() as stalls:
+        sent = asyncio.create_task(asyncio.to_thread(gateway.embed, body))
+        await asyncio.sleep(2.0)
+        ready = replace(beat, state=READY, prompts=("query",))
+        await consumer.heartbeat(queue.connection("ghost"), queue.keys, ready, 60_000)
+        answer = await sent
     assert (answer.status_code, error_of(answer)["code"]) == (504, "deadline_exceeded")
-    assert 3.0 <= time.monotonic() - start <= 3.0 + MAX_LATE_S
+    assert 3.0 <= time.monotonic() - start < 3.0 + MAX_LATE_S + stalls.longest_s

@@ -82,19 +82,19 @@ class Load:
 async def test_a_gateway_drains_under_load(cluster: GatewayCluster) -> None:
     """After SIGTERM, /readyz is 503 at once, answers close connections, no request fails, and the exit code is 0."""
     one, two, _ = await asyncio.gather(
-        cluster.start_gateway(drain_delay_s=3), cluster.start_gateway(), cluster.start_worker()
+        cluster.start_gateway(drain_delay_s=6), cluster.start_gateway(), cluster.start_worker()
     )
     await wait_until(lambda: one.missing() == two.missing() == [], "both gateways see the worker")
     load = Load([one.url, two.url])
     running = asyncio.create_task(load.run())
     await wait_until(lambda: load.served > 50, "the load is running")
     one.program.signal(signal.SIGTERM)
-    await wait_until(lambda: one.missing() == ["draining"], "the gateway reports that it drains", timeout_s=1)
+    await wait_until(lambda: one.missing() == ["draining"], "the gateway reports that it drains")  # during the delay
     assert plain_http.get(f"{one.admin}/readyz").json()["missing"] == ["draining"]
     assert one.embed({"text": "late"}).headers["connection"] == "close"
     await wait_until(lambda: load.closed >= CLIENTS, "each client uses the other gateway")
     served = load.served
-    assert await one.program.wait_until_ended(10) == 0
+    assert await one.program.wait_until_ended(30) == 0
     await wait_until(lambda: load.served > served + 50, "the load continues")
     load.running = False
     await running
@@ -105,12 +105,12 @@ async def test_a_drain_answers_requests_and_closes_idle_connections(
     cluster: GatewayCluster, client: httpx.AsyncClient
 ) -> None:
     """Requests from before SIGTERM are answered after the listener closed; idle connections close without an answer."""
-    model = "simulated:base_ms=1500,item_ms=0"
+    model = "simulated:base_ms=3000,item_ms=0"
     gateway, _ = await asyncio.gather(cluster.start_gateway(drain_delay_s=0.1), cluster.start_worker(model))
     await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
     head = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
-    idle = asyncio.create_task(asyncio.to_thread(exchange_bytes, gateway.port, head))
-    sent = [asyncio.create_task(gateway.send(client, f"{i}")) for i in range(8)]
+    idle = asyncio.create_task(asyncio.to_thread(exchange_bytes, gateway.port, head, timeout_s=30))
+    sent = [asyncio.create_task(gateway.send(client, f"{i}", x_timeout_ms="25000")) for i in range(8)]
     await wait_until(lambda: gateway.metric("redbatch_requests_in_flight") == 8, "all requests are in flight")
     gateway.program.signal(signal.SIGTERM)
     answers = await asyncio.gather(*sent)
@@ -119,7 +119,7 @@ async def test_a_drain_answers_requests_and_closes_idle_connections(
         "an answer to an earlier request keeps its connection open"
     )
     assert (await idle).count(b"HTTP/1.1 ") == 1
-    assert await gateway.program.wait_until_ended(5) == 0
+    assert await gateway.program.wait_until_ended() == 0
 
 
 async def send_patient_request(gateway: GatewayProcess, client: httpx.AsyncClient) -> asyncio.Task[httpx.Response]:
@@ -138,14 +138,14 @@ async def test_requests_beyond_the_drain_grace_get_a_503(cluster: GatewayCluster
     answer = await sent
     assert (answer.status_code, error_of(answer)["code"]) == (503, "unavailable")
     assert answer.headers["retry-after"] == "1"
-    assert await gateway.program.wait_until_ended(5) == 0
+    assert await gateway.program.wait_until_ended() == 0
     assert "Traceback" not in gateway.program.output
 
 
 @pytest.mark.leaves_anything
 @pytest.mark.usefixtures("fake_heartbeat")
 async def test_a_second_signal_ends_a_drain(cluster: GatewayCluster, client: httpx.AsyncClient) -> None:
-    """A second SIGTERM ends the gateway within 3 s, despite requests in flight, delay and grace.
+    """A second SIGTERM ends the gateway long before the end of delay and grace, despite requests in flight.
 
     The entries that it leaves in the queue run although no client waits for them.
     """
@@ -154,7 +154,7 @@ async def test_a_second_signal_ends_a_drain(cluster: GatewayCluster, client: htt
     gateway.program.signal(signal.SIGTERM)
     await wait_until(lambda: gateway.missing() == ["draining"], "the gateway reports that it drains")
     gateway.program.signal(signal.SIGTERM)
-    await gateway.program.wait_until_ended(3)
+    await gateway.program.wait_until_ended()
     await asyncio.gather(sent, return_exceptions=True)
 
 
@@ -165,9 +165,7 @@ async def test_gateways_with_a_shared_listener_drain_under_load(cluster: Gateway
         with gateway_on_socket(listen, env) as one, gateway_on_socket(listen, env) as two:
             await cluster.start_worker()
             url = f"http://127.0.0.1:{listen.getsockname()[1]}"
-            await wait_until(
-                lambda: plain_http.get(f"{url}/readyz").status_code == 200, "a gateway is ready", timeout_s=10
-            )
+            await wait_until(lambda: plain_http.get(f"{url}/readyz").status_code == 200, "a gateway is ready")
             load = Load([url])
             running = asyncio.create_task(load.run())
             await wait_until(lambda: load.served > 200, "the load is running")

@@ -88,8 +88,8 @@ def test_a_chunked_body_is_accepted(served: GatewayProcess) -> None:
 def test_the_headers_contain_the_timing(served: GatewayProcess) -> None:
     """The headers contain the milliseconds in the queue and in the model, and the size of the batch."""
     answer = served.embed({"texts": ["a", "b", "c"]})
-    assert 0 <= float(answer.headers["x-queue-time"]) < 5_000
-    assert 0 <= float(answer.headers["x-inference-time"]) < 5_000
+    assert 0 <= float(answer.headers["x-queue-time"]) < 10_000
+    assert 0 <= float(answer.headers["x-inference-time"]) < 10_000
     assert int(answer.headers["x-batch-size"]) >= 3
 
 

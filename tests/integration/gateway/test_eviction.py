@@ -25,7 +25,7 @@ async def test_a_policy_that_loses_data_is_a_warning_and_a_metric(
         processes = (gateway.program, worker)
         for each in processes:
             await wait_until(lambda each=each: bool(each.log_records(EVICTION_WARNING)), "it warns")  # type: ignore[misc]
-        assert gateway.metric("redbatch_redis_evicts") == 1
+        await wait_until(lambda: gateway.metric("redbatch_redis_evicts") == 1, "the metric shows it")
         raw.config_set("maxmemory-policy", "noeviction")
         await wait_until(lambda: gateway.metric("redbatch_redis_evicts") == 0, "the metric shows the change")
         records = [record for each in processes for record in each.log_records(EVICTION_WARNING)]

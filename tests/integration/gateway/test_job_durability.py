@@ -44,7 +44,7 @@ async def test_a_job_is_accepted_once_it_is_durable(
         durable = durable or (options == ALWAYS and not users_are_on())
         async with Processes(tmp_path_factory.mktemp("durable")) as processes:
             separate = GatewayCluster(processes, server.url, cluster.queue)
-            gateway = await separate.start_gateway(job_durability=level, job_durable_s=3)
+            gateway = await separate.start_gateway(job_durability=level, job_durable_s=20 if durable else 3)
             answer = await asyncio.to_thread(JobClient(gateway).post, {"text": "a"})
             if durable:
                 new_job = JobClient(gateway).job_of(answer)
@@ -83,7 +83,7 @@ async def test_a_job_waits_for_a_replica(cluster: GatewayCluster, tmp_path_facto
         Processes(tmp_path_factory.mktemp("replica")) as processes,
     ):
         separate = GatewayCluster(processes, server.url, cluster.queue)
-        gateway = await separate.start_gateway(job_durability="replicas", job_durable_s=2)
+        gateway = await separate.start_gateway(job_durability="replicas", job_durable_s=4)
         client = JobClient(gateway)
         with redis.Redis.from_url(server.url, protocol=2) as raw:
             with stopped(replica):
@@ -119,7 +119,10 @@ async def test_a_job_waits_for_as_many_replicas_as_set(
         Processes(tmp_path_factory.mktemp("replicas")) as processes,
     ):
         separate = GatewayCluster(processes, server.url, cluster.queue)
-        gateway = await separate.start_gateway(job_durability="replicas", job_durable_s=1, job_replicas=required)
+        durable_s = 20 if accepted else 1
+        gateway = await separate.start_gateway(
+            job_durability="replicas", job_durable_s=durable_s, job_replicas=required
+        )
         with ExitStack() as stops:
             for replica in replicas[:num_stopped]:
                 stops.enter_context(stopped(replica))

@@ -9,6 +9,7 @@ import json
 import socket
 import time
 from collections import Counter
+from functools import partial
 
 import numpy as np
 import pytest
@@ -261,7 +262,7 @@ async def test_waiting_clients_learn_of_a_cancel(cluster: GatewayCluster) -> Non
     assert (early.status_code, error_of(early)["code"], early.headers["retry-after"]) == (409, "job_unfinished", "1")
     start = time.monotonic()
     assert client.get(new_job["status_url"] + "?wait=1").json()["status"] == "queued"
-    assert 0.9 < time.monotonic() - start < 5
+    assert 0.9 < time.monotonic() - start < 15
     async with plain_http.client(timeout=30) as waiter:
         waiting = [asyncio.create_task(waiter.get(f"{gateway.url}{new_job['status_url']}?wait=20")) for _ in range(50)]
         await asyncio.sleep(0.5)
@@ -273,10 +274,16 @@ async def test_waiting_clients_learn_of_a_cancel(cluster: GatewayCluster) -> Non
         assert (await waiter.delete(f"{gateway.url}{new_job['status_url']}")).json()["status"] == "cancelled"
         answers = await asyncio.gather(*waiting)
         assert {answer.json()["status"] for answer in answers} == {"cancelled"}
-        assert time.monotonic() - start < 5
+        assert time.monotonic() - start < 15, "before the time that they wait is over"
     cancelled = client.get(new_job["result_url"])
     assert (cancelled.status_code, error_of(cancelled)["code"]) == (410, "job_gone")
     assert client.delete(new_job["status_url"]).json()["status"] == "cancelled"
+
+
+def polls_jobs(cluster: GatewayCluster) -> bool:
+    """Whether a gateway polls for the end of a job that a client waits for, which reads nothing but its status."""
+    with redis.Redis.from_url(cluster.redis_url, protocol=2) as raw:
+        return any(each["cmd"] == "hget" for each in raw.client_list() if each["name"].endswith(":jobs"))
 
 
 async def test_waiting_clients_do_not_delay_a_drain(cluster: GatewayCluster) -> None:
@@ -286,10 +293,8 @@ async def test_waiting_clients_do_not_delay_a_drain(cluster: GatewayCluster) -> 
     new_job = client.job_of(client.post({"text": "a"}))
     async with plain_http.client(timeout=30) as waiter:
         waiting = asyncio.create_task(waiter.get(f"{gateway.url}{new_job['status_url']}?wait=60"))
-        await asyncio.sleep(0.3)
-        start = time.monotonic()
-        assert await gateway.program.stop() == 0
-        assert time.monotonic() - start < 5
+        await wait_until(partial(polls_jobs, cluster), "the gateway polls for the end of the job")
+        assert await gateway.program.stop() == 0  # within the time that it has, in which the job does not end
         assert (await waiting).json()["status"] == "queued"
     with redis.Redis.from_url(cluster.redis_url, protocol=2) as raw:
         raw.delete(*raw.scan_iter(match=f"{cluster.keys.prefix}*"))
@@ -308,7 +313,7 @@ async def test_a_job_survives_its_gateway(cluster: GatewayCluster) -> None:
 
 async def test_results_expire(cluster: GatewayCluster) -> None:
     """After job_ttl_s the job is not found."""
-    gateway, _ = await asyncio.gather(cluster.start_gateway(job_ttl_s=1), cluster.start_worker())
+    gateway, _ = await asyncio.gather(cluster.start_gateway(job_ttl_s=3), cluster.start_worker())
     client = JobClient(gateway)
     new_job = client.job_of(client.post({"text": "a"}))
     assert client.wait_until_ended(new_job)["status"] == "done"
@@ -317,11 +322,11 @@ async def test_results_expire(cluster: GatewayCluster) -> None:
 
 async def test_a_job_expires_without_a_worker(cluster: GatewayCluster) -> None:
     """Workers end jobs whose time is over; while none lives, the gateway from which a client requests one does."""
-    gateway = await cluster.start_gateway(job_timeout_s=1)
+    gateway = await cluster.start_gateway(job_timeout_s=3)
     client = JobClient(gateway)
     new_job = client.job_of(client.post({"texts": ["a"] * 3}))
     assert client.get(new_job["status_url"]).json()["status"] == "queued"
-    job = client.get(new_job["status_url"] + "?wait=4").json()
+    job = client.get(new_job["status_url"] + "?wait=6").json()
     assert (job["status"], job["done"], job["failed"]) == ("expired", 0, 0)
     assert [line["n"] for line in log_lines(gateway.program) if line["msg"] == "jobs expired"] == [1]
     assert client.delete(new_job["status_url"]).json()["status"] == "deleted"
@@ -330,7 +335,7 @@ async def test_a_job_expires_without_a_worker(cluster: GatewayCluster) -> None:
 async def test_a_job_expires(cluster: GatewayCluster) -> None:
     """An expired job has the vectors of the texts that ran, and deadline_exceeded for the others."""
     gateway, _ = await asyncio.gather(
-        cluster.start_gateway(job_timeout_s=2), cluster.start_worker("simulated:base_ms=0,item_ms=50", max_batch_size=8)
+        cluster.start_gateway(job_timeout_s=4), cluster.start_worker("simulated:base_ms=0,item_ms=50", max_batch_size=8)
     )
     client = JobClient(gateway)
     new_job = client.job_of(client.post({"texts": [f"t{i}" for i in range(400)]}))
@@ -379,7 +384,7 @@ async def test_jobs_are_refused_if_redis_is_full_or_stopped(
     with Server() as server:
         async with Processes(tmp_path_factory.mktemp("full")) as processes:
             separate = GatewayCluster(processes, server.url, cluster.queue)
-            gateway = await separate.start_gateway(redis_timeout_s=0.5)
+            gateway = await separate.start_gateway(redis_timeout_s=10)
             client = JobClient(gateway)
             with redis.Redis.from_url(server.url, protocol=2) as raw:
                 raw.config_set("maxmemory", raw.info("memory")["used_memory"] + 4_000_000)

@@ -252,7 +252,7 @@ async def test_without_redis_all_keys_get_redis_unreachable(
 ) -> None:
     """Without Redis a valid key gets redis_unreachable; an unknown key is neither accepted nor called invalid."""
     key = await create_key(connection)
-    gateway = await start(isolated_cluster, redis_grace_s=0, redis_timeout_s=1)
+    gateway = await start(isolated_cluster, redis_grace_s=0, redis_timeout_s=10)
     assert post(gateway, key).status_code == 200
     own_redis.stop()
     try:
@@ -290,7 +290,7 @@ async def test_while_redis_hangs_all_requests_are_answered_in_time(
         process.resume()
     assert set(statuses[:30]) <= {503, 504}
     assert set(statuses[30:]) == {503}
-    assert took_s < 2 + 2 * LOOKUP_TIMEOUT_S
+    assert took_s < len(unknown) * LOOKUP_TIMEOUT_S, "they waited for each other"
     await wait_until(lambda: post(gateway, key).status_code == 200, "Redis is back", timeout_s=20, poll_s=0.2)
 
 
@@ -311,7 +311,7 @@ async def test_a_known_key_survives_the_loss_of_redis_data(
     assert gateway.program.log_records("all API keys are gone from Redis: cached keys stay valid for some minutes")
     new_key = await create_key(connection)
     await api_keys.remove(connection, new_key.partition(".")[0])
-    await wait_until(lambda: post(gateway, key).status_code == 401, "the key is revoked", timeout_s=5, poll_s=0.2)
+    await wait_until(lambda: post(gateway, key).status_code == 401, "the key is revoked", timeout_s=20, poll_s=0.2)
 
 
 @pytest.mark.timeout(60)

@@ -26,6 +26,7 @@ from tests.integration.gateway.gateway_cluster import (
 from tests.processes import Processes, Program
 from tests.proxy import FaultProxy
 from tests.servers import Server, stopped
+from tests.stall_detector import StallDetector
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow]
@@ -44,7 +45,7 @@ def has_connected_again(program: Program) -> bool:
 
 
 class Load:
-    """A request every INTERVAL_S, each with its own text and the default deadline."""
+    """A request every INTERVAL_S, each with its own text and twice the default time, for stalls of the machine."""
 
     def __init__(self, gateway: GatewayProcess, client: httpx.AsyncClient) -> None:
         self._gateway = gateway
@@ -71,7 +72,7 @@ class Load:
 
     async def _call(self, text: str) -> tuple[bool, float]:
         sent_at = time.monotonic()
-        answer = await self._gateway.send(self._client, text)
+        answer = await self._gateway.send(self._client, text, x_timeout_ms="20000")
         right = answer.status_code == 200 and vector_bytes(answer.json()["embedding"]) == null_vector(text)
         return right, time.monotonic() - sent_at
 
@@ -96,6 +97,7 @@ async def test_no_request_fails_when_the_address_moves_and_nothing_is_reset(
                 return await to_thread(gateway.missing) == []
 
             await wait_until(sees_worker, "the gateway sees the worker")
+            stalls = stack.enter_context(StallDetector())
             async with Load(gateway, client) as load:
                 await asyncio.sleep(1.0)
                 stack.enter_context(stopped(old))
@@ -108,7 +110,7 @@ async def test_no_request_fails_when_the_address_moves_and_nothing_is_reset(
                 calls, failed, longest_s = await load.finish()
     sys.stdout.write(f"{calls} requests, {failed} failed, the longest answer took {longest_s:.2f} s\n")
     assert failed == 0
-    assert longest_s < moved_after_s + 8, "less than the timeout of a request, on a loaded machine too"
+    assert longest_s < moved_after_s + 8 + stalls.longest_s, "less than the default timeout, on a loaded machine too"
 
 
 @pytest.mark.long

@@ -10,6 +10,7 @@ import httpx
 import pytest
 import redis.asyncio
 
+from shared.process.tasks import cancel_and_wait
 from tests import plain_http
 from tests.integration.gateway.gateway_cluster import GatewayCluster, GatewayProcess, log_lines, null_vector
 from tests.waiting import wait_until
@@ -57,11 +58,13 @@ def test_the_openapi_document_describes_only_existing_behavior(served: GatewayPr
     }
 
 
-def test_only_the_admin_port_has_metrics(served: GatewayProcess) -> None:
-    """The admin port serves metrics that count the answers; the public main port has none."""
-    served.embed({"texts": ["a", "b"]})
+async def test_only_the_admin_port_has_metrics(served: GatewayProcess) -> None:
+    """The admin port serves metrics that count the answers, after these; the public main port has none."""
+    answered = 'redbatch_requests_total{route="/embed",status="200"}'
+    before = served.metric(answered)
+    await asyncio.to_thread(served.embed, {"texts": ["a", "b"]})
+    await wait_until(lambda: served.metric(answered) == before + 1, "the answer is counted")
     text = plain_http.get(f"{served.admin}/metrics").text
-    assert re.search(r'^redbatch_requests_total\{route="/embed",status="200"\} [1-9]', text, re.MULTILINE)
     assert 'redbatch_redis_up{shard="0"} 1.0' in text
     assert re.search(r'^redbatch_workers\{queue="served-\w+",state="ready"\} 1.0$', text, re.MULTILINE)
     assert plain_http.get(f"{served.url}/metrics").status_code == 404
@@ -73,13 +76,15 @@ async def test_metrics_contain_the_age_of_each_lane(
     """The age of a bulk entry is not reported for the interactive lane; Redis' round trips are measured."""
     gateway = await cluster.start_gateway()
     age = f'redbatch_queue_oldest_age_seconds{{lane="%s",queue="{cluster.queue}"}}'
-    request = asyncio.create_task(gateway.send(client, "a", x_timeout_ms="4000", x_priority="bulk"))
+    request = asyncio.create_task(gateway.send(client, "a", x_timeout_ms="60000", x_priority="bulk"))
     await wait_until(lambda: gateway.metric(age % "bulk") > 1, "the gateway shows the age of the oldest entry")
     assert gateway.metric(age % "interactive") == 0
     assert gateway.metric("redbatch_redis_round_trip_seconds_count") > 1
     assert gateway.metric("redbatch_redis_memory_bytes") > 0
     assert gateway.metric("redbatch_redis_persistence_failed") == 0
-    assert (await request).status_code == 504
+    assert not request.done()
+    await cancel_and_wait([request])
+    await wait_until(lambda: gateway.metric("redbatch_cancelled_entries_total") == 1, "the entry is removed")
 
 
 async def test_ids_in_redis_are_random(
@@ -88,7 +93,7 @@ async def test_ids_in_redis_are_random(
     """Entries have random ids of 128 bits, so that clients with the same X-Request-Id never share a reply key."""
     gateway = await cluster.start_gateway(requests_per_entry=1)
     request_id = "0123456789abcdef" * 2
-    sent = [gateway.send(client, "a", x_request_id=request_id, x_timeout_ms="2000") for _ in range(20)]
+    sent = [gateway.send(client, "a", x_request_id=request_id, x_timeout_ms="6000") for _ in range(20)]
     requests = asyncio.gather(*sent)
 
     async def ids() -> set[bytes]:
@@ -118,7 +123,7 @@ async def test_logs_are_json_without_texts_and_vectors(cluster: GatewayCluster) 
     lines = log_lines(gateway.program)
     assert all({"ts", "level", "msg", "service"} <= set(line) for line in lines)
     assert {line.get("request_id") for line in lines} >= {"logged-id"}
-    number = re.escape(str(first_number(mark))[:6])
+    number = re.escape(str(first_number(mark))[:8])  # with fewer digits, a time may have them
     for program in (each for each in cluster.processes._all):
         assert mark not in program.output
         assert re.search(number, program.output) is None

@@ -19,9 +19,11 @@ from tests.integration.gateway.gateway_cluster import (
     GatewayCluster,
     GatewayProcess,
     error_of,
+    metric_value,
     null_vector,
     vector_bytes,
 )
+from tests.stall_detector import StallDetector
 from tests.users import users_are_on
 from tests.waiting import wait_until
 
@@ -90,7 +92,7 @@ async def test_requests_are_refused_after_the_redis_grace(
     sys.stdout.write(
         f"refused after {statistics.median(times_s) * 1000:.1f} ms, at most {max(times_s) * 1000:.1f} ms\n"
     )
-    assert statistics.median(times_s) < 0.05
+    assert statistics.median(times_s) < grace_s / 3, "they waited for Redis"
     assert plain_http.get(f"{gateway.url}/livez").status_code == 200
     console = plain_http.get(f"{gateway.url}/console/state")
     assert (console.status_code, console.json()["queues"]) == (200, [])
@@ -102,7 +104,7 @@ async def test_requests_are_refused_after_the_redis_grace(
     assert not patient.done()
     own_redis.start()
     assert vector_bytes((await patient).json()["embedding"]) == null_vector("patient")
-    await wait_until(lambda: refusal(gateway)[0] == 200, "requests are served again", poll_s=0.05, timeout_s=10)
+    await wait_until(lambda: refusal(gateway)[0] == 200, "requests are served again", poll_s=0.05)
 
 
 async def test_metrics_of_redis_expire_while_it_is_unreachable(
@@ -118,12 +120,15 @@ async def test_metrics_of_redis_expire_while_it_is_unreachable(
     def shows_the_fleet() -> bool:
         return shows("redbatch_workers")
 
+    def shows_the_last_state() -> bool:
+        page = plain_http.get(f"{gateway.admin}/metrics").text
+        return metric_value(page, "redbatch_redis_up") == 0 and "redbatch_workers{" in page
+
     await wait_until(lambda: gateway.ready_workers(isolated_cluster.queue) == 1, "it shows the worker")
     assert gateway.metric(memory) > 0
     assert shows("redbatch_shard_workers")
     own_redis.stop()
-    await wait_until(lambda: gateway.metric("redbatch_redis_up") == 0, "it shows that Redis is unreachable")
-    assert shows_the_fleet()
+    await wait_until(shows_the_last_state, "it shows that Redis is unreachable, and the fleet")
     await wait_until(lambda: not shows_the_fleet(), "it shows no workers", poll_s=0.1)
     assert not shows("redbatch_shard_workers")
     assert not shows(memory)
@@ -141,11 +146,12 @@ async def test_a_request_shorter_than_the_outage_is_refused_at_once(
     own_redis.stop()
     await wait_until(lambda: gateway.missing() == ["redis"], "the gateway sees that Redis is unreachable")
     outage_start = time.monotonic()
-    await wait_until(lambda: time.monotonic() - outage_start > 0.8, "the outage has lasted 0.8 s")
+    await wait_until(lambda: time.monotonic() - outage_start > 3.1, "the outage has lasted 3.1 s")
     sent_at = time.monotonic()
-    answer = await gateway.send(client, "a", x_timeout_ms="750")
+    with StallDetector() as stalls:
+        answer = await gateway.send(client, "a", x_timeout_ms="3000")
     assert (answer.status_code, error_of(answer)["code"]) == (503, "redis_unreachable")
-    assert time.monotonic() - sent_at < 0.7
+    assert time.monotonic() - sent_at < 2.5 + stalls.longest_s
     patient = asyncio.create_task(gateway.send(client, "patient", x_timeout_ms="60000"))
     own_redis.start()
     assert vector_bytes((await patient).json()["embedding"]) == null_vector("patient")
@@ -164,10 +170,10 @@ async def test_a_request_that_redis_did_not_accept_is_a_503(
         answer = await gateway.send(client, "a", x_timeout_ms="3500")
         assert (answer.status_code, error_of(answer)["code"]) == (503, "redis_unreachable")
         assert "retry-after" in answer.headers
-        assert gateway.metric("redbatch_redis_up") == 0
+        await wait_until(lambda: gateway.metric("redbatch_redis_up") == 0, "the metric says so")  # once a second
     finally:
         os.kill(own_redis.pid, signal.SIGCONT)
-    await wait_until(lambda: refusal(gateway)[0] == 200, "requests are served again", poll_s=0.05, timeout_s=10)
+    await wait_until(lambda: refusal(gateway)[0] == 200, "requests are served again", poll_s=0.05)
 
 
 async def test_an_outage_that_ends_with_a_refusal_goes_on(
@@ -192,7 +198,7 @@ async def test_an_outage_that_ends_with_a_refusal_goes_on(
         await raw.execute_command("ACL", "LOG", "RESET")
     assert (await sent).status_code == 200
     assert worker.running
-    await wait_until(lambda: refusal(gateway)[0] == 200, "requests are served again", poll_s=0.05, timeout_s=10)
+    await wait_until(lambda: refusal(gateway)[0] == 200, "requests are served again", poll_s=0.05)
 
 
 async def test_a_gateway_starts_without_redis(isolated_cluster: GatewayCluster, own_redis: LocalRedis) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from math import inf
 from pathlib import Path
 
 import httpx
@@ -77,8 +78,8 @@ async def test_a_new_connection_uses_the_new_password(server: Server, file: Path
     file.write_text("second", encoding="utf-8")
     await new.ping()
     cut_all(server)
-    await asyncio.sleep(0.1)  # until both know that they are closed
     for connection in (old, new):
+        await wait_until(lambda connection=connection: connection.answered_at == -inf, "it is closed")  # type: ignore[misc]
         await connection.ping()
 
 

@@ -23,8 +23,8 @@ pytestmark = pytest.mark.redis
 USER = "limited"
 REFUSED = "Redis refuses a command"
 NO_IDENTITY = "Redis does not say which server it is: a change of its master may be noticed late. Allow INFO"
-OF_THE_BREAK = "cannot claim"
-"""What a worker warns of because its connections break."""
+OF_THE_BREAK = ("cannot claim", "cannot commit", "no heartbeat", "Redis is out of reach")
+"""What processes warn of because their connections break: of calls that were under way."""
 
 
 @contextmanager
@@ -45,7 +45,7 @@ def warnings_of(program: Program) -> list[str]:
     """Returns what a process has warned of, sorted: a message, or a command that is refused."""
     lines = [line for line in log_lines(program) if line["level"] in ("warning", "error")]
     messages = [line["command"] if line["msg"] == REFUSED else line["msg"] for line in lines]
-    return sorted(each for each in messages if each != OF_THE_BREAK)
+    return sorted(each for each in messages if each not in OF_THE_BREAK)
 
 
 async def serve_and_break(server: Server, gateway_cluster: GatewayCluster, client: httpx.AsyncClient) -> list[Program]:

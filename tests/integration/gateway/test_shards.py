@@ -253,12 +253,23 @@ async def test_cached_vectors_are_divided_among_shards(sharded: ShardedCluster) 
         return min(sizes) > 0 and sum(sizes) == len(texts)
 
     await wait_until(are_stored, "each shard has a part of them")
-    assert has_vectors(await asyncio.to_thread(gateway.embed, body), texts)
-    assert gateway.metric("redbatch_cache_hits_total") == len(texts)
+
+    async def num_hits() -> float:
+        before = gateway.metric("redbatch_cache_hits_total")
+        assert has_vectors(await asyncio.to_thread(gateway.embed, body), texts)
+        return gateway.metric("redbatch_cache_hits_total") - before
+
+    async def finds_all() -> bool:
+        return await num_hits() == len(texts)
+
+    await wait_until(finds_all, "all are found, which a look-up that takes too long does not")
     await sharded.kill(1)
     await wait_until_used([gateway], [0])
-    assert has_vectors(await asyncio.to_thread(gateway.embed, body), texts)
-    assert len(texts) < gateway.metric("redbatch_cache_hits_total") < 2 * len(texts)
+
+    async def finds_a_part() -> bool:
+        return 0 < await num_hits() < len(texts)
+
+    await wait_until(finds_a_part, "those of the other shard are found")
 
 
 async def test_a_job_lives_on_the_shard_that_its_id_names(sharded: ShardedCluster) -> None:
@@ -346,8 +357,11 @@ async def test_the_log_names_the_redis_that_it_is_about(sharded: ShardedCluster)
     await sharded.restart(1)
     await wait_until(lambda: is_logged("Redis answers again"), "so is its end")
     lines = [each for each in log_lines(gateway.program) if "Redis" in each["msg"]]
-    assert {lost, "Redis is out of reach", "Redis answers again", EVICTION_WARNING} <= {each["msg"] for each in lines}
-    assert {(each.get("shard"), each["redis"]) for each in lines} == {(1, f"127.0.0.1:{sharded.servers[1].port}")}
+    places = [(number, f"127.0.0.1:{server.port}") for number, server in enumerate(sharded.servers)]
+    assert {(each.get("shard"), each["redis"]) for each in lines} <= set(places)  # a stall may make the other seem away
+    messages = {each["msg"] for each in lines if each["shard"] == 1}
+    assert {lost, "Redis is out of reach", "Redis answers again", EVICTION_WARNING} <= messages
+    assert not {lost, EVICTION_WARNING} & {each["msg"] for each in lines if each["shard"] == 0}
 
 
 async def test_a_gateway_is_ready_while_any_shard_answers(sharded: ShardedCluster) -> None:

@@ -125,9 +125,14 @@ class Worker:
     ) -> tuple[Entry, ...]:
         """Reclaims now."""
         query = consumer.ReclaimQuery(idle_ms, owner, max_entries, revision=revision)
-        claimed = await consumer.reclaim(self.connection, self.keys, self.name, await self.now_ms(), query)
-        assert claimed is not None
-        return claimed.entries
+        return (await self.reclaim_in_time(query)).entries
+
+    async def reclaim_in_time(self, query: consumer.ReclaimQuery) -> ClaimResult:
+        """Reclaims by a query; a call that reaches Redis too late, after a stall, takes nothing and is issued again."""
+        while True:
+            claimed = await consumer.reclaim(self.connection, self.keys, self.name, await self.now_ms(), query)
+            if claimed is not None:
+                return claimed
 
     async def read_own_entries(self, max_entries: int = 256, *, restarted: bool = False) -> list[ClaimResult]:
         """Reads its own entries to the end, in pages of up to `max_entries`."""
@@ -140,10 +145,7 @@ class Worker:
 
     async def read_own_page(self, max_entries: int = 256, *, restarted: bool = False, cursor: str = "") -> ClaimResult:
         """Reads a page of the entries that it holds."""
-        query = consumer.ReclaimQuery(0, self.name, max_entries, restarted, cursor=cursor)
-        claimed = await consumer.reclaim(self.connection, self.keys, self.name, await self.now_ms(), query)
-        assert claimed is not None
-        return claimed
+        return await self.reclaim_in_time(consumer.ReclaimQuery(0, self.name, max_entries, restarted, cursor=cursor))
 
     async def reclaim_at(self, issued_ms: int) -> ClaimResult | None:
         """Reclaims with this issue time (Redis' clock)."""

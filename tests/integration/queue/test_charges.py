@@ -111,8 +111,11 @@ async def test_tokens_that_come_back_count_for_their_day(queue: QueueConnections
     assert await num_used(connection, queue.keys, "a") == used
 
 
-async def test_a_refund_reaches_redis(queue: QueueConnections, start_quota: StartQuota) -> None:
+async def test_a_refund_reaches_redis(
+    queue: QueueConnections, start_quota: StartQuota, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """No client waits for it, and it charges nothing that Redis never took; without tokens there is none."""
+    monkeypatch.setattr("api.dispatch.charges.CHARGE_TIMEOUT_S", 20.0)  # the sixth must not be allowed as too late
     quota, connection, tenant = start_quota(queue), queue.connection("test"), Tenant("a", Quota(0.001, 10))
     before = metrics.UNCHARGED_TOKENS._value.get()
     assert [await charge(quota, tenant) for _ in range(6)] == [True] * 5 + [False]

@@ -232,7 +232,7 @@ async def test_an_upload_is_renewed_without_new_inputs(job_client: JobClient, ra
     before, keys = await held(job_client, "a"), [job_client.keys.job(job_id), job_client.keys.job(job_id) + ":in"]
     expiry = await job_client.connection.call("HGET", job_client.keys.uploads, job_id)
     for key in keys:
-        await job_client.connection.call("PEXPIRE", key, 1_000)
+        await job_client.connection.call("PEXPIRE", key, 10_000)
     assert (await job_client.reserve(reservation)).status == "ok"
     assert await held(job_client, "a") == before
     assert await job_client.connection.call("HGET", job_client.keys.uploads, job_id) >= expiry
@@ -373,7 +373,7 @@ async def test_expired_results_are_released(
     job_client: JobClient, worker: Worker, raw: redis.asyncio.Redis, *, by_worker: bool
 ) -> None:
     """With the keys of their job: by workers, or where their room is needed."""
-    job_id = await create_with_results(job_client, 500, ttl_ms=300)
+    job_id = await create_with_results(job_client, 500, ttl_ms=2_000)
     await fail_entries(worker, await claim(worker))
     size = (await held(job_client, None, RESULT_KINDS))[1]
     bounds = JobBounds(result_bytes=size)

@@ -492,9 +492,7 @@ async def test_entries_of_a_dead_worker_are_reclaimed(job_client: JobClient, wor
     """Entries of jobs are reclaimed like others, and marked as such."""
     job_id = await job_client.create_job(4)
     await claim(worker)
-    query = ReclaimQuery(0)
-    claimed = await consumer.reclaim(other.connection, other.keys, other.name, await other.now_ms(), query)
-    assert claimed is not None
+    claimed = await other.reclaim_in_time(ReclaimQuery(0))
     assert [each.job for each in claimed.entries] == [True]
     await answer(other, claimed.entries)
     assert (await job_client.job(job_id)).status == "done"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,18 +17,16 @@ from shared.queue_connections import QueueConnections
 from shared.redis_errors import GroupMissingError
 from tests.integration.queue.actors import Gateway, Worker, request
 from tests.integration.queue.conftest import Lane
-from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.asyncio]
 
+AN_HOUR_MS = 3_600_000
 
-async def wait_until_idle(lane: Lane, idle_ms: int, count: int = 1) -> None:
-    """Waits until `count` entries have been idle for `idle_ms`."""
 
-    async def idle() -> bool:
-        return len(await lane.client.xpending_range(lane.name, GROUP, "-", "+", count, idle=idle_ms)) == count
-
-    await wait_until(idle, f"{count} entries are idle for {idle_ms} ms")
+async def make_idle(lane: Lane, worker: Worker, entries: Sequence[Entry]) -> None:
+    """Makes entries that a worker holds as idle as if it had not renewed them for an hour."""
+    ids: list[Any] = [entry.ref.entry_id for entry in entries]
+    await lane.client.xclaim(lane.name, GROUP, worker.name, 0, ids, idle=AN_HOUR_MS, retrycount=1, justid=True)
 
 
 async def test_only_the_owner_renews(gateway: Gateway, worker: Worker, other: Worker, lane: Lane) -> None:
@@ -59,9 +58,9 @@ async def test_a_renewed_entry_is_not_reclaimed(gateway: Gateway, worker: Worker
     """A slow worker keeps the entries that it renews; only the others are taken."""
     await gateway.add(request(), request())
     kept, abandoned = await worker.claim()
-    await wait_until_idle(lane, 300, count=2)
+    await make_idle(lane, worker, (kept, abandoned))
     assert await worker.renew([kept]) == [True]
-    taken = await other.reclaim(idle_ms=300)
+    taken = await other.reclaim(idle_ms=AN_HOUR_MS // 2)
     assert [entry.ref for entry in taken] == [abandoned.ref]
     assert await worker.commit([kept, abandoned]) == [True, True]
 
@@ -74,13 +73,11 @@ async def test_abandoned_entries_are_found_behind_many_renewed_ones(
     entries = await worker.claim(entries=10_000)
     assert len(entries) == 2_005
     held, abandoned = entries[:2_000], entries[2_000:]
-    ids: list[Any] = [entry.ref.entry_id for entry in abandoned]
-    an_hour = 3_600_000  # as if they had not been renewed for this time
-    await lane.client.xclaim(lane.name, GROUP, worker.name, 0, ids, idle=an_hour, retrycount=1, justid=True)
+    await make_idle(lane, worker, abandoned)
     assert await worker.renew(held) == [True] * 2_000
-    taken = await other.reclaim(idle_ms=1_800_000, max_entries=3)
+    taken = await other.reclaim(idle_ms=AN_HOUR_MS // 2, max_entries=3)
     assert [entry.ref for entry in taken] == [entry.ref for entry in abandoned[:3]]
-    taken = await other.reclaim(idle_ms=1_800_000, max_entries=3)
+    taken = await other.reclaim(idle_ms=AN_HOUR_MS // 2, max_entries=3)
     assert [entry.ref for entry in taken] == [entry.ref for entry in abandoned[3:]]
     assert await worker.commit(entries) == [True] * 2_005
 
@@ -91,9 +88,9 @@ async def test_of_many_reclaims_at_once_one_gets_each_entry(
     """Two workers that reclaim at the same time do not get the same entries."""
     await gateway.add(*(request() for _ in range(60)))
     entries = await worker.claim()
-    await wait_until_idle(lane, 1_000, count=60)
+    await make_idle(lane, worker, entries)
     taken = await asyncio.gather(
-        *(each.reclaim(idle_ms=1_000, owner="", max_entries=10) for _ in range(4) for each in (worker, other))
+        *(each.reclaim(idle_ms=AN_HOUR_MS // 2, max_entries=10) for _ in range(4) for each in (worker, other))
     )
     ids = [entry.ref.entry_id for batch in taken for entry in batch]
     assert sorted(ids) == sorted(entry.ref.entry_id for entry in entries)
@@ -123,7 +120,7 @@ async def test_a_reclaim_that_comes_late_takes_nothing(
     now = await other.now_ms()
     assert await other.reclaim_at(now - consumer.MAX_RECLAIM_DELAY_MS - 100) is None
     assert list((await lane.owners()).values()) == [b"worker-1"]
-    assert await other.reclaim_at(now) is not None
+    assert [entry.ref for entry in await other.reclaim()] == [entry.ref for entry in entries]
     await worker.commit(entries)
 
 
@@ -191,8 +188,7 @@ async def test_a_worker_reads_past_many_entries_of_another_revision(gateway: Gat
     query, found = consumer.ReclaimQuery(0, worker.name, max_entries=1, revision="a"), list[Entry]()
     num_pages = 0
     while not num_pages or query.cursor:
-        page = await consumer.reclaim(worker.connection, worker.keys, worker.name, await worker.now_ms(), query)
-        assert page is not None
+        page = await worker.reclaim_in_time(query)
         num_pages += 1
         found += page.entries
         query = replace(query, cursor=page.cursor)
@@ -291,7 +287,7 @@ async def test_names_of_the_dead_are_removed(
     await gateway.add(request())
     entries = await Worker(other.connection, keys, "owing").claim()
     await raw.set(keys.begun("dead"), "0/1-1", px=60_000)
-    assert await worker.reclaim(idle_ms=3_600_000) == ()
+    assert await worker.reclaim(idle_ms=AN_HOUR_MS) == ()
     assert await lane.consumers() == {"alive", "owing"}
     assert await raw.exists(keys.begun("dead")) == 0
     await worker.commit(entries)
@@ -350,11 +346,9 @@ async def test_a_reclaim_counts_entries_that_were_handed_back(gateway: Gateway, 
     by_lane = [[each for each in entries if each.ref.lane == lane] for lane in range(2)]
     handed = [by_lane[0][0], by_lane[0][2], by_lane[1][0]]
     assert await worker.hand_back(handed) == 3
-    claimed = await other.reclaim_at(await other.now_ms())
-    assert claimed is not None
+    claimed = await other.reclaim_in_time(consumer.ReclaimQuery(0))
     assert (len(claimed.entries), claimed.released) == (5, 3)
-    again = await worker.reclaim_at(await worker.now_ms())
-    assert again is not None
+    again = await worker.reclaim_in_time(consumer.ReclaimQuery(0))
     assert (len(again.entries), again.released) == (5, 0)
     await worker.commit(again.entries)
 

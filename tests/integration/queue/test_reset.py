@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from math import inf
 
 import pytest
 import uvloop
@@ -19,6 +20,7 @@ from shared.errors import RedisUnreachableError
 from shared.queue_connections import QueueConnections
 from shared.settings import QueueSettings
 from tests.proxy import FaultProxy
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.redis
 
@@ -32,9 +34,9 @@ async def _after_a_reset(redis_url: str, queue_name: str, call: Callable[[RedisC
         connection = queue.connection("idle")
         await connection.ping()
         proxy.cut()
-        await asyncio.sleep(RESET_SEEN_S)
+        await wait_until(lambda: connection.answered_at == -inf, "the reset is seen")
         await call(connection)
-    await asyncio.sleep(RESET_SEEN_S)
+    await wait_until(lambda: connection.answered_at == -inf, "the end of the proxy is seen")
     with pytest.raises(RedisUnreachableError):
         await call(connection)
     await queue.close()

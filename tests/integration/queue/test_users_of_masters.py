@@ -59,5 +59,5 @@ async def test_haproxy_finds_the_master_under_its_own_user(
 
         await wait_until(leads_to_master, "haproxy leads to the master")
         await group.fail_over()
-        await wait_until(leads_to_master, "haproxy leads to the new master", timeout_s=20)
+        await wait_until(leads_to_master, "haproxy leads to the new master")
         await queue.close()

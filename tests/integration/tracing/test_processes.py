@@ -127,7 +127,7 @@ async def test_without_tracing_no_traceparent_is_stored(
     """A gateway without tracing stores no traceparent in the entry, even if the client sends one."""
     gateway = await separate_cluster.start_gateway()
     await wait_until(lambda: gateway.missing() == [], "the gateway sees a worker", timeout_s=READY_S)
-    headers = {"traceparent": f"00-{'a' * 32}-{'b' * 16}-01", "x_timeout_ms": "2000"}
+    headers = {"traceparent": f"00-{'a' * 32}-{'b' * 16}-01", "x_timeout_ms": "4000"}
     request = asyncio.create_task(asyncio.to_thread(gateway.embed, {"text": "a"}, **headers))
     lane = Keys(separate_cluster.queue).lanes[0]
     entries: list[Any] = []

@@ -198,8 +198,8 @@ async def test_a_refused_request_has_no_send_span(start_traced: StartTraced) -> 
 
 async def test_an_expired_request_is_an_error_of_the_server(start_traced: StartTraced) -> None:
     """After a 504, the HTTP span has the error's status and code; the send span has no error."""
-    traced = await start_traced(model="simulated:base_ms=400")
-    late = await traced.client.post("/embed", json={"text": "a"}, headers={"x-timeout-ms": "100"})
+    traced = await start_traced(model="simulated:base_ms=2000")
+    late = await traced.client.post("/embed", json={"text": "a"}, headers={"x-timeout-ms": "1000"})
     assert late.status_code == httpx.codes.GATEWAY_TIMEOUT
     [server], [send] = traced.named("POST /embed"), traced.named("send {}")
     assert (server.status.status_code, send.status.status_code) == (StatusCode.ERROR, StatusCode.UNSET)

@@ -103,7 +103,7 @@ async def test_tokens_that_redis_does_not_take_back_delay_no_request(
     await consumer.heartbeat(queue.connection("ghost"), queue.keys, beat, 60_000)
     dispatcher = Dispatcher(GatewaySettings(redis_url=redis_url), queue.keys.queue)
     await dispatcher.start()
-    request = InferenceRequest(("a",), 5_000, tenant=Tenant("a", Quota(daily_tokens=100)))
+    request = InferenceRequest(("a",), 60_000, tenant=Tenant("a", Quota(daily_tokens=100)))
     try:
         for _ in range(3):
             call = asyncio.create_task(dispatcher.answer(request))

@@ -15,6 +15,8 @@ from api.server import gateway_protocol
 from api.settings import GatewaySettings
 
 HEAD = b"POST /embed HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\n"
+TURNS = 50
+"""More turns of the event loop than a request and its answer take."""
 
 
 class RecordingTransport(asyncio.Transport):
@@ -147,8 +149,10 @@ class ConnectionUnderTest:
         """Passes each part to the protocol, with time between them."""
         for part in parts:
             self.protocol.data_received(part)
-            await asyncio.sleep(0.01)
+            await self.wait(0.01)
 
     async def wait(self, time_s: float = 0.05) -> None:
-        """Lets the event loop run for a time."""
+        """Lets the event loop run for a time, and for many turns, of which a busy machine has few in a short time."""
         await asyncio.sleep(time_s)
+        for _ in range(TURNS):
+            await asyncio.sleep(0)

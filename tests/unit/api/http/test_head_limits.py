@@ -40,7 +40,7 @@ def calls_after(*parts: bytes, answers: bool = True) -> list[bytes | str]:
             for part in parts:
                 connection.protocol.data_received(part)
                 await asyncio.sleep(0)
-            await asyncio.sleep(0.01)
+            await connection.wait(0.01)
             return list(connection.transport.calls)
 
     return asyncio.run(receive())
