@@ -279,11 +279,11 @@ async def test_only_the_first_failure_of_an_input_is_no_retry(monkeypatch: pytes
 async def test_an_entry_that_is_dropped_is_not_tried_again() -> None:
     """It needs no answer any more."""
     function = Passing("transform", away=1)
-    harness = create_harness(function, RetryLimits(max_retries=2, backoff_s=0.05))
+    harness = create_harness(function, RetryLimits(max_retries=2, backoff_s=0.5))
     harness.add("away")
     await wait_until(lambda: harness.errors == ["TimeoutError"], "it failed")
     harness.pipeline.drop(["away"])
-    await wait_until(_after(0.1), "its retry would have come")
+    await wait_until(_after(0.6), "its retry would have come")
     assert (function.calls, harness.outputs, harness.messages) == (["away"], {}, {})
 
 
