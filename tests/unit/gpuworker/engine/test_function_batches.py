@@ -136,7 +136,8 @@ async def test_the_next_batch_is_preprocessed_while_the_present_one_runs() -> No
     assert function.events.index("done [0]") < function.events.index("transform [1, 2]")
     await wait_until(lambda: len(harness.reports.ended) == 8, "the last runs have ended")
     assert harness.reports.begun == [*"00", *"12", *"12", *"12"], "on arrival, perhaps ahead, and as they run"
-    assert harness.reports.ended == [*"012", *"12", "0", *"12"]
+    ended = harness.reports.ended  # the first run ends while the other batch is prepared
+    assert (ended[:3], sorted(ended[3:6]), ended[6:]) == ([*"012"], [*"012"], [*"12"])
 
 
 class Raising:

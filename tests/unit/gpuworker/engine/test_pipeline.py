@@ -353,7 +353,7 @@ async def test_suspects_run_last_and_with_nothing_beside_them(create_harness: Cr
     assert not any({"one", "two", "once"} & {*mine, *theirs} for mine, theirs in harness.backend.concurrent)
     assert harness.backend.batches[-2:] == [["once"], ["one", "two"]]
     assert harness.reports.num_flushes == 2
-    assert harness.reports.ended[-2:] == ["once", "twice"]
+    await wait_until(lambda: harness.reports.ended[-2:] == ["once", "twice"], "the runs have ended")
     assert harness.reports.begun[-2:] == ["once", "twice"]
 
 
