@@ -29,7 +29,7 @@ from tests.waiting import wait_until
 
 STOP_S = 30.0
 START_S = 60.0
-ORPHAN_GRACE_S = 3.0
+ORPHAN_GRACE_S = 10.0
 TAIL_LINES = 30
 
 Ready = Callable[["Program"], bool | Awaitable[bool]]

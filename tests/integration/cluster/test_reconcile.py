@@ -82,7 +82,7 @@ async def test_a_lost_entry_is_added_again_at_most_once_a_second(
     lane, losses, began = cluster.keys.lanes[0], 0, time.monotonic()
 
     def num_added() -> float:
-        return metrics.RESUBMITTED_ENTRIES._value.get() - before
+        return float(metrics.RESUBMITTED_ENTRIES._value.get() - before)
 
     with capture_logs() as logged:
         try:

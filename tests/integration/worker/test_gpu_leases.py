@@ -126,7 +126,7 @@ async def test_the_only_worker_keeps_what_waits_for_a_gpu(cluster: WorkerCluster
     await cluster.raw.set(pool.slot("0.0"), OTHER, ex=HELD_S)
     requests = await cluster.submit_many([["a"], ["b"]])
     await asyncio.sleep(4 * WAIT_S)
-    assert await state_of(cluster, "only") == "ready"
+    await wait_for_state(cluster, "only", "ready")
     await cluster.raw.delete(pool.slot("0.0"))
     await cluster.check_replies(requests)
     assert await metric(worker, "redbatch_handed_back_total") == 0

@@ -51,7 +51,7 @@ async def test_waiting_single_inputs_fill_large_batches(
     async def has_claimed_ahead() -> bool:
         running = len(await cluster.entries_in_progress())
         claimed: Any = await cluster.raw.xpending(cluster.lane, GROUP)
-        return running == MAX_BATCH_SIZE and claimed["pending"] >= 2 * running
+        return running == MAX_BATCH_SIZE and int(claimed["pending"]) >= 2 * running
 
     await wait_until(has_claimed_ahead, "a large batch runs, and another one is claimed", timeout_s=60)
     results = [result_of(await cluster.wait_for_reply(each.request_id, 60)) for each in submissions]
