@@ -161,7 +161,7 @@ async def test_devices_must_be_of_the_pool(
     """A worker whose devices do not fit its pool ends with exit code 2 and says why."""
     options = {"gpu_lease": "batch", "gpu_lease_pool": pool.name, "gpu_lease_gpus": 2} | settings
     worker = await cluster.start_worker(MODEL, ready=False, **options)
-    assert await worker.wait_until_ended(timeout_s=20) == 2
+    assert await worker.wait_until_ended(timeout_s=60) == 2
     assert message in worker.output
 
 
