@@ -27,9 +27,9 @@ from shared.producer import queue_stats
 from tests.users import with_role_user
 from tests.waiting import wait_until
 
-STOP_S = 15.0
+STOP_S = 30.0
 START_S = 60.0
-ORPHAN_GRACE_S = 3.0
+ORPHAN_GRACE_S = 10.0
 TAIL_LINES = 30
 
 Ready = Callable[["Program"], bool | Awaitable[bool]]

@@ -105,7 +105,7 @@ class Cluster:
 
         found = self.service.endpoints()
         assert found, "the Service selects no ready gateway with its port"
-        await wait_until(seen, "the gateways see both models", timeout_s=20, poll_s=0.1)
+        await wait_until(seen, "the gateways see both models", timeout_s=60, poll_s=0.1)
 
 
 @pytest.fixture
@@ -181,7 +181,7 @@ async def start(gateways: Deployment, workers: Deployment, slow: Deployment) -> 
         return starting.done() or [pod.ready for pod in gateways.pods] == [True, True]
 
     starting = asyncio.create_task(gateways.scale(2))
-    await wait_until(ready, "the gateways are ready without a worker", timeout_s=30)
+    await wait_until(ready, "the gateways are ready without a worker", timeout_s=60)
     await asyncio.gather(starting, workers.scale(2), slow.scale(1))
 
 
@@ -233,7 +233,7 @@ async def test_rollouts_fail_no_request(cluster: Cluster) -> None:
             await asyncio.gather(*(each.roll_out() for each in cluster.deployments))
             gateways.remove(gateways.pods[0])
             hung = await hang(workers)
-            await wait_until(cluster.balancer.is_up_to_date, "the proxy knows the endpoints", timeout_s=20)
+            await wait_until(cluster.balancer.is_up_to_date, "the proxy knows the endpoints", timeout_s=60)
             rolled = time.monotonic()
         await asyncio.gather(job, *(each.wait_until_ended() for each in cluster.deployments))
     verdicts = print_verdict(calls, "quick"), print_verdict(slow_calls, "slow"), print_verdict([job.result()], "job")
@@ -258,5 +258,5 @@ async def test_gateways_without_a_drain_fail_requests(cluster: Cluster) -> None:
     """Without preStop and drain delay requests are lost, so the test above can fail."""
     async with cluster.load() as calls:
         await cluster.gateways.roll_out()
-        await wait_until(cluster.balancer.is_up_to_date, "the proxy knows the endpoints", timeout_s=20)
+        await wait_until(cluster.balancer.is_up_to_date, "the proxy knows the endpoints", timeout_s=60)
     assert print_verdict(calls, "quick").lost > 0

@@ -130,7 +130,7 @@ def scrapes(redis_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
     async def start() -> tuple[GatewayProcess, Program]:
         gateway, worker = await asyncio.gather(cluster.start_gateway(), cluster.start_worker())
-        await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker", timeout_s=20.0)
+        await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
         return gateway, worker
 
     async def stop() -> None:

@@ -43,7 +43,7 @@ async def test_a_worker_loads_and_lives_without_redis(
         worker = await processes.start("worker", "gpuworker", cluster.env(model="null"))
         await wait_until(lambda: bool(worker.log_records("engine ready")), "its engine is ready", timeout_s=30)
         admin = f"http://127.0.0.1:{worker.log_records('worker starts')[0]['admin_port']}"
-        await wait_until(lambda: answers(admin, "worker") == [200, 200, 503], "the worker has started", timeout_s=10)
+        await wait_until(lambda: answers(admin, "worker") == [200, 200, 503], "the worker has started")
         missing: Any = plain_http.get(f"{admin}/readyz").json()["missing"]
         assert set(missing) <= PARTS["worker"]
 

@@ -92,7 +92,7 @@ class Pod:
         """Runs a probe of the kind `exec`; returns whether it passes."""
         words = [self._localize(word) for word in self._container[probe]["exec"]["command"]]
         words[-1] = words[-1].replace("redis-cli", f"{self._cli} -p {self.port}")
-        return subprocess.run(words, check=False, capture_output=True, timeout=10).returncode == 0
+        return subprocess.run(words, check=False, capture_output=True, timeout=30).returncode == 0
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -106,7 +106,7 @@ class Pod:
             assert process.poll() is None, (self._folder / "redis.log").read_text(encoding="utf-8")
         finally:
             process.terminate()
-            process.wait(10)
+            process.wait(30)
 
 
 @pytest.fixture

@@ -59,7 +59,7 @@ class SimulatedRedis:
         assert kind == "CMD-SHELL"
         cli = f"{shutil.which('redis-cli') or find_bundled('redis-cli')} -s {self.socket}"
         words = ["/bin/sh", "-c", line.replace("redis-cli", cli)]
-        return subprocess.run(words, check=False, capture_output=True, timeout=10).returncode == 0
+        return subprocess.run(words, check=False, capture_output=True, timeout=30).returncode == 0
 
     def as_user(self, user: str, password: str) -> redis.Redis:
         """Returns a client of that user."""

@@ -24,7 +24,7 @@ pytestmark = [
 ]
 BRIEF = Extent(repetitions=1, warmup_s=0.0, window_s=1.5)
 SLOW_EVERY = 10
-SLOW_S = 0.03
+SLOW_S = 0.1
 
 
 @pytest.mark.long

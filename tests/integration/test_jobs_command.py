@@ -448,7 +448,8 @@ async def test_ctrl_c_ends_the_example_in_one_line(cluster: GatewayCluster, tmp_
     words += ["--queue", cluster.queue, "--into", str(tmp_path)]
     with redis.Redis.from_url(cluster.redis_url, protocol=2) as client:
         client.set(cluster.keys.epoch, "1.0")  # otherwise there is no such queue
-    consumer = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+    # A shell starts what runs in the background with SIGINT ignored, and so all that the suite starts then.
+    consumer = subprocess.Popen(["env", "--default-signal=INT", *words], stderr=subprocess.PIPE, text=True)
     try:
         with redis.Redis.from_url(cluster.redis_url, protocol=2) as client:
             await wait_until(lambda: client.exists(cluster.keys.results) == 1, "it reads the stream", timeout_s=30)

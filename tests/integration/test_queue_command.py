@@ -149,7 +149,7 @@ async def test_a_worker_that_was_killed_is_silent_and_then_gone(cluster: Gateway
         return [each["silent_s"] >= silent_after_s for each in in_console()["workers"]] == [True]
 
     gateway, killed, left = await asyncio.gather(
-        cluster.start_gateway(), cluster.start_worker(heartbeat_ttl_s=8), cluster.start_worker(heartbeat_ttl_s=8)
+        cluster.start_gateway(), cluster.start_worker(heartbeat_ttl_s=10), cluster.start_worker(heartbeat_ttl_s=10)
     )
     await wait_until(lambda: shows(" ready ", 2), "both are shown")
     assert await left.stop() == 0
@@ -159,6 +159,6 @@ async def test_a_worker_that_was_killed_is_silent_and_then_gone(cluster: Gateway
     assert [list(each) for each in printed["workers"]] == [list(each) for each in state["workers"]]
     assert printed["workers"][0]["worker"] == state["workers"][0]["worker"]
     killed.kill()
-    await wait_until(is_lost, "it is lost in the console", timeout_s=10)
-    await wait_until(lambda: shows("silent for", 1), "the other is silent", timeout_s=10)
-    await wait_until(lambda: shows("no worker is alive", 0), "its heartbeat has expired", timeout_s=15)
+    await wait_until(is_lost, "it is lost in the console")
+    await wait_until(lambda: shows("silent for", 1), "the other is silent")
+    await wait_until(lambda: shows("no worker is alive", 0), "its heartbeat has expired")

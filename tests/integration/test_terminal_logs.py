@@ -70,7 +70,11 @@ async def test_lines_on_a_terminal_are_for_people_unless_set(
     """Each message is there once, in Redbatch's words: nothing of uvicorn, nothing twice."""
     running, is_json = terminal
     ready = MESSAGES[command][-3]
-    await wait_until(lambda: ready in running.output, lambda: f"it is ready:\n{running.output}", timeout_s=30)
+
+    def is_ready() -> bool:  # once the line is complete
+        return "\n" in running.output.partition(ready)[2]
+
+    await wait_until(is_ready, lambda: f"it is ready:\n{running.output}")
     port = re.search(r'admin_port"?[=:](\d+)' if command == "worker" else r'\bport"?[=:](\d+)', running.output)
     assert port is not None
     await wait_until(lambda: answers(int(port[1])), "it serves")

@@ -20,7 +20,6 @@ from redbatch.up.local_redis import LocalRedisError, free_port
 from tests.integration.gateway.gateway_cluster import (
     GatewayCluster,
     GatewayProcess,
-    log_lines,
     null_vector,
     vector_bytes,
 )
@@ -225,6 +224,6 @@ async def test_a_gateway_logs_an_untrusted_certificate(
     (tmp_path / "mine.pem").write_bytes(trustme.CA().cert_pem.bytes())
     gateway = await cluster.start_gateway(**tls_redis.settings(redis_tls_ca=tmp_path / "mine.pem"))
     await wait_until(lambda: bool(gateway.program.log_records("Redis is out of reach")), "the log has the error")
-    assert "not trusted" in log_lines(gateway.program)[-1]["reason"]
+    assert "not trusted" in gateway.program.log_records("Redis is out of reach")[-1]["reason"]
     (tmp_path / "mine.pem").write_bytes(valid_ca)
     await wait_until(lambda: "redis" not in gateway.missing(), "the gateway is connected")

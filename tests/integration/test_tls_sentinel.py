@@ -66,7 +66,7 @@ async def test_connections_follow_the_master_with_tls(group: SentinelGroup, queu
             await asyncio.sleep(0.05)
         return connection.server != before
 
-    await wait_until(has_moved, "the connection leads to the new master", timeout_s=20)
+    await wait_until(has_moved, "the connection leads to the new master")
     await connection.ping()
     assert connection.server.startswith("localhost:")
     await queue.close()

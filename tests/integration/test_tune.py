@@ -42,8 +42,10 @@ class Tune:
         """Starts the command."""
         pipe = asyncio.subprocess.PIPE
         environment = {name: value for name, value in os.environ.items() if not name.startswith("REDBATCH_")}
+        # A shell starts what runs in the background with SIGINT ignored, and so all that the suite starts then.
         return await asyncio.create_subprocess_exec(
-            *(sys.executable, "-P", "-m", "redbatch", "tune", "--model", MODEL, "--out", "tuned.json", *arguments),
+            *("env", "--default-signal=INT", sys.executable, "-P", "-m", "redbatch", "tune"),
+            *("--model", MODEL, "--out", "tuned.json", *arguments),
             cwd=self.folder,
             env=environment
             | {"TMPDIR": str(self.temporary), "XDG_RUNTIME_DIR": str(self.folder), "COLUMNS": "160"}

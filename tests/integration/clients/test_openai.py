@@ -191,7 +191,7 @@ async def test_the_client_retries_after_the_requested_time(cluster: GatewayClust
         holder = asyncio.create_task(gateway.send(first, "fills the queue", x_timeout_ms="60000"))
         await wait_until(lambda: gateway.metric("redbatch_queue_inputs") == 1, "the queue is full")
         http.event_hooks["response"].append(record)
-        client = async_openai_at(gateway, http, max_retries=20)
+        client = async_openai_at(gateway, http, max_retries=200)
         request = asyncio.create_task(client.embeddings.create(model=cluster.queue, input="a", extra_body=RAW))
         await wait_until(lambda: len(responses) >= 2, "the request was refused twice")
         await cluster.start_worker()

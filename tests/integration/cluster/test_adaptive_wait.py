@@ -48,6 +48,7 @@ async def mean_batch_size(
     return inputs / batches
 
 
+@pytest.mark.exclusive
 async def test_the_adaptive_wait_keeps_deadlines(cluster: GatewayCluster, start_dispatcher: StartDispatcher) -> None:
     """With 16 clients and deadlines about sixty times as long as a batch of 16 takes, all requests are answered."""
     await mean_batch_size(

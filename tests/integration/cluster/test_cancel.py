@@ -61,7 +61,11 @@ async def test_cancelled_requests_cause_no_foreign_answers(
     await after.run()
     assert (foreign, after.outcomes) == ([], {"ok": 200})
     assert dispatcher.in_flight == 0
-    assert await connection_names(raw, dispatcher.gateway) == before
+
+    async def has_the_same_connections() -> bool:
+        return await connection_names(raw, dispatcher.gateway) == before
+
+    await wait_until(has_the_same_connections, f"its connections are {before} again")
 
 
 async def test_waiters_are_free_after_simultaneous_cancels(
@@ -86,7 +90,7 @@ async def test_waiters_are_free_after_simultaneous_cancels(
 async def test_new_requests_do_not_delay_a_cancel(
     cluster: GatewayCluster, start_dispatcher: StartDispatcher, raw: redis.asyncio.Redis
 ) -> None:
-    """While requests arrive continuously, the entry of a cancelled request is removed from the lane within 5 s."""
+    """While requests arrive continuously, the entry of a cancelled request is removed from the lane within 15 s."""
     dispatcher = await start_dispatcher(worker_grace_s=60)
     worker = await cluster.start_worker()
     await wait_until(lambda: dispatcher.monitor.missing() == [], "the gateway sees the worker")
@@ -99,17 +103,19 @@ async def test_new_requests_do_not_delay_a_cancel(
         return any(b"first" in fields[b"body"] for _, fields in rows)
 
     await wait_until(has_first, "the request is in the queue")
-    load = asyncio.create_task(_send_continuously(dispatcher))
-    await wait_until(lambda: dispatcher.in_flight > 200, "requests are in flight")
-    first.cancel()
 
     async def is_removed() -> bool:
         return not await has_first()
 
-    await wait_until(is_removed, "the entry is removed", timeout_s=5)
-    load.cancel()
-    with suppress(asyncio.CancelledError):
-        await load
+    load = asyncio.create_task(_send_continuously(dispatcher))
+    try:
+        await wait_until(lambda: dispatcher.in_flight > 200, "requests are in flight")
+        first.cancel()
+        await wait_until(is_removed, "the entry is removed", timeout_s=15)
+    finally:
+        load.cancel()
+        with suppress(asyncio.CancelledError):
+            await load
 
     async def is_empty() -> bool:
         return int(await raw.xlen(lane)) == 0

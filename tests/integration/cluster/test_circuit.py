@@ -8,9 +8,7 @@ import time
 import pytest
 
 from api.dialects.request import InferenceRequest
-from api.dispatch.monitor import POLL_INTERVAL_S
 from shared.errors import RedisUnreachableError
-from shared.silence_probe import UNREACHABLE_AFTER_S
 from tests.integration.cluster.client_pool import is_result_for
 from tests.integration.cluster.conftest import StartDispatcher
 from tests.integration.gateway.gateway_cluster import GatewayCluster
@@ -28,7 +26,6 @@ async def test_a_silent_redis_counts_as_unreachable(
     await cluster.start_worker()
     await wait_until(lambda: dispatcher.monitor.missing() == [], "the gateway sees the worker")
     proxy.silent = True
-    silent_since = time.monotonic()
 
     async def refused_at_once() -> bool:
         start = time.monotonic()
@@ -41,15 +38,14 @@ async def test_a_silent_redis_counts_as_unreachable(
             return False
         return False
 
-    await wait_until(refused_at_once, "requests are refused")
-    assert time.monotonic() - silent_since < POLL_INTERVAL_S + UNREACHABLE_AFTER_S + 5
+    await wait_until(refused_at_once, "requests are refused", timeout_s=20)
     proxy.silent = False
     proxy.cut()
 
     async def served() -> bool:
         try:
-            return is_result_for(await dispatcher.answer(InferenceRequest(("b",), 5_000)), ["b"])
+            return is_result_for(await dispatcher.answer(InferenceRequest(("b",), 20_000)), ["b"])
         except RedisUnreachableError:
             return False
 
-    await wait_until(served, "requests are served again", timeout_s=10)
+    await wait_until(served, "requests are served again")

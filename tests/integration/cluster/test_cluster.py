@@ -58,7 +58,8 @@ async def test_5000_concurrent_clients_each_get_their_own_vector(
     """No request is lost, each text runs once, gateways open few connections, and no reply remains after its TTL."""
     raise_open_files(16_384)
     one, two = await asyncio.gather(*(cluster.start_gateway() for _ in range(2)))
-    workers = await asyncio.gather(*(cluster.start_worker(reply_ttl_s=1) for _ in range(2)))
+    # A worker that stalls must not lose its entries to the other: both would run them.
+    workers = await asyncio.gather(*(cluster.start_worker(reply_ttl_s=1, reclaim_idle_ms=60_000) for _ in range(2)))
     await wait_until(lambda: one.missing() == two.missing() == [], "both gateways see the workers")
     callers = await connect([one.port, two.port], [f"text {i}" for i in range(CLIENTS)])
     peaks = ConnectionPeaks(raw)

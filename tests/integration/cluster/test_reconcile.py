@@ -40,7 +40,7 @@ FAULTS: dict[str, Fault] = {
 async def test_requests_survive_the_loss_of_the_queue(
     cluster: GatewayCluster, start_dispatcher: StartDispatcher, raw: redis.asyncio.Redis, fault: str, claimed: bool
 ) -> None:
-    """Every request of two gateways is answered within 15 s, by a waiter or the bell; the deadlines are 60 s."""
+    """Every request of two gateways is answered within 30 s, by a waiter or the bell; the deadlines are 60 s."""
     one, two = await start_dispatcher(), await start_dispatcher()
     worker = await cluster.start_worker("simulated:base_ms=100,item_ms=0", max_batch_size=64)
     await wait_until(lambda: one.monitor.missing() == two.monitor.missing() == [], "both gateways see the worker")
@@ -62,7 +62,7 @@ async def test_requests_survive_the_loss_of_the_queue(
     start = time.monotonic()
     await running
     assert pool.outcomes == {"ok": 60}
-    assert time.monotonic() - start < 15
+    assert time.monotonic() - start < 30
 
 
 async def test_a_lost_entry_is_added_again_at_most_once_a_second(
@@ -80,9 +80,13 @@ async def test_a_lost_entry_is_added_again_at_most_once_a_second(
     before = metrics.RESUBMITTED_ENTRIES._value.get()
     request = asyncio.create_task(dispatcher.answer(InferenceRequest(("a",), 30_000)))
     lane, losses, began = cluster.keys.lanes[0], 0, time.monotonic()
+
+    def num_added() -> float:
+        return float(metrics.RESUBMITTED_ENTRIES._value.get() - before)
+
     with capture_logs() as logged:
         try:
-            while time.monotonic() - began < 3.2:
+            while time.monotonic() - began < 3.2 or (min(losses, num_added()) < 2 and not request.done()):
                 losses += int(await raw.delete(lane, cluster.keys.epoch) == 2)
                 await asyncio.sleep(0.05)
         finally:
@@ -92,9 +96,8 @@ async def test_a_lost_entry_is_added_again_at_most_once_a_second(
     lines = [line for line in logged if line["event"] == "lost entries are submitted again" and line["redis"]]
     first, *summaries = [(line.get("n"), "repeated" in line) for line in lines]
     assert (first, {*summaries}, len(summaries) <= 1 + seconds / 10) == ((1, False), {(None, True)}, True)
-    added = metrics.RESUBMITTED_ENTRIES._value.get() - before
     assert losses > 1
-    assert 1 < added <= 1 + seconds / RESUBMIT_INTERVAL_S
+    assert 1 < num_added() <= 1 + seconds / RESUBMIT_INTERVAL_S
     assert is_result_for(await request, ["a"])
 
 
@@ -130,9 +133,9 @@ async def test_a_worker_that_hangs_during_the_loss_commits_nothing(
 ) -> None:
     """It held a batch when all data was lost and another worker answered the request: its late commit finds nothing."""
     dispatcher = await start_dispatcher()
-    hung = await cluster.start_worker("simulated:base_ms=2000,item_ms=0")
+    hung = await cluster.start_worker("simulated:base_ms=4000,item_ms=0")
     await wait_until(lambda: dispatcher.monitor.missing() == [], "the gateway sees the worker")
-    request = asyncio.create_task(dispatcher.answer(InferenceRequest(("a", "b"), 20_000)))
+    request = asyncio.create_task(dispatcher.answer(InferenceRequest(("a", "b"), 60_000)))
 
     async def is_running() -> bool:  # held but not running, it would be dropped at the loss, never committed
         return any([await raw.get(key) async for key in raw.scan_iter(match=cluster.keys.begun("*"))])

@@ -13,8 +13,8 @@ from tests.waiting import wait_until
 
 pytestmark = pytest.mark.redis
 
-DEADLINE_MS, RECLAIM_IDLE_MS = 10_000, 3_000
-"""The defaults, which the other tests of deaths shorten or extend."""
+DEADLINE_MS, RECLAIM_IDLE_MS = 20_000, 3_000
+"""Twice the default, for a busy machine, and the default, which the other tests of deaths shorten or extend."""
 
 SLOW = "simulated:base_ms=25,item_ms=25"
 """A batch of 32 takes 0.8 s: a suspect behind each batch of others would take 26 s for those of one dead worker."""

@@ -76,7 +76,8 @@ serve() {
 
 until_ctrl_c() {
     local code=0
-    timeout --signal=INT 3 "$@" || code=$?
+    # What runs in the background, as the suite may, has SIGINT ignored, and so has all that it starts.
+    timeout --signal=INT 3 env --default-signal=INT "$@" || code=$?
     [ "$code" = 124 ]
 }
 

@@ -19,7 +19,7 @@ from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(120)]
 
-SLOW = "simulated:base_ms=0,item_ms=20"
+SLOW, SLOWER = "simulated:base_ms=0,item_ms=20", "simulated:base_ms=0,item_ms=100"
 OPTIONS = ("--slice", "200", "--in-flight", "2")
 
 
@@ -67,7 +67,7 @@ async def test_a_stopped_run_names_its_jobs(
     """After Ctrl-C and SIGTERM it prints the command that cancels its two jobs, and ends with 128 + the signal."""
     number, code, word = end
     key = await create_key(connection, "jobs")
-    gateway, _ = await asyncio.gather(cluster.start_gateway(auth="on"), cluster.start_worker(SLOW, max_batch_size=8))
+    gateway, _ = await asyncio.gather(cluster.start_gateway(auth="on"), cluster.start_worker(SLOWER, max_batch_size=8))
     done = await interrupt(gateway, source, tmp_path / "v.npy", number, "--key", key)
     assert done.returncode == code, done.stderr
     assert word in done.stderr

@@ -59,7 +59,8 @@ async def test_a_worker_with_a_failing_model_leaves_the_work_to_others(cluster: 
         statuses: list[int] = []
         while missing(failing) != ["model_failing: OSError"]:
             statuses += await send_some()
-        assert set(statuses) == {200, 500}, "before, its batches failed and those of the other did not"
+        # On a busy machine the other may have run none of them.
+        assert {500} <= set(statuses) <= {200, 500}, "before, its batches failed and those of the other did not"
         inputs = metric(working, "redbatch_inputs_total")
         assert await send_some() == [200] * 20
         assert metric(working, "redbatch_inputs_total") == inputs + 20

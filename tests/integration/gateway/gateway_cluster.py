@@ -53,8 +53,12 @@ def error_of(answer: httpx.Response) -> dict[str, str]:
 
 
 def log_lines(program: Program) -> list[dict[str, Any]]:
-    """Returns all log records of a program. Raises an error if a line is not a JSON object."""
-    lines = [json.loads(line) for line in program.output.splitlines()]
+    """Returns all log records of a program. Raises an error if a line is not a JSON object.
+
+    The program may be writing the last line: it is there when its end is.
+    """
+    output = program.output
+    lines = [json.loads(line) for line in output[: output.rfind("\n") + 1].splitlines()]
     assert all(isinstance(line, dict) for line in lines)
     return lines
 

@@ -60,7 +60,7 @@ async def test_it_serves_and_leaves_nothing(start: Start) -> None:
     processes = up.all_descendants()
     up.process.send_signal(signal.SIGINT)
     assert await up.wait_until_ended() == 0
-    assert running(processes) == []
+    await wait_until(lambda: running(processes) == [], "all of its processes are gone")
     assert list(up.folder.iterdir()) == []
     assert "\nredis " not in f"\n{up.output}"
 
@@ -277,7 +277,7 @@ async def test_a_second_ctrl_c_kills(start: Start) -> None:
     await wait_until(lambda: "Ctrl-C again" in up.output, "the cluster drains")
     up.process.send_signal(signal.SIGINT)
     assert await up.wait_until_ended() == 130
-    assert running(processes) == []
+    await wait_until(lambda: running(processes) == [], "all of its processes are gone")
     assert list(up.folder.iterdir()) == []
 
 

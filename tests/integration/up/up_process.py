@@ -21,7 +21,7 @@ from tests import plain_http
 from tests.servers import server_binary
 from tests.waiting import wait_until
 
-START_S = 30.0
+START_S = 60.0
 
 
 @dataclass

@@ -52,40 +52,47 @@ async def test_a_worker_leaves_bulk_entries_to_another_worker(cluster: WorkerClu
         "simulated:base_ms=2000,item_ms=0", heartbeat_ttl_s=60
     )  # in which it also counts other workers
     refs = await cluster.gateway.add(*(request(lane=BULK) for _ in range(8)))
-    max_pending = 0
+
+    async def num_pending() -> int:
+        return int((await cluster.raw.xpending(cluster.keys.lanes[BULK], GROUP))["pending"])
+
+    async def has_its_share() -> bool:
+        return await num_pending() >= 4
+
+    await wait_until(has_its_share, "the worker has claimed its share")
     for _ in range(50):
+        # On a slow machine the wait for the first may claim a second before the share is known.
+        assert await num_pending() <= 5
         await asyncio.sleep(0.02)
-        max_pending = max(max_pending, (await cluster.raw.xpending(cluster.keys.lanes[BULK], GROUP))["pending"])
-    assert (
-        4 <= max_pending <= 5
-    )  # on a slow machine the wait for the first may claim a second before the share is known
     await cluster.cancel(refs)
 
 
 async def test_a_reply_contains_its_timing(cluster: WorkerCluster) -> None:
     """A reply contains its time in the queue, its time in the model, and the size of its batch."""
     await cluster.start_worker("simulated:base_ms=50,item_ms=0")
+    start = time.monotonic()
     request = await cluster.submit("one", "two")
     reply = await cluster.wait_for_reply(request.request_id)
+    elapsed_ms = 1_000 * (time.monotonic() - start)
     request.check(reply)
     assert isinstance(reply, Vectors)
     assert reply.timing.batch_size == 2
-    assert 50 <= reply.timing.inference_ms < 1_000
-    assert 0 <= reply.timing.queue_ms < 1_000
+    assert 50 <= reply.timing.inference_ms < 1_000 + elapsed_ms
+    assert 0 <= reply.timing.queue_ms < 1_000 + elapsed_ms
     assert reply.dim == DIM
 
 
 async def test_an_unread_reply_expires(cluster: WorkerCluster) -> None:
     """A reply that is not read expires after the rest of the deadline plus the reply's TTL."""
-    await cluster.start_worker(reply_ttl_s=0.3)
-    request = await cluster.submit("one", timeout_ms=500)
+    await cluster.start_worker(reply_ttl_s=1)
+    request = await cluster.submit("one", timeout_ms=2_000)
     key = cluster.keys.reply(request.request_id)
 
     async def exists() -> bool:
         return bool(await cluster.raw.exists(key))
 
     await wait_until(exists, "the reply exists")
-    assert await cluster.raw.pttl(key) <= 800
+    assert await cluster.raw.pttl(key) <= 3_000
     await wait_until(cluster.is_empty, "the reply has expired")
 
 
@@ -96,7 +103,7 @@ async def test_an_entry_of_a_newer_gateway_stays_for_other_workers(cluster: Work
     body = Body("rerank" if foreign == "operation" else EMBED, ("text",))
     request_id = f"foreign-{foreign}"
     now = int((await cluster.raw.time())[0]) * 1_000
-    fields: dict[str, Any] = {"id": request_id, "n": 1, "pos": 0, "cost": 1, "deadline_ms": now + 5_000}
+    fields: dict[str, Any] = {"id": request_id, "n": 1, "pos": 0, "cost": 1, "deadline_ms": now + 8_000}
     flat = [part for pair in fields.items() for part in pair]
     version = 1 if foreign == "operation" else 2
     await cluster.raw.execute_command("XADD", cluster.lane, "*", *flat, "v", version, "body", encode_body(body))
@@ -155,7 +162,7 @@ async def test_an_expired_entry_is_answered_and_not_run(cluster: WorkerCluster) 
 
 async def test_a_cancelled_entry_is_not_run(cluster: WorkerCluster) -> None:
     """An entry that is cancelled while a worker holds it for a later batch never reaches the engine."""
-    worker = await cluster.start_worker("simulated:base_ms=1000,item_ms=0", renew_ms=50)
+    worker = await cluster.start_worker("simulated:base_ms=2000,item_ms=0", renew_ms=50)
     first = await cluster.submit("first")
     await wait_until(cluster.has_entry_in_progress, "the first batch runs")
     refs = await cluster.gateway.add(*(cluster.submission(Body(EMBED, (f"no {i}",))) for i in range(3)))
@@ -173,14 +180,16 @@ async def test_a_cancelled_entry_is_not_run(cluster: WorkerCluster) -> None:
 
 async def test_a_worker_waits_for_the_maximum_batch_wait(cluster: WorkerCluster) -> None:
     """Entries that arrive one by one within max_batch_wait_ms share one batch."""
-    await cluster.start_worker(max_batch_wait_ms=2_000)
+    await cluster.start_worker(max_batch_wait_ms=4_000)
     requests = [await cluster.submit(f"text {i}") for i in range(3)]
+    waited_ms = []
     for each in requests:
         reply = await cluster.wait_for_reply(each.request_id)
         each.check(reply)
         assert isinstance(reply, Vectors)
         assert reply.timing.batch_size == 3
-        assert reply.timing.queue_ms >= 1_600
+        waited_ms.append(reply.timing.queue_ms)
+    assert waited_ms[0] >= 3_600
 
 
 async def test_the_admin_port_serves_health_and_metrics(cluster: WorkerCluster) -> None:
@@ -192,14 +201,18 @@ async def test_the_admin_port_serves_health_and_metrics(cluster: WorkerCluster) 
     for name in ("queue_wait_seconds", "batch_size", "batch_tokens", "batch_padding_ratio", "batch_gap_seconds"):
         assert f"redbatch_{name}_count" in text
     assert await metric(worker, "redbatch_batch_inference_seconds_sum") > 0
-    assert await metric(worker, "redbatch_commits_total") == 20
+
+    async def are_counted() -> bool:
+        return await metric(worker, "redbatch_commits_total") == 20
+
+    await wait_until(are_counted, "all commits are counted, as the worker does after each")
     assert await metric(worker, "redbatch_worker_up") == 1
 
 
 async def test_a_worker_is_not_ready_before_its_engine(cluster: WorkerCluster) -> None:
     """Until the engine is ready, /readyz names it, /livez is 200, and redbatch_worker_up is 0 instead of missing."""
     worker = await cluster.start_worker("minilm", ready=False)
-    await wait_until(lambda: bool(worker.log_records("worker starts")), "the admin port is open", timeout_s=20)
+    await wait_until(lambda: bool(worker.log_records("worker starts")), "the admin port is open")
     page = (await get_admin(worker, "/metrics")).text
     assert re.findall(r"^redbatch_worker_up\{.*\} (.*)$", page, re.MULTILINE) == ["0.0"]
     answer = await get_admin(worker, "/readyz")
@@ -306,6 +319,6 @@ async def test_a_folder_without_a_model_ends_the_worker(cluster: WorkerCluster, 
     """If the engine cannot load the model, the worker ends with exit code 2, because a restart would not help."""
     (tmp_path / "empty").mkdir()
     worker = await cluster.start_worker(str(tmp_path / "empty"), ready=False)
-    assert await worker.wait_until_ended(40) == 2
+    assert await worker.wait_until_ended(100) == 2
     assert "cannot be loaded" in worker.output
     assert await cluster.consumers() == set()

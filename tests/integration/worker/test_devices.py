@@ -54,7 +54,7 @@ async def test_each_device_has_its_own_consumer(cluster: WorkerCluster) -> None:
 async def test_a_process_without_a_serving_device_ends(cluster: WorkerCluster, tmp_path: Path) -> None:
     """If no device can load the model, the process ends with exit code 2, as for one device."""
     broken = await cluster.start_worker("./nowhere", devices="cpu,cpu", ready=False)
-    assert await broken.wait_until_ended(timeout_s=20) == 2
+    assert await broken.wait_until_ended(timeout_s=60) == 2
     (tmp_path / "config.json").write_text("{}")
     worker = await cluster.start_worker(str(tmp_path), ready=False, devices="cpu,cpu")
     assert await worker.wait_until_ended(timeout_s=60) == 2
@@ -74,7 +74,7 @@ async def test_gpus_need_a_driver(cluster: WorkerCluster, settings: dict[str, An
     if not lists_all([], None):
         pytest.skip("this host has a GPU")
     worker = await cluster.start_worker(**settings, ready=False)
-    assert await worker.wait_until_ended(timeout_s=20) == 2
+    assert await worker.wait_until_ended(timeout_s=60) == 2
     assert f"{option}: no NVIDIA GPU is visible" in worker.output
 
 

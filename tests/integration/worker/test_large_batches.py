@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
 
+from shared.keys import GROUP
 from shared.messages import PREDICT, Body, Reply, Values
 from tests.integration.worker.worker_cluster import WorkerCluster, metric
 from tests.waiting import wait_until
@@ -48,7 +50,8 @@ async def test_waiting_single_inputs_fill_large_batches(
 
     async def has_claimed_ahead() -> bool:
         running = len(await cluster.entries_in_progress())
-        return running == MAX_BATCH_SIZE and len(await cluster.pending_entries()) >= 2 * running
+        claimed: Any = await cluster.raw.xpending(cluster.lane, GROUP)
+        return running == MAX_BATCH_SIZE and int(claimed["pending"]) >= 2 * running
 
     await wait_until(has_claimed_ahead, "a large batch runs, and another one is claimed", timeout_s=60)
     results = [result_of(await cluster.wait_for_reply(each.request_id, 60)) for each in submissions]

@@ -15,7 +15,7 @@ from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow]
 
-RECOVERY_S = 5.0
+RECOVERY_S = 15.0
 
 
 async def check_recovery(cluster: WorkerCluster, num_workers: int) -> None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 TIMEOUT_MS = 30_000
-REPLY_TIMEOUT_S = 20.0
+REPLY_TIMEOUT_S = 30.0
 
 
 def hash_vectors(texts: Sequence[str]) -> NDArray[np.float32]:

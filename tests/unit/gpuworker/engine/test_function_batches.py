@@ -136,7 +136,8 @@ async def test_the_next_batch_is_preprocessed_while_the_present_one_runs() -> No
     assert function.events.index("done [0]") < function.events.index("transform [1, 2]")
     await wait_until(lambda: len(harness.reports.ended) == 8, "the last runs have ended")
     assert harness.reports.begun == [*"00", *"12", *"12", *"12"], "on arrival, perhaps ahead, and as they run"
-    assert harness.reports.ended == [*"012", *"12", "0", *"12"]
+    ended = harness.reports.ended  # the first run ends while the other batch is prepared
+    assert (ended[:3], sorted(ended[3:6]), ended[6:]) == ([*"012"], [*"012"], [*"12"])
 
 
 class Raising:
@@ -279,11 +280,11 @@ async def test_only_the_first_failure_of_an_input_is_no_retry(monkeypatch: pytes
 async def test_an_entry_that_is_dropped_is_not_tried_again() -> None:
     """It needs no answer any more."""
     function = Passing("transform", away=1)
-    harness = create_harness(function, RetryLimits(max_retries=2, backoff_s=0.05))
+    harness = create_harness(function, RetryLimits(max_retries=2, backoff_s=0.5))
     harness.add("away")
     await wait_until(lambda: harness.errors == ["TimeoutError"], "it failed")
     harness.pipeline.drop(["away"])
-    await wait_until(_after(0.1), "its retry would have come")
+    await wait_until(_after(0.6), "its retry would have come")
     assert (function.calls, harness.outputs, harness.messages) == (["away"], {}, {})
 
 
