@@ -98,7 +98,7 @@ bench-jobs: $(READY) ## Measure latency of requests beside a job of 100,000 text
 bench-embed: $(READY) ## Compare redbatch embed on a file with the model offline (ten minutes)
 	@exec $(BIN)/python -m bench.embed_file $(ARGS)
 
-bench-rerank: $(READY) ## Compare reranking with the model offline, Infinity and CrossEncoder.predict (20 minutes)
+bench-rerank: $(READY) ## Compare reranking with the model offline, Infinity and CrossEncoder.predict (an hour)
 	@exec $(BIN)/python -m bench.rerank $(ARGS)
 
 bench-gpu: $(READY) ## Compare a served GPU with the same GPU offline (eight minutes); needs a GPU, no network

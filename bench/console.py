@@ -3,15 +3,13 @@
 python -m bench.console [--quick] [--viewers 50] [--rate 500] [--rounds 5]
 
 One cluster with the model `null` is measured without viewers and with them, in turns: first idle, then with an open
-loop. A viewer asks for all that the page asks for, as often as the page does. The viewers run in this process, whose CPU
-is not counted. Browsers are on other machines, so the viewers have the lowest priority: they take what the cluster and
-its load leave of the cores.
+loop. A viewer asks for all that the page asks for, as often as the page does. The viewers run in this process,
+whose CPU is not counted; on few cores it still competes with the gateway.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import sys
 import threading
@@ -45,7 +43,7 @@ POLL_S, MIN_WAIT_S, SPREAD_S = 1.0, 0.5, 0.25
 PANELS_S = {"history": 2.0, "leases": 2.0, "tenants": 5.0}
 """How often the page asks for its panels, by the end of their paths."""
 
-TIMEOUT_S, LOWEST_PRIORITY = 10.0, 19
+TIMEOUT_S = 10.0
 SETTLE_S, LEAD_S = 2.0, 1.0
 GATEWAY = "gateway"
 IDLE, LOADED, POLLS = "idle_ms_per_s", "loaded_ms_per_s", "polls_per_s"
@@ -99,7 +97,6 @@ class Viewers:
             raise ClusterError(f"a viewer failed: {self._error!r}")
 
     async def _run(self) -> None:
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LOWEST_PRIORITY)
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
         async with httpx.AsyncClient(base_url=self._url, timeout=TIMEOUT_S, limits=limits, trust_env=False) as client:
             viewers = [each for _ in range(self._number) for each in self._viewer(client)]
