@@ -1,4 +1,4 @@
-"""`make run` in a fresh clone, with the Python of Debian 12: for 3.11.2 Redis' client needs a package of its own."""
+"""`make run` in a fresh clone, with the Python of Debian 12: 3.11.2, for which Redis' client needs one more package."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ def test_a_static_embedding_runs_as_the_page_says(tmp_path: Path) -> None:
     backend = SentenceBackend(parse_model(str(tmp_path)), OPTIONS)
     found = backend.run(backend.collate(backend.tokenize(TEXTS)), exclusive=True)
     assert np.abs(found - SentenceTransformer(str(tmp_path)).encode(TEXTS)).max() <= 1e-5
-    assert (backend.packs, backend.runners, backend.ops) == (False, 1, {EMBED})
+    assert (backend.packs, backend.runners, backend.ops) == (False, 1, frozenset({EMBED}))
 
 
 def test_the_page_lists_what_is_tested() -> None:

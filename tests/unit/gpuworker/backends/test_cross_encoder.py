@@ -295,7 +295,12 @@ def test_a_language_model_with_a_template_is_a_reranker(tmp_path: Path, *, with_
         model.save_pretrained(str(tmp_path / "saved"))
         folder = tmp_path / "saved"
     backend = load(folder)
-    assert (backend.ops, backend.dim, backend.runners, backend.packs) == ({SCORE, CLASSIFY}, 1, 1, False)
+    assert (backend.ops, backend.dim, backend.runners, backend.packs) == (
+        frozenset({SCORE, CLASSIFY}),
+        1,
+        1,
+        False,
+    )
     backend.warmup()
     expected = expected_of(folder, TEXTS)
     assert expected.std() > 0.01, "the scores are too much alike for a comparison"
