@@ -4,25 +4,26 @@ python -m bench.console [--quick] [--viewers 50] [--rate 500] [--rounds 5]
 
 One cluster with the model `null` is measured without viewers and with them, in turns: first idle, then with an open
 loop. A viewer asks for all that the page asks for, as often as the page does. The viewers run in this process,
-whose CPU is not counted; on few cores it still competes with the gateway.
+whose CPU is not counted; on few cores it still competes with the gateway, so they cost as little as can be.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import sys
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from statistics import median
 from typing import Annotated, Any, Self
 
-import httpx
 import typer
+import uvloop
 
 from bench import redbatch_bench
 from bench.cluster import Cluster, ClusterError, Shape, cluster
@@ -33,6 +34,10 @@ from bench.publication import Publication, publish, start_run
 from bench.rounds import Round
 from bench.step import ERRORS
 from bench.tables import format_median, format_spread, markdown
+from redbatch.bench.answers import HTTP_OK, Answer
+from redbatch.bench.connection import CONNECTION_LOST, Connection
+from redbatch.bench.connector import Connector, describe_connect_error
+from redbatch.bench.target import parse_target
 from redbatch.up.local_redis import find_server
 
 BLOCK = "console"
@@ -43,7 +48,6 @@ POLL_S, MIN_WAIT_S, SPREAD_S = 1.0, 0.5, 0.25
 PANELS_S = {"history": 2.0, "leases": 2.0, "tenants": 5.0}
 """How often the page asks for its panels, by the end of their paths."""
 
-TIMEOUT_S = 10.0
 SETTLE_S, LEAD_S = 2.0, 1.0
 GATEWAY = "gateway"
 IDLE, LOADED, POLLS = "idle_ms_per_s", "loaded_ms_per_s", "polls_per_s"
@@ -75,11 +79,11 @@ class Viewers:
     """
 
     def __init__(self, url: str, number: int) -> None:
-        self._url, self._number = url, number
+        self._target, self._number = parse_target(url), number
         self._stop = asyncio.Event()
-        self._loop = asyncio.new_event_loop()
+        self._loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_until_complete, args=(self._run(),))
-        self._error: Exception | None = None
+        self._error = ""
         self.num_polls = 0
 
     def __enter__(self) -> Self:
@@ -93,33 +97,76 @@ class Viewers:
 
     def check(self) -> None:
         """Raises ClusterError: a viewer got no state."""
-        if self._error is not None:
-            raise ClusterError(f"a viewer failed: {self._error!r}")
+        if self._error:
+            raise ClusterError(f"a viewer failed: {self._error}")
+
+    def report(self, error: str) -> None:
+        """Takes what has ended a poller, unless all are ending."""
+        if not self._stop.is_set():
+            self._error = error
 
     async def _run(self) -> None:
-        limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
-        async with httpx.AsyncClient(base_url=self._url, timeout=TIMEOUT_S, limits=limits, trust_env=False) as client:
-            viewers = [each for _ in range(self._number) for each in self._viewer(client)]
-            watching = [asyncio.create_task(each) for each in viewers]
-            await self._stop.wait()
-            for each in watching:
-                each.cancel()
-            await asyncio.gather(*watching, return_exceptions=True)
-
-    def _viewer(self, client: httpx.AsyncClient) -> Iterator[Coroutine[Any, Any, None]]:
-        """Yields what one page does side by side."""
-        yield self._watch(client, STATE_PATH, wait_s)
-        for name, interval_s in PANELS_S.items():
-            yield self._watch(client, f"/console/{name}", partial(_always, interval_s))
-
-    async def _watch(self, client: httpx.AsyncClient, path: str, next_s: Callable[[float], float]) -> None:
+        connector = Connector(self._target, keep_bodies=True)
+        pollers = [each for _ in range(self._number) for each in self._pollers()]
         try:
-            while True:
-                answer = (await client.get(path)).raise_for_status()
-                self.num_polls += 1
-                await asyncio.sleep(next_s(answer.json()["age_s"]))
-        except (httpx.HTTPError, ValueError, KeyError) as error:
-            self._error = error
+            await asyncio.gather(*(each.start(connector) for each in pollers))
+        except OSError as error:
+            self.report(describe_connect_error(error))
+        await self._stop.wait()
+        for each in pollers:
+            each.stop()
+
+    def _pollers(self) -> Iterator[Poller]:
+        """Yields what one page does side by side."""
+        polls: dict[str, Callable[[float], float]] = {STATE_PATH: wait_s}
+        polls |= {f"/console/{name}": partial(_always, interval_s) for name, interval_s in PANELS_S.items()}
+        for path, next_s in polls.items():
+            yield Poller(self, f"GET {path} HTTP/1.1\r\nHost: {self._target.authority}\r\n\r\n".encode(), next_s)
+
+
+class Poller:
+    """Sends one request over one connection, again and again. The handler of what happens there (ConnectionCallbacks).
+
+    Args:
+        viewers: counts the answers, and takes an error.
+        request: its bytes.
+        next_s: returns when to send it again, in seconds, after an answer with this age.
+    """
+
+    def __init__(self, viewers: Viewers, request: bytes, next_s: Callable[[float], float]) -> None:
+        self._viewers, self._request, self._next_s = viewers, request, next_s
+        self._connection: Connection | None = None
+
+    async def start(self, connector: Connector) -> None:
+        """Opens the connection and sends the first request. Raises OSError."""
+        self._connection = await connector.connect(self)
+        self._connection.send(self._request, time.monotonic())
+
+    def stop(self) -> None:
+        """Closes the connection."""
+        if self._connection is not None:
+            self._connection.abort(CONNECTION_LOST)
+
+    def on_answer(self, connection: Connection, answer: Answer) -> None:
+        """Counts an answer; the next request follows later."""
+        if answer.status != HTTP_OK:
+            self._viewers.report(f"status {answer.status}")
+            return
+        self._viewers.num_polls += 1
+        wait_s = self._next_s(json.loads(answer.body)["age_s"])
+        asyncio.get_running_loop().call_later(wait_s, self._send, connection)
+
+    def on_failure(self, _connection: Connection, code: str) -> None:
+        """Reports that the gateway has closed the connection instead of an answer."""
+        self._viewers.report(code)
+
+    def on_close(self, _connection: Connection) -> None:
+        """Reports that the gateway has closed the connection between requests."""
+        self._viewers.report(CONNECTION_LOST)
+
+    def _send(self, connection: Connection) -> None:
+        if not connection.closed:
+            connection.send(self._request, time.monotonic())
 
 
 def _always(interval_s: float, _age_s: float) -> float:
