@@ -169,7 +169,8 @@ async def _answer_from(
     cosines = cosines_of(request, queue.ops) if request.op == SCORE else None
     exchange.request.scope["state"][OP] = (cosines.request if cosines else request).op
     if cosines is None:
-        state.queues.check_op(queue, request.op, returns_parts=bool(request.parts))
+        has_cosines = request.op == SCORE
+        state.queues.check_op(queue, request.op, returns_parts=bool(request.parts), has_cosines=has_cosines)
     queue.check_revision(request.revision)
     if request.model is None and exchange.dialect.reports_model:
         # while it waits, another model may join, and then no model is the default

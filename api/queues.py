@@ -25,7 +25,7 @@ from shared.errors import (
     RedisUnreachableError,
     UnsupportedOperationError,
 )
-from shared.messages import EMBED, EMBED_ALL, EMBED_PARTS, EMBED_SPARSE, OPS, ROUTES, SCORE, Heartbeat
+from shared.messages import EMBED, EMBED_ALL, EMBED_PARTS, EMBED_SPARSE, OPS, ROUTES, Heartbeat
 from shared.model_names import public_model, queue_slug
 from shared.process.tasks import cancel_and_wait
 from shared.producer import MAX_QUEUES
@@ -183,19 +183,26 @@ class Queues:
         return request if model == request.model else request._replace(model=model, input_type=input_type)
 
     def check_op(
-        self, queue: ServedQueue, op: str, forms: Mapping[str, str] = ROUTES, *, returns_parts: bool = False
+        self,
+        queue: ServedQueue,
+        op: str,
+        forms: Mapping[str, str] = ROUTES,
+        *,
+        returns_parts: bool = False,
+        has_cosines: bool = False,
     ) -> None:
         """Raises UnsupportedOperationError: the workers of a queue, or its last ones, do not offer an operation.
 
         The error names what this one offers, and the queues that offer the operation; if there are none, the `forms`
         of what it offers: how to send a request. If the request names parts of a text's embedding, it names the parts.
+        A request that `has_cosines` is also for queues whose model makes embeddings: these score by them.
         """
         ops = queue.ops
         if not ops or op in ops:
             return
         refusal = f"The model of queue {queue.name} does not offer {op}"
         offered = ", ".join(each for each in OPS if each in ops)
-        able = {SCORE, EMBED} if op == SCORE else {op}  # a model of embeddings scores by cosine
+        able = {op, EMBED} if has_cosines else {op}
         others = ", ".join(each.name for each in self.live() if not able.isdisjoint(each.ops))
         if others:
             advice = "Name one in the field `model`, or in the header X-Model."

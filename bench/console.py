@@ -48,6 +48,7 @@ POLL_S, MIN_WAIT_S, SPREAD_S = 1.0, 0.5, 0.25
 PANELS_S = {"history": 2.0, "leases": 2.0, "tenants": 5.0}
 """How often the page asks for its panels, by the end of their paths."""
 
+TIMEOUT_S = 10.0
 SETTLE_S, LEAD_S = 2.0, 1.0
 GATEWAY = "gateway"
 IDLE, LOADED, POLLS = "idle_ms_per_s", "loaded_ms_per_s", "polls_per_s"
@@ -109,7 +110,8 @@ class Viewers:
         connector = Connector(self._target, keep_bodies=True)
         pollers = [each for _ in range(self._number) for each in self._pollers()]
         try:
-            await asyncio.gather(*(each.start(connector) for each in pollers))
+            for each in pollers:  # one by one: the accept queue of a server may be short
+                await each.start(connector)
         except OSError as error:
             self.report(describe_connect_error(error))
         await self._stop.wait()
@@ -136,11 +138,12 @@ class Poller:
     def __init__(self, viewers: Viewers, request: bytes, next_s: Callable[[float], float]) -> None:
         self._viewers, self._request, self._next_s = viewers, request, next_s
         self._connection: Connection | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
     async def start(self, connector: Connector) -> None:
         """Opens the connection and sends the first request. Raises OSError."""
         self._connection = await connector.connect(self)
-        self._connection.send(self._request, time.monotonic())
+        self._send(self._connection)
 
     def stop(self) -> None:
         """Closes the connection."""
@@ -149,15 +152,17 @@ class Poller:
 
     def on_answer(self, connection: Connection, answer: Answer) -> None:
         """Counts an answer; the next request follows later."""
-        if answer.status != HTTP_OK:
-            self._viewers.report(f"status {answer.status}")
+        self._cancel_timer()
+        if answer.status != HTTP_OK or connection.closed:
+            self._viewers.report(f"status {answer.status}, connection {'closed' if connection.closed else 'open'}")
             return
         self._viewers.num_polls += 1
-        wait_s = self._next_s(json.loads(answer.body)["age_s"])
-        asyncio.get_running_loop().call_later(wait_s, self._send, connection)
+        pause_s = self._next_s(json.loads(answer.body)["age_s"])
+        asyncio.get_running_loop().call_later(pause_s, self._send, connection)
 
     def on_failure(self, _connection: Connection, code: str) -> None:
         """Reports that the gateway has closed the connection instead of an answer."""
+        self._cancel_timer()
         self._viewers.report(code)
 
     def on_close(self, _connection: Connection) -> None:
@@ -166,7 +171,12 @@ class Poller:
 
     def _send(self, connection: Connection) -> None:
         if not connection.closed:
+            self._timer = asyncio.get_running_loop().call_later(TIMEOUT_S, connection.abort, "timeout")
             connection.send(self._request, time.monotonic())
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
 
 
 def _always(interval_s: float, _age_s: float) -> float:

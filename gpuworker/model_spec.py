@@ -163,7 +163,9 @@ def counts_inputs(name: str) -> bool:
 
 
 def ops_of(name: str, revision: str | None = None) -> tuple[str, ...]:
-    """Returns the operations that a model offers, before it is loaded; none if its files are on the hub.
+    """Returns the operations of a model of this type, before it is loaded; none if its files are on the hub.
+
+    A model that its library runs may lack those that need tokens, which is known once it is loaded.
 
     Raises:
         ModelLoadError: as `parse_model` does.

@@ -57,7 +57,7 @@ _NEEDED_OPS: Mapping[TypeName, AbstractSet[str]] = {
     "sparse": {EMBED_SPARSE},
     "function": {PREDICT},
 }
-"""Operations that tell types apart: the first that has its own is the one."""
+"""Operations that tell a type from those below it: a model has the first type of which it offers all."""
 
 _REFUSALS: Mapping[TypeName, str] = {
     "sparse": "it is a sparse encoder with a separate way for queries (inference-free SPLADE), which is not served yet",

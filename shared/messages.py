@@ -43,8 +43,8 @@ DENSE, SPARSE, MULTI_VECTOR = PARTS = ("dense", "sparse", "multi_vector")
 for each token, which late interaction compares."""
 
 PART_OPS = {EMBED: DENSE, EMBED_SPARSE: SPARSE, EMBED_ALL: MULTI_VECTOR}
-"""The operations whose output is one part. Any model of embeddings has EMBED_ALL: its outputs are the part MULTI_VECTOR
-of a model that has this part, and otherwise the vectors of tokens before pooling."""
+"""The operations whose output is one part. The outputs of EMBED_ALL are the part MULTI_VECTOR of a
+model that has this part, and otherwise the vectors of tokens before pooling."""
 
 ROUTES = {
     EMBED: "POST /embed",

@@ -20,7 +20,7 @@ from api.dialects.base import BaseDialect
 from api.dialects.headers import lane_of, resolve_timeout_ms
 from api.dialects.input_types import INSTRUCTION, MAX_INPUT_TYPE
 from api.dialects.long_text import LONG_TEXT, LongText, chunks_of, with_long_text
-from api.dialects.parsing import INPUTS, check_inputs, invalid_body_error, parse_fields, parse_inputs
+from api.dialects.parsing import INPUTS, check_inputs, invalid_body_error, parse_inputs, parse_openai_fields
 from api.dialects.quantization import OutputType, encode_rows, options_for
 from api.dialects.ranking import CutFields
 from api.dialects.request import MAX_MODEL, MAX_TIMEOUT_MS, MODEL_HEADER, InferenceRequest
@@ -125,12 +125,12 @@ class OpenAI(BaseDialect):
 
     def parse(self, body: bytes, headers: Mapping[str, str], limits: RequestLimits) -> InferenceRequest:
         """Returns the request in a body; raises as `BaseDialect.parse` does."""
+        values = parse_openai_fields(body)
+        partial = values.get("on_error") == "null"
+        if "input" not in values and (others := [name for name in values if name in ROUTE_OF_FIELD]):
+            message = f"input: it is missing; {ROUTE_OF_FIELD[others[0]]} takes {others[0]}."
+            raise InvalidRequestError(message, param="input")
         try:
-            values = parse_fields(body)
-            partial = values.get("on_error") == "null"
-            if "input" not in values and (others := [name for name in values if name in ROUTE_OF_FIELD]):
-                message = f"input: it is missing; {ROUTE_OF_FIELD[others[0]]} takes {others[0]}."
-                raise InvalidRequestError(message, param="input")
             inputs = parse_inputs(values.pop("input", None), limits.max_inputs, "input", partial=partial)
         except TooLargeError as error:  # too many inputs, for which OpenAI answers 400
             raise InvalidRequestError(f"input: {error.message}", param="input") from None

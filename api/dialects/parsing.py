@@ -74,6 +74,14 @@ def parse_fields(body: bytes) -> dict[str, Any]:
     return {name: value for name, value in parse_object(body).items() if value is not None}
 
 
+def parse_openai_fields(body: bytes) -> dict[str, Any]:
+    """Returns what `parse_fields` does. Raises InvalidRequestError: also for too many parts, as OpenAI answers 400."""
+    try:
+        return parse_fields(body)
+    except TooLargeError as error:
+        raise InvalidRequestError(error.message) from None
+
+
 def parse_object(body: bytes, *, exact: bool = False) -> dict[str, Any]:
     """Returns the object in a body; if `exact`, with a mark for each integer that would be rounded.
 

@@ -19,6 +19,7 @@ from api.dialects.parsing import (
     invalid_body_error,
     parse_fields,
     parse_inputs,
+    parse_openai_fields,
     too_many_inputs_error,
 )
 from api.dialects.ranking import PRIORITY, CutFields, PairFields, Priority, check_pairs, scores_of
@@ -129,7 +130,7 @@ class Classify(_Vllm):
 
     def parse(self, body: bytes, headers: Mapping[str, str], limits: RequestLimits) -> InferenceRequest:
         """Returns the request in a body; raises as `BaseDialect.parse` does."""
-        values = parse_fields(body)
+        values = parse_openai_fields(body)
         try:
             inputs = parse_inputs(values.pop("input", None), limits.max_inputs, "input")
         except TooLargeError as error:  # too many inputs, for which OpenAI answers 400

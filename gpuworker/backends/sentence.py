@@ -8,7 +8,7 @@ Any other model gets whole texts, and `encode` itself does the work.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sentence_transformers import SentenceTransformer
 
@@ -16,7 +16,7 @@ from gpuworker.backends.base import TEXT_OPS
 from gpuworker.backends.model_loading import load_model
 from gpuworker.backends.transformer_backend import TransformerBackend
 from gpuworker.backends.whole_texts import WholeTexts
-from shared.messages import DEFAULT_OPTIONS, Input, Options
+from shared.messages import DEFAULT_OPTIONS, EMBED_ALL, Input, Options
 
 if TYPE_CHECKING:
     import torch
@@ -35,6 +35,11 @@ class SentenceBackend(TransformerBackend):
         loaded = load_model(SentenceTransformer, model, options, self.device, dtype)
         self._whole_texts = WholeTexts(loaded)
         return loaded
+
+    def _describe(self, *arguments: Any) -> None:  # noqa: ANN401 - as in the base class
+        super()._describe(*arguments)
+        if self._tokenizer is None:  # `encode` returns no vectors of tokens
+            self.ops -= {EMBED_ALL}
 
     def tokenize(self, inputs: Sequence[Input], options: Options = DEFAULT_OPTIONS) -> Sequence[Encoded]:
         """Returns token ids with the model's special tokens, cut to its maximum length; or whole texts.

@@ -20,7 +20,7 @@ from gpuworker.backends.sentence_runner import SentenceRunner
 from gpuworker.backends.tokenizer import ModelTokenizer, TokenizedInput
 from gpuworker.backends.tokenizer_threads import set_tokenizer_threads
 from gpuworker.model_spec import Model, ModelLoadError, one_line
-from shared.messages import DEFAULT_OPTIONS, EMBED, EMBED_ALL, TOKENIZER_OPS, Input, Options
+from shared.messages import DEFAULT_OPTIONS, EMBED, TOKENIZER_OPS, Input, Options
 
 if TYPE_CHECKING:
     from sentence_transformers.base.model import BaseModel
@@ -115,8 +115,6 @@ class TransformerBackend(ABC):
         self.prompts, self.empty_prompts = prompts.names, prompts.empty
         if self._shown_tokenizer is None:
             self.ops -= frozenset(TOKENIZER_OPS)
-        if EMBED in self.ops and self._tokenizer is None:  # `encode` returns no vectors of tokens
-            self.ops -= {EMBED_ALL}
 
     def _create_runner(self, loaded: BaseModel, options: EngineOptions, cores: int) -> SentenceRunner:
         threads = max(1, cores // self.runners)

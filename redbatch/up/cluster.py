@@ -41,7 +41,6 @@ STOP_MARGIN_S = 5.0
 MAX_ADMIN_PORTS = 4
 LOG_WITHOUT_MESSAGES = "has tracebacks of your class; --error-messages log adds the messages, which may quote inputs"
 LOG_WITH_MESSAGES = "has tracebacks of your class with the messages of exceptions, which may quote inputs"
-
 ADMIN_PORT = re.compile(r'\badmin_port(?:": ?|=)(\d+)')
 """In the line that a process logs at its start."""
 

@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 import pytest
 
+from shared.queue_connections import QueueConnections
+from shared.settings import QueueSettings
 from tests.browser.browser import Browser, started_browser
 from tests.integration.gateway.gateway_cluster import GatewayCluster, GatewayProcess, shared_gateway
 from tests.processes import Processes
@@ -21,6 +23,11 @@ class Served(NamedTuple):
     gateway: GatewayProcess
     keyed: GatewayProcess
     cluster: GatewayCluster
+
+
+def connections_of(cluster: GatewayCluster) -> QueueConnections:
+    """Returns connections to the queue."""
+    return QueueConnections(QueueSettings(redis_url=cluster.redis_url), cluster.queue, "test")
 
 
 @pytest.fixture(scope="session")

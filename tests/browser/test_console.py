@@ -9,11 +9,8 @@ import pytest
 
 from shared import api_keys, consumer
 from shared.messages import EMBED, Heartbeat
-from shared.queue_connections import QueueConnections
-from shared.settings import QueueSettings
 from tests.browser.browser import Browser, check_in_both_schemes, in_thread, wait_for_status
-from tests.browser.conftest import Served
-from tests.integration.gateway.gateway_cluster import GatewayCluster
+from tests.browser.conftest import Served, connections_of
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.browser, pytest.mark.timeout(180), pytest.mark.leaves_anything]
@@ -26,11 +23,6 @@ HOSTILE = {
     "${alert(3)}": "${alert(3)}",
 }
 """Names of workers, and how the console shows them."""
-
-
-def connections_of(cluster: GatewayCluster) -> QueueConnections:
-    """Returns connections to the queue."""
-    return QueueConnections(QueueSettings(redis_url=cluster.redis_url), cluster.queue, "test")
 
 
 async def test_names_are_text_and_all_can_read_them(served: Served, browser: Browser) -> None:

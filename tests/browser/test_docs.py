@@ -6,8 +6,7 @@ import pytest
 
 from shared import api_keys
 from tests.browser.browser import Browser, in_thread, wait_for_text
-from tests.browser.conftest import Served
-from tests.browser.test_console import connections_of
+from tests.browser.conftest import Served, connections_of
 
 pytestmark = [pytest.mark.redis, pytest.mark.browser, pytest.mark.timeout(120), pytest.mark.leaves_anything]
 

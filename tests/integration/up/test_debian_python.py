@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -31,7 +32,7 @@ def is_debians() -> bool:
 
 
 async def test_make_run_serves(tmp_path: Path) -> None:
-    """It installs what it needs, says that it is ready, answers, and ends."""
+    """It installs what it needs, says that it is ready, answers, and ends. The clone has what is committed."""
     if not is_debians():
         skip(f"{PYTHON} is not Python 3.11.2, as in Debian 12")
     clone, log = tmp_path / "redbatch", tmp_path / "log"
@@ -44,12 +45,22 @@ async def test_make_run_serves(tmp_path: Path) -> None:
         )
     up = Up(process, log, clone)
     try:
-        await wait_until(lambda: bool(up.fact("stop")), "the cluster is ready", timeout_s=INSTALL_S, poll_s=0.5)
+
+        def has_come_to_an_end() -> bool:
+            return bool(up.fact("stop")) or process.poll() is not None
+
+        await wait_until(has_come_to_an_end, "the cluster is ready", timeout_s=INSTALL_S, poll_s=0.5)
+        assert process.poll() is None, up.output
         url = up.fact("API").split(" ")[0]
         answer = plain_http.post(f"{url}/embed", json={"text": "hello"})
         assert (answer.status_code, len(answer.json()["embedding"])) == (200, 384), answer.text
     finally:
-        os.killpg(process.pid, signal.SIGINT)
-        process.wait(60)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGINT)
+        try:
+            process.wait(60)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
     assert "worker drained" in up.output, "make ends by the signal, as it should; its child as by Ctrl-C"
     assert "Traceback" not in up.output
