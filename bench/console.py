@@ -141,7 +141,10 @@ class Poller:
         self._timer: asyncio.TimerHandle | None = None
 
     async def start(self, connector: Connector) -> None:
-        """Opens the connection; the first request follows soon: people open a page at different times. Raises OSError."""
+        """Opens the connection. The first request follows soon, as people open a page at different times.
+
+        Raises OSError.
+        """
         self._connection = await connector.connect(self)
         offset_s = random.uniform(0, self._next_s(0.0))  # noqa: S311 - guards no secret
         asyncio.get_running_loop().call_later(offset_s, self._send, self._connection)
