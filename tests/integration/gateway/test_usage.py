@@ -89,7 +89,7 @@ async def check_sums(client: httpx.AsyncClient, gateway: GatewayProcess, workers
     assert hits
     num_inputs = sum(inputs.values()) + 6
     await wait_until(lambda: total(gateway, "requests") == 63 and total(gateway, "refusals") == 1, "these too")
-    await wait_until(lambda: total(gateway, "inputs") == num_inputs, "and their inputs, whoever counts them")
+    await wait_until(lambda: total(gateway, "inputs") == num_inputs, "their inputs are counted, by gateway and worker")
     rows = report(gateway)
     assert {tenant: rows[tenant]["inputs"] for tenant in TENANTS} == inputs | {"web": inputs["web"] + 6}
     assert {tenant: rows[tenant]["requests"] for tenant in TENANTS} == {"web": 22, "shop": 21, ANONYMOUS: 20}
