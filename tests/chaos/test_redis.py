@@ -18,7 +18,7 @@ from redbatch.up.local_redis import LocalRedis
 from shared.keys import GROUP
 from tests import plain_http
 from tests.chaos.history import OK, Call
-from tests.chaos.scenario import Scenario, all_correct, on_operations, on_shards_and_operations
+from tests.chaos.scenario import LONG_GRACE, Scenario, all_correct, on_operations, on_shards_and_operations
 from tests.integration.gateway.gateway_cluster import GatewayProcess, error_of, log_lines
 from tests.servers import Server
 from tests.waiting import wait_until
@@ -29,9 +29,6 @@ MAX_RECOVERY_S = 5.0
 MAX_REFUSAL_MS = 50.0
 NO_RECLAIM_MS = 60_000
 STALL_S = 5.0
-LONG_GRACE = {"REDBATCH_REDIS_GRACE_S": "10"}
-"""With the default of 5 s, requests at the end of a stall would be refused."""
-
 LONG = "simulated:base_ms=8000,item_ms=0"
 RENEWED_MS = 300
 DOWN_S = 0.5

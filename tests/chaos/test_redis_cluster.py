@@ -13,7 +13,7 @@ import pytest_asyncio
 import redis.asyncio
 
 from tests.chaos.history import OK, Call, max_in_flight
-from tests.chaos.scenario import Figures, Scenario, all_correct
+from tests.chaos.scenario import LONG_GRACE, Figures, Scenario, all_correct
 from tests.chaos.test_masters import MODEL
 from tests.integration.gateway.gateway_cluster import GatewayCluster, error_of
 from tests.processes import Processes
@@ -119,6 +119,7 @@ class Followed:
 
     async def start(self) -> None:
         """Starts two gateways and two workers. No worker takes an entry from another: lost ones are found otherwise."""
+        self.scenario.cluster.environment |= LONG_GRACE
         await self.scenario.start(model=MODEL, reclaim_idle_ms=60_000)
 
     async def judge(self, fault: str, calls: list[Call], rounds: int) -> None:

@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 
 from tests.chaos.history import Call, Verdict, max_in_flight
-from tests.chaos.scenario import Figures, Scenario, all_correct
+from tests.chaos.scenario import LONG_GRACE, Figures, Scenario, all_correct
 from tests.chaos.test_masters import MODEL
 from tests.haproxy import haproxy
 from tests.integration.gateway.gateway_cluster import GatewayCluster
@@ -43,6 +43,7 @@ class Watched:
 
     async def start(self) -> None:
         """Starts two gateways and two workers. No worker takes an entry from another: lost ones are found otherwise."""
+        self.scenario.cluster.environment |= LONG_GRACE
         await self.scenario.start(model=MODEL, reclaim_idle_ms=60_000)
 
     async def kill_master(self) -> Server:
