@@ -12,6 +12,7 @@ from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 
 from api.console.action_routes import ACTION_PREFIXES
+from api.console.routes import CONSOLE_READS
 from api.dialects.operations import SECURITY, TAGS
 from api.dialects.response_models import NULL, replace_values
 from api.dialects.schemas import complete
@@ -143,11 +144,11 @@ async def _authentication_error(request: Request, authenticator: ApiKeyAuthentic
 
 
 class FastPathApp:
-    """The outermost ASGI application, with a fast path for embedding requests.
+    """The outermost ASGI application, with a fast path for embedding requests, and for what open consoles ask for.
 
-    They go straight to `serve`: the framework's router and its middleware cost more CPU than the rest of the gateway's
-    work. While the gateway drains, each answer has `Connection: close`, so that clients open their next connection to
-    another gateway.
+    The former go straight to `serve`, the latter to the functions of their routes: the framework's router and its
+    middleware cost more CPU than the rest of the gateway's work. While the gateway drains, each answer has
+    `Connection: close`, so that clients open their next connection to another gateway.
     """
 
     def __init__(self, app: FastAPI, state: State) -> None:
@@ -164,8 +165,14 @@ class FastPathApp:
             scope["state"][ARRIVAL] = (time.monotonic(), dialect.route)
             await serve(scope, receive, send, self._state, dialect)
             return
-        scope["state"][ARRIVAL] = (time.monotonic(), unlisted_template(scope["path"]))
         send = close_connection(send) if self._state.draining else send
+        read = CONSOLE_READS.get(scope["path"]) if scope["method"] == "GET" else None
+        if read is not None:
+            scope["state"][ARRIVAL] = (time.monotonic(), scope["path"])
+            scope["app"] = self._app  # as the framework does
+            await (await read(Request(scope)))(scope, receive, send)
+            return
+        scope["state"][ARRIVAL] = (time.monotonic(), unlisted_template(scope["path"]))
         authenticator = self._state.authenticator
         error = None if authenticator is None else await _authentication_error(Request(scope), authenticator)
         if error is None and scope["path"].endswith("\n"):  # routes match it: their patterns end in `$`

@@ -59,7 +59,9 @@ class Watchdog:
             since = min(quiet_since, max(self._counts_from, min(starts, default=quiet_since)))
             limit_s = self._hang_timeout.timeout_s
             if now - since > limit_s:
-                log.warning("engine hangs: killed", after_s=round(now - since, 1), bound_s=limit_s)
+                log.warning(
+                    "engine hangs: killed", after_s=round(now - since, 1), bound_s=limit_s, minimum_by="engine_hang_s"
+                )
                 metrics.ENGINE_HANGS.inc()
                 self._worker_state.in_flight.mark_hung(now, limit_s)
                 self._engine.kill()

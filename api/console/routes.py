@@ -17,6 +17,8 @@ from api.dialects.headers import JSON
 from api.dialects.operations import TAG_OPERATIONS
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
     from api.state import State
 
 router = APIRouter(default_response_class=Response, tags=[TAG_OPERATIONS])
@@ -48,3 +50,12 @@ async def console_tenants(_request: Request, state: State) -> Response:
 async def console_leases(_request: Request, state: State) -> Response:
     """Returns who holds the GPUs that workers share, and who waits for one."""
     return Response(await state.lease_report.as_json(), 200, media_type=JSON)
+
+
+CONSOLE_READS: Mapping[str, Callable[[Request], Awaitable[Response]]] = {
+    "/console/state": console_state,
+    "/console/history": console_history,
+    "/console/tenants": console_tenants,
+    "/console/leases": console_leases,
+}
+"""What an open page asks for again and again, by path: `FastPathApp` calls these without the framework's router."""

@@ -228,7 +228,8 @@ def _describe_fault(fault: ErrorDetails, model: type[BaseModel]) -> str:
         other, hint = OTHER_FIELDS.get(place, ("", ""))
         return FAULT_WORDS[kind].format(**context) + (hint if other in model.model_fields else "")
     if kind == "literal_error":
-        return "send " + str(context["expected"]).replace("'", "")
+        choices = str(context["expected"])
+        return "send " + choices.replace("'", '"' if "'null'" in choices else "")  # null and "null" differ
     field = fields_of(model)[str(place[0])]
     return f"send {what_it_takes(field.annotation, field.metadata)}"
 

@@ -298,7 +298,7 @@ class Monitor:
         half_tokens = 0 if self.stats is None else self.stats.tokens // 2
         jitter = random.random()  # noqa: S311 - spreads clients, guards no secret
         wait_s = retry_after_s(half_tokens, self.tokens_per_s[lane], jitter)
-        return QueueFullError(f"The queue is full: try again in {wait_s:.0f} s.", retry_after_s=wait_s)
+        return QueueFullError(f"The queue is full: try again in {ceil(wait_s)} s.", retry_after_s=wait_s)
 
     @property
     def long_entries(self) -> tuple[int, int]:

@@ -94,7 +94,10 @@ def main() -> None:
     parser.add_argument("--url", default="http://127.0.0.1:8080", help="of a gateway")
     parser.add_argument("--reranker", help="name of a model that reranks; by default the cosine of the vectors")
     arguments = parser.parse_args()
-    passages = [each for path in arguments.files for each in passages_of(path)]
+    try:
+        passages = [each for path in arguments.files for each in passages_of(path)]
+    except (OSError, UnicodeDecodeError) as error:
+        sys.exit(f"cannot read a file: {error}")
     if not passages:
         sys.exit("there is no text in these files")
     cluster = Cluster(arguments.url)

@@ -10,6 +10,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import structlog
@@ -26,6 +27,7 @@ from gpuworker.backends.function_methods import (
 from gpuworker.backends.tokenizer_threads import set_tokenizer_threads
 from gpuworker.model_spec import Model, ModelLoadError, one_line
 from shared.messages import DEFAULT_OPTIONS, PREDICT, Input, Options
+from shared.option_words import list_choices
 
 if TYPE_CHECKING:
     from gpuworker.ipc.engine_options import EngineOptions
@@ -139,12 +141,13 @@ def _create(model: Model, model_args: str) -> object:
         _log_traceback(model, error)
         hint = (
             _hidden_file_hint(error.name)
+            or (f"{module_name} imports it: install it" if not f"{module_name}.".startswith(f"{error.name}.") else "")
             or "install it, start Redbatch in its folder, or name that, absolute, in PYTHONPATH"
         )
         raise ModelLoadError(f"model {model.name}: there is no module {error.name}: {hint}") from error
     except AttributeError as error:
         _log_traceback(model, error)
-        hint = _hidden_file_hint(getattr(error.obj, "__name__", None))
+        hint = _hidden_file_hint(getattr(error.obj, "__name__", None)) or _classes_hint(error.obj)
         raise ModelLoadError(f"model {model.name}: {error}" + (f": {hint}" if hint else "")) from error
     except Exception as error:
         _log_traceback(model, error)
@@ -190,6 +193,14 @@ def _log_traceback(model: Model, error: Exception) -> None:
 
 def _is_frame_of_import(file_name: str) -> bool:
     return file_name in (__file__, importlib.__file__) or file_name.startswith("<frozen importlib")
+
+
+def _classes_hint(module: object) -> str:
+    """Returns which classes a module defines, for the error that it lacks one; empty if there are none."""
+    if not isinstance(module, ModuleType):
+        return ""
+    kinds = [each for each in vars(module).values() if isinstance(each, type) and each.__module__ == module.__name__]
+    return f"it has {list_choices([each.__name__ for each in kinds])}" if kinds else ""
 
 
 def _one_line(error: Exception) -> str:

@@ -110,12 +110,12 @@ class FunctionMethods:
             return self._preprocess_input(value)
 
     def _cost_of(self, value: Any) -> int:  # noqa: ANN401 - as `preprocess_input` returned it
-        """Returns what a value counts towards `max_batch_tokens`. Raises ValueError: the class says no such number."""
+        """Returns what a value counts towards `max_batch_tokens`. Raises ModelOutputError: `cost` gives none."""
         if self._cost is None:
             return 1
         cost: int = math.ceil(self._cost(value))
         if not 1 <= cost <= MAX_COST:
-            raise ValueError(f"cost is not from 1 to {MAX_COST}")
+            raise ModelOutputError(f"its method cost returned no number from 1 to {MAX_COST}")
         return cost
 
     def preprocess(self, inputs: Sequence[PreprocessedInput]) -> CollatedInputs:

@@ -15,7 +15,10 @@ from shared.messages import EMBED_ALL, JSON_OPS, MAX_OUTPUTS_BYTES
 if TYPE_CHECKING:
     from gpuworker.backends.base import Vector
 
-OUTPUTS_TOO_LONG = f"The outputs for some of these inputs take {{}} MiB, over the limit of {MAX_OUTPUTS_BYTES >> 20}."
+OUTPUTS_TOO_LONG = (
+    f"The outputs for some of these inputs take {{}} MiB, over the limit of {MAX_OUTPUTS_BYTES >> 20} MiB for one "
+    "entry: return less for an input, or have fewer inputs in an entry (inputs_per_entry)."
+)
 
 MAX_PAYLOAD_BYTES = 64 * 2**20
 """A longer result is split into several frames: both processes hold one frame in memory."""

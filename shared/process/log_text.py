@@ -9,7 +9,7 @@ CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u20
 """C0 except the tab and the newline, DEL and C1, which control a terminal; marks that change the direction of text;
 separators that look like newlines; surrogates, which cannot be encoded."""
 
-MODEL_LOADS = "the model loads"
+MODEL_LOADS = "the model is still loading"
 """The message of a worker whose model takes long; `redbatch up` shows the progress of its start itself."""
 
 MODEL_FAILS = "the model cannot be served"

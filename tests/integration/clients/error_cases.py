@@ -250,7 +250,10 @@ LONG_FOR_TEI = (
 )
 FAILED = "The model failed on this input (ValueError): the worker's log has the traceback."
 NOT_A_NUMBER = "score is NaN"
-LATE = "No answer in time: the queue is long, or the model slow or hung. Allow more time, or add workers."
+LATE = (
+    "No answer in time: the queue is long, or the model slow or hung. Allow more time, or add workers; if their "
+    "log says that the engine hangs, raise engine_hang_s."
+)
 FAILING = "The model fails on every batch (ValueError): try again later; the workers' logs say more."
 NO_KEY = "Send an API key: Authorization: Bearer <key>, or x-api-key: <key>."
 NO_SCOPE = "This key lacks the scope embed: its scopes are jobs."

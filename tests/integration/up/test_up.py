@@ -358,7 +358,7 @@ async def test_a_model_that_loads_long_is_reported_once(start: Start, folder: Pa
     await up.wait_until_ready()
     assert "loading model slow:Model (" in up.output
     assert "engine ready" in up.output
-    assert "the model loads" not in up.output
+    assert "the model is still loading" not in up.output
 
 
 async def test_a_port_in_use_is_one_error_line(start: Start) -> None:

@@ -54,6 +54,7 @@ def message_of(model: type[BaseModel], values: object, *, is_query: bool = False
         (EmbedBody, {"dimensions": "8"}, "dimensions: send a whole number from 1 to 65536."),
         (EmbedBody, {"timeout_ms": 10**30}, "timeout_ms: send a whole number from 1 to 300000."),
         (EmbedBody, {"truncation_direction": "up"}, "truncation_direction: send left or right."),
+        (EmbedBody, {"on_error": None}, 'on_error: send "fail" or "null".'),
         (EmbedBody, {"priority": 1}, "priority: send interactive or bulk."),
         (EmbedBody, {"prompt_name": 1}, "prompt_name: send a text."),
         (EmbedBody, {"model": "x" * 257}, "model: send at most 256 characters."),

@@ -14,6 +14,7 @@ from structlog.testing import capture_logs
 
 from gpuworker.backends.base import OneInputError
 from gpuworker.backends.function import FunctionBackend
+from gpuworker.engine.failures import model_failure
 from gpuworker.model_spec import ModelLoadError, parse_model
 from tests.unit.gpuworker.backends.options import OPTIONS
 
@@ -52,6 +53,10 @@ class Exiting(Model):
 class Retrying(Model):
     def __init__(self):
         self.retry_on = TimeoutError
+
+class Free(Model):
+    def cost(self, value):
+        return 0
 
 def factory():
     return Model()
@@ -174,6 +179,13 @@ def test_a_missing_class_or_module_is_named(name: str) -> None:
 
 
 @pytest.mark.usefixtures("folder")
+def test_a_missing_class_has_an_error_with_those_that_are_there() -> None:
+    """Not the ones that the module imports."""
+    with pytest.raises(ModelLoadError, match="no attribute 'Modle': it has Model, Other, Exiting, Retrying or Free$"):
+        load("ownmodel:Modle")
+
+
+@pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize(
     ("name", "message"), [("Retrying", "has a retry_on that is no tuple"), ("factory", "is not a class")]
 )
@@ -181,6 +193,16 @@ def test_an_object_that_is_no_function_is_an_error_in_words(name: str, message: 
     """Whether the class or its constructor is at fault."""
     with pytest.raises(ModelLoadError, match=f"model ownmodel:{name} {message}"):
         load(f"ownmodel:{name}")
+
+
+@pytest.mark.usefixtures("folder")
+def test_an_invalid_cost_is_an_error_that_names_the_method() -> None:
+    """Clients get its message, as that of an invalid output."""
+    with pytest.raises(OneInputError) as raised:
+        load("ownmodel:Free").tokenize(["7"])
+    assert model_failure(raised.value.cause).message == (
+        "The model failed on this input: its method cost returned no number from 1 to 2147483648."
+    )
 
 
 def test_a_misspelled_method_is_a_warning(folder: Path) -> None:

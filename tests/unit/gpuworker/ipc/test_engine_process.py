@@ -49,7 +49,7 @@ async def test_a_model_that_loads_long_is_reported_ever_more_rarely(monkeypatch:
     with capture_logs() as lines:
         await engine._log_loading()
     assert pauses == [5, 10, 20, 30, 30, 30]
-    assert [(line["event"], line["model"]) for line in lines] == [("the model loads", "large")] * 5
+    assert [(line["event"], line["model"]) for line in lines] == [("the model is still loading", "large")] * 5
 
 
 def test_the_environment_of_an_engine_leaves_the_tokenizer_to_the_backend() -> None:
