@@ -42,7 +42,7 @@ from redbatch.up.local_redis import find_server
 
 BLOCK = "console"
 STATE_PATH = "/console/state"
-POLL_S, MIN_WAIT_S, SPREAD_S = 1.0, 0.5, 0.25
+POLL_S, MIN_WAIT_S, SPREAD_S = 1.0, 0.5, 0.5
 """As in console.js: a second after the gateway's last read of Redis, but not sooner than half a second; spread."""
 
 PANELS_S = {"history": 2.0, "leases": 2.0, "tenants": 5.0}
@@ -120,7 +120,7 @@ class Viewers:
 
     def _pollers(self) -> Iterator[Poller]:
         """Yields what one page does side by side."""
-        polls: dict[str, Callable[[float], float]] = {STATE_PATH: wait_s}
+        polls: dict[str, Callable[[bytes], float]] = {STATE_PATH: _wait_after_state_s}
         polls |= {f"/console/{name}": partial(_always, interval_s) for name, interval_s in PANELS_S.items()}
         for path, next_s in polls.items():
             yield Poller(self, f"GET {path} HTTP/1.1\r\nHost: {self._target.authority}\r\n\r\n".encode(), next_s)
@@ -132,10 +132,10 @@ class Poller:
     Args:
         viewers: counts the answers, and takes an error.
         request: its bytes.
-        next_s: returns when to send it again, in seconds, after an answer with this age.
+        next_s: returns when to send it again, in seconds, after an answer with this body.
     """
 
-    def __init__(self, viewers: Viewers, request: bytes, next_s: Callable[[float], float]) -> None:
+    def __init__(self, viewers: Viewers, request: bytes, next_s: Callable[[bytes], float]) -> None:
         self._viewers, self._request, self._next_s = viewers, request, next_s
         self._connection: Connection | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -146,7 +146,7 @@ class Poller:
         Raises OSError.
         """
         self._connection = await connector.connect(self)
-        offset_s = random.uniform(0, self._next_s(0.0))  # noqa: S311 - guards no secret
+        offset_s = random.uniform(0, POLL_S)  # noqa: S311 - guards no secret
         asyncio.get_running_loop().call_later(offset_s, self._send, self._connection)
 
     def stop(self) -> None:
@@ -161,8 +161,7 @@ class Poller:
             self._viewers.report(f"status {answer.status}, connection {'closed' if connection.closed else 'open'}")
             return
         self._viewers.num_polls += 1
-        pause_s = self._next_s(json.loads(answer.body)["age_s"])
-        asyncio.get_running_loop().call_later(pause_s, self._send, connection)
+        asyncio.get_running_loop().call_later(self._next_s(answer.body), self._send, connection)
 
     def on_failure(self, _connection: Connection, code: str) -> None:
         """Reports that the gateway has closed the connection instead of an answer."""
@@ -183,7 +182,11 @@ class Poller:
             self._timer.cancel()
 
 
-def _always(interval_s: float, _age_s: float) -> float:
+def _wait_after_state_s(body: bytes) -> float:
+    return wait_s(json.loads(body)["age_s"])
+
+
+def _always(interval_s: float, _body: bytes) -> float:
     return interval_s
 
 

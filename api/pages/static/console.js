@@ -10,7 +10,7 @@ import { offerQueues } from "./console_try.js";
 
 const POLL_MS = 1000;
 const RETRY_MS = 500;
-const SPREAD_MS = 250; // viewers would ask all at once, when the gateway reads Redis again
+const SPREAD_MS = 500; // viewers would ask all at once, when the gateway reads Redis again
 const OLD_MS = 3000;
 const TICK_MS = 250; // a worker is lost this much before its silence is too long, as the next look is that much later
 const MAX_SINCE_READ_S = 1.5; // that is added to the silence of workers: if answers are slower, it is not known
