@@ -157,7 +157,7 @@ async def _embed(options: EmbedOptions, plan: Plan, checkpoint: Checkpoint, prog
     headers |= {"x-model": options.model} if options.model else {}
     limits = httpx.Limits(max_connections=2 * options.in_flight)
     async with httpx.AsyncClient(base_url=options.url, headers=headers, limits=limits) as http:
-        client = GatewayClient(http)
+        client = GatewayClient(http, progress.print_line)
         embedder = ScopedEmbedder(
             JobEmbedder(client, checkpoint, work.fields, work.form),
             RequestEmbedder(client, work.route, options.in_flight),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 import httpx
@@ -17,6 +17,9 @@ MAX_TRIES = 8
 FIRST_PAUSE_S = 0.5
 MAX_PAUSE_S = 15.0
 MAX_QUOTA_WAIT_S = 3_600.0
+LONG_QUOTA_WAIT_S = 5.0
+"""A shorter wait for a quota or a full queue is usual under load, and goes without a word."""
+
 RETRY_STATUSES = (408, 425, 429, 500, 502, 503, 504)
 WRONG_URL_ERRORS = (httpx.ConnectError, httpx.ConnectTimeout, httpx.RemoteProtocolError)
 NOT_FOUND = httpx.codes.NOT_FOUND
@@ -54,13 +57,15 @@ class GatewayClient:
 
     Args:
         client: has the URL of the gateway as its base URL, and the headers of every request.
+        notify: called with why requests wait to be sent again, once for all of them, and with the end of that.
 
     Attributes:
         url: the URL of the gateway, without a slash at its end.
     """
 
-    def __init__(self, client: httpx.AsyncClient) -> None:
-        self._client = client
+    def __init__(self, client: httpx.AsyncClient, notify: Callable[[str], None] = lambda _text: None) -> None:
+        self._client, self._notify = client, notify
+        self._waits = False
         self.url = str(client.base_url).rstrip("/")
         self._was_connected = False
 
@@ -82,16 +87,30 @@ class GatewayClient:
         while True:
             outcome = await self._send(method, path, allowed, timeout_s, options)
             if isinstance(outcome, httpx.Response):
+                self._end_wait()
                 return outcome
             wait_s = max(pause_s, outcome.retry_after_s)
             if outcome.is_quota:
+                if wait_s >= LONG_QUOTA_WAIT_S:
+                    self._begin_wait(outcome)
                 await asyncio.sleep(wait_s)
                 continue
             left -= 1
             if outcome.is_permanent or not left:
                 raise outcome.error
+            self._begin_wait(outcome)
             await asyncio.sleep(min(wait_s, MAX_PAUSE_S))
             pause_s *= 2
+
+    def _begin_wait(self, failure: _Failure) -> None:
+        if not self._waits:
+            self._waits = True
+            self._notify(f"{str(failure.error).rstrip('.')}. The request is sent again after a pause.")
+
+    def _end_wait(self) -> None:
+        if self._waits:
+            self._waits = False
+            self._notify(f"{self.url}: requests are answered again.")
 
     async def _send(
         self, method: str, path: str, allowed: Collection[int | str], timeout_s: float, options: Mapping[str, Any]

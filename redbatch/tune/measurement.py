@@ -27,6 +27,11 @@ class Measurement:
         """Whether no request failed and the p95 keeps the budget."""
         return self.errors == 0 and self.p95_ms <= budget_ms
 
+    def describe(self) -> str:
+        """Returns a short description."""
+        clients = f"{self.clients:,} client{'' if self.clients == 1 else 's'}"
+        return f"{self.per_s:,.1f} requests/s with {clients}, p95 {self.p95_ms:,.1f} ms"
+
 
 @dataclass(frozen=True, slots=True)
 class TrialResult:
@@ -57,12 +62,9 @@ class TrialResult:
 
     def describe(self) -> str:
         """Returns a short description."""
-        measurement = self.best or self.lowest
-        clients = f"{measurement.clients:,} client{'' if measurement.clients == 1 else 's'}"
-        text = f"{measurement.per_s:,.1f} requests/s with {clients}, p95 {measurement.p95_ms:,.1f} ms"
         if self.best is not None:
-            return text
-        return f"{text}: over the budget" + (", and no faster" if self.dropped else "")
+            return self.best.describe()
+        return f"{self.lowest.describe()}: over the budget" + (", and no faster" if self.dropped else "")
 
     def is_better_than(self, other: TrialResult) -> bool:
         """Whether it clearly answers more within the budget; or, if neither keeps it, clearly exceeds it by less."""

@@ -65,12 +65,10 @@ def as_text(report: TuneReport) -> Group:
     if not search.results:
         return Group(Text("Nothing was measured yet."))
     parts: list[RenderableType] = [_title(report), trial_table(search.results, settings.p95_ms)]
-    if search.rounds and report.confirmation is not None:
-        parts += [
-            "",
-            Text(f"Confirmation in {settings.rounds} rounds (medians):", style="bold"),
-            _confirmation_table(report),
-        ]
+    if search.rounds:
+        so_far = "" if report.confirmation else ", as far as they went"
+        heading = f"Confirmation in {settings.rounds} rounds{so_far} (medians):"
+        parts += ["", Text(heading, style="bold"), _confirmation_table(report)]
     parts += ["", *conclusion(report)]
     parts += [Text(f"warning: {text}", style="yellow") for text in _all_warnings(report)]
     return Group(*parts)
@@ -144,10 +142,8 @@ def conclusion(report: TuneReport) -> list[Text]:
     else:
         defaults_per_s = confirmation.defaults.per_s if confirmation.defaults else 0.0
         gain = f"{confirmation.gain:+.0%} over the defaults' {_format_number(defaults_per_s)}"
-    return [
-        Text(f"Set this for {rate}, p95 {_format_number(winner.p95_ms)} ms ({gain}):", style="bold green"),
-        *environment_lines(winner),
-    ]
+    text = f"Set this for {rate}, p95 {_format_number(winner.p95_ms)} ms ({gain}), in the environment of the workers:"
+    return [Text(text, style="bold green"), *environment_lines(winner)]
 
 
 def _why_defaults(report: TuneReport, defaults: RoundMedians) -> str:

@@ -167,17 +167,19 @@ class Search:
             self._worker_starter.start_worker({})
             result = self.results[DEFAULTS]
             self.recheck = self._measurer.measure((result.best or result.lowest).clients)
+            self._progress.print_result(f"defaults once more: {self.recheck.describe()}")
             return
         candidates = [DEFAULTS, *challengers]
         self._progress.set_remaining(self._confirmation_s(len(candidates)))
         for number in range(self._settings.rounds):
             for candidate in round_order(candidates, number):
-                self._progress.set_status(
-                    f"round {number + 1} of {self._settings.rounds}: {describe_candidate(candidate)}"
-                )
+                name = f"round {number + 1} of {self._settings.rounds}: {describe_candidate(candidate)}"
+                self._progress.set_status(name)
                 self._worker_starter.start_worker(dict(candidate))
                 for clients in confirmation_clients(self.results[candidate], self._settings.max_clients):
-                    self.rounds.setdefault(candidate, []).append(self._measurer.measure(clients))
+                    measurement = self._measurer.measure(clients)
+                    self.rounds.setdefault(candidate, []).append(measurement)
+                    self._progress.print_result(f"{name}: {measurement.describe()}")
 
     def _conclude(self) -> Confirmation:
         """Returns the outcome. If no candidate beat the defaults, they win with the results of the search."""

@@ -38,8 +38,8 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return taken
 
 
-def send(*outcomes: Outcome) -> list[Outcome]:
-    """Sends a request that has these outcomes in turn; returns those that were not needed."""
+def send(*outcomes: Outcome, notes: list[str] | None = None) -> list[Outcome]:
+    """Sends a request that has these outcomes in turn; returns those not needed. Notes what the client says."""
     left: Iterator[Outcome] = iter(outcomes)
 
     def handle(_: httpx.Request) -> httpx.Response:
@@ -51,7 +51,7 @@ def send(*outcomes: Outcome) -> list[Outcome]:
     async def request() -> None:
         transport = httpx.MockTransport(handle)
         async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as client:
-            await GatewayClient(client).request("GET", "/jobs/a")
+            await GatewayClient(client, ([] if notes is None else notes).append).request("GET", "/jobs/a")
 
     asyncio.run(request())
     return list(left)
@@ -102,3 +102,19 @@ def test_a_gateway_that_has_answered_may_go_away(pauses: list[float]) -> None:
     """After a first answer, a refused connection is an outage, which is retried."""
     assert send(AWAY, httpx.ConnectError("refused"), OK) == []
     assert len(pauses) == 2
+
+
+@pytest.mark.usefixtures("pauses")
+def test_a_wait_is_announced_once() -> None:
+    """With the reason, and with its end; the short waits for a queue that is full are not."""
+    notes: list[str] = []
+    send(AWAY, httpx.ReadTimeout(""), AWAY, OK, notes=notes)
+    assert notes == [
+        "http://gateway: 503 unavailable: no. The request is sent again after a pause.",
+        "http://gateway: requests are answered again.",
+    ]
+    notes.clear()
+    send(refusal(429, "queue_full", 2), OK, notes=notes)
+    assert notes == []
+    send(FULL, FULL, OK, notes=notes)
+    assert [text.partition(": ")[2][:3] for text in notes] == ["429", "req"]

@@ -137,8 +137,9 @@ def test_a_disturbed_search_says_so(formula: Formula, workers: set[int]) -> None
 def test_if_nothing_helps_the_defaults_stay_without_confirmation_rounds() -> None:
     """If nothing helps, each neighbour gets one worker, the defaults run once more, without rounds, and stay."""
     cluster = Cluster(no_effect)
-    report, _ = run_search(cluster)
+    report, progress = run_search(cluster)
     assert "Keep the defaults" in text_of(report)
+    assert progress.lines[-1].startswith("defaults once more: ")
     assert cluster.workers == [{}, {"max_batch_size": "128"}, {"max_batch_size": "32"}, {"max_batch_wait_ms": "5"}, {}]
     assert report.search.rounds == {}
 
@@ -153,7 +154,8 @@ def test_a_single_lucky_measurement_does_not_beat_the_defaults() -> None:
             lucky_loads.append(clients)
         return measurement(clients, clients * (20 if first else 10), clients * 4)
 
-    report, _ = run_search(Cluster(lucky))
+    report, progress = run_search(Cluster(lucky))
+    assert [line.partition(":")[0] for line in progress.lines][-1] == "round 3 of 3"
     assert report.search.rounds.keys() == {DEFAULTS, frozenset({("max_batch_wait_ms", "5")})}
     text = text_of(report)
     assert "Keep the defaults" in text
