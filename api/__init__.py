@@ -2,7 +2,7 @@
 
 - admin_route: authentication and errors of the routes for keys of the scope `admin`.
 - any_shard: reads what each shard has.
-- app: the ASGI application, with a fast path for embedding requests.
+- app: the ASGI application, with fast paths for embedding requests and open consoles.
 - console: what the page /console reads, and what an operator does there.
 - dialects: the wire formats of clients.
 - dispatch: the way of a request through the queue.

@@ -144,11 +144,11 @@ async def _authentication_error(request: Request, authenticator: ApiKeyAuthentic
 
 
 class FastPathApp:
-    """The outermost ASGI application, with a fast path for embedding requests, and for what open consoles ask for.
+    """The outermost ASGI application, with a fast path for embedding requests, and one for what open consoles ask for.
 
-    The former go straight to `serve`, the latter to the functions of their routes: the framework's router and its
-    middleware cost more CPU than the rest of the gateway's work. While the gateway drains, each answer has
-    `Connection: close`, so that clients open their next connection to another gateway.
+    Both pass the framework's router and its middleware, which cost more CPU than the rest of the gateway's work:
+    embedding requests go straight to `serve`, and those of consoles to the function of their route. While the gateway
+    drains, each answer has `Connection: close`, so that clients open their next connection to another gateway.
     """
 
     def __init__(self, app: FastAPI, state: State) -> None:
@@ -165,17 +165,15 @@ class FastPathApp:
             scope["state"][ARRIVAL] = (time.monotonic(), dialect.route)
             await serve(scope, receive, send, self._state, dialect)
             return
-        send = close_connection(send) if self._state.draining else send
-        read = CONSOLE_READS.get(scope["path"]) if scope["method"] == "GET" else None
-        if read is not None:
-            scope["state"][ARRIVAL] = (time.monotonic(), scope["path"])
-            scope["app"] = self._app  # as the framework does
-            await (await read(Request(scope)))(scope, receive, send)
-            return
         scope["state"][ARRIVAL] = (time.monotonic(), unlisted_template(scope["path"]))
+        send = close_connection(send) if self._state.draining else send
         authenticator = self._state.authenticator
-        error = None if authenticator is None else await _authentication_error(Request(scope), authenticator)
-        if error is None and scope["path"].endswith("\n"):  # routes match it: their patterns end in `$`
-            error = await _http_error(Request(scope), HTTPException(404))
+        answer = None if authenticator is None else await _authentication_error(Request(scope), authenticator)
+        if answer is None and scope["path"].endswith("\n"):  # routes match it: their patterns end in `$`
+            answer = await _http_error(Request(scope), HTTPException(404))
         restore_root_path(scope)
-        await (error or self._app)(scope, receive, send)
+        route = CONSOLE_READS.get(route_path(scope)) if scope["method"] == "GET" else None
+        if answer is None and route is not None:
+            scope.update(app=self._app, route=route)  # as the framework does: logs and spans have the route
+            answer = await route.endpoint(Request(scope))
+        await (answer or self._app)(scope, receive, send)

@@ -120,10 +120,12 @@ class Viewers:
 
     def _pollers(self) -> Iterator[Poller]:
         """Yields what one page does side by side."""
-        polls: dict[str, Callable[[bytes], float]] = {STATE_PATH: _wait_after_state_s}
-        polls |= {f"/console/{name}": partial(_always, interval_s) for name, interval_s in PANELS_S.items()}
-        for path, next_s in polls.items():
-            yield Poller(self, f"GET {path} HTTP/1.1\r\nHost: {self._target.authority}\r\n\r\n".encode(), next_s)
+        yield Poller(self, self._request(STATE_PATH), POLL_S, _wait_after_state_s)
+        for name, interval_s in PANELS_S.items():
+            yield Poller(self, self._request(f"/console/{name}"), interval_s, partial(_always, interval_s))
+
+    def _request(self, path: str) -> bytes:
+        return f"GET {path} HTTP/1.1\r\nHost: {self._target.authority}\r\n\r\n".encode()
 
 
 class Poller:
@@ -132,11 +134,12 @@ class Poller:
     Args:
         viewers: counts the answers, and takes an error.
         request: its bytes.
+        interval_s: the first request follows within this time.
         next_s: returns when to send it again, in seconds, after an answer with this body.
     """
 
-    def __init__(self, viewers: Viewers, request: bytes, next_s: Callable[[bytes], float]) -> None:
-        self._viewers, self._request, self._next_s = viewers, request, next_s
+    def __init__(self, viewers: Viewers, request: bytes, interval_s: float, next_s: Callable[[bytes], float]) -> None:
+        self._viewers, self._request, self._interval_s, self._next_s = viewers, request, interval_s, next_s
         self._connection: Connection | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -146,7 +149,7 @@ class Poller:
         Raises OSError.
         """
         self._connection = await connector.connect(self)
-        offset_s = random.uniform(0, POLL_S)  # noqa: S311 - guards no secret
+        offset_s = random.uniform(0, self._interval_s)  # noqa: S311 - guards no secret
         asyncio.get_running_loop().call_later(offset_s, self._send, self._connection)
 
     def stop(self) -> None:

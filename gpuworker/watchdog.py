@@ -15,6 +15,7 @@ from gpuworker.policy.hang_timeout import HangTimeout
 
 log = structlog.get_logger()
 
+ADVICE = "if an input may take that long, raise engine_hang_s"
 CHECK_INTERVAL_S = 0.2
 MAX_PAUSE_S = 1.0
 """If this process itself did not run for this long, the engine may not have run either: its time starts again."""
@@ -59,9 +60,7 @@ class Watchdog:
             since = min(quiet_since, max(self._counts_from, min(starts, default=quiet_since)))
             limit_s = self._hang_timeout.timeout_s
             if now - since > limit_s:
-                log.warning(
-                    "engine hangs: killed", after_s=round(now - since, 1), bound_s=limit_s, minimum_by="engine_hang_s"
-                )
+                log.warning("engine hangs: killed", after_s=round(now - since, 1), bound_s=limit_s, advice=ADVICE)
                 metrics.ENGINE_HANGS.inc()
                 self._worker_state.in_flight.mark_hung(now, limit_s)
                 self._engine.kill()

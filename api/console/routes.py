@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Request, Response
+from fastapi.routing import APIRoute
 
 from api.admin_route import admin_route
 from api.console.operations import (
@@ -17,8 +18,6 @@ from api.dialects.headers import JSON
 from api.dialects.operations import TAG_OPERATIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
-
     from api.state import State
 
 router = APIRouter(default_response_class=Response, tags=[TAG_OPERATIONS])
@@ -52,10 +51,5 @@ async def console_leases(_request: Request, state: State) -> Response:
     return Response(await state.lease_report.as_json(), 200, media_type=JSON)
 
 
-CONSOLE_READS: Mapping[str, Callable[[Request], Awaitable[Response]]] = {
-    "/console/state": console_state,
-    "/console/history": console_history,
-    "/console/tenants": console_tenants,
-    "/console/leases": console_leases,
-}
+CONSOLE_READS = {each.path: each for each in router.routes if isinstance(each, APIRoute)}
 """What an open page asks for again and again, by path: `FastPathApp` calls these without the framework's router."""

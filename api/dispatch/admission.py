@@ -138,8 +138,8 @@ def expiry_error(cluster: ClusterState, states: Collection[str], jitter: float, 
     if READY not in states:
         return not_ready_error("a worker is loading the model" if LOADING in states else "no worker is ready", jitter)
     return DeadlineExceededError(
-        "No answer in time: the queue is long, or the model slow or hung. Allow more time, or add workers; if their "
-        "log says that the engine hangs, raise engine_hang_s."
+        "No answer in time: the queue is long, or the model slow or hung. Allow more time, or add workers. "
+        "If a log of these says that the engine hangs, and an input may take that long, raise engine_hang_s."
     )
 
 

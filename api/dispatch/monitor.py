@@ -321,7 +321,7 @@ class Monitor:
         """Returns the error for a request whose lane holds `excess_tokens` more than can be processed in its time."""
         wait_s = retry_after_s(excess_tokens, self.tokens_per_s[lane], random.random())  # noqa: S311 - as above
         return OverloadedError(
-            f"The queue is too long for this request's timeout: try again in {wait_s:.0f} s, or allow more time.",
+            f"The queue is too long for this request's timeout: try again in {ceil(wait_s)} s, or allow more time.",
             retry_after_s=wait_s,
         )
 

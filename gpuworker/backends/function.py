@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
+MAX_CLASSES_SHOWN = 10
+"""Of a module that lacks the class in `--model`."""
+
 MAX_BATCH_TOKENS = 16_384
 _DIGITS = 16
 
@@ -139,15 +142,15 @@ def _create(model: Model, model_args: str) -> object:
         kind = getattr(importlib.import_module(module_name), class_name)
     except ModuleNotFoundError as error:
         _log_traceback(model, error)
-        hint = (
-            _hidden_file_hint(error.name)
-            or (f"{module_name} imports it: install it" if not f"{module_name}.".startswith(f"{error.name}.") else "")
-            or "install it, start Redbatch in its folder, or name that, absolute, in PYTHONPATH"
-        )
+        hint = _missing_module_hint(error.name, module_name)
         raise ModelLoadError(f"model {model.name}: there is no module {error.name}: {hint}") from error
     except AttributeError as error:
         _log_traceback(model, error)
-        hint = _hidden_file_hint(getattr(error.obj, "__name__", None)) or _classes_hint(error.obj)
+        module = sys.modules.get(module_name)
+        is_class_missing = error.name == class_name and error.obj is module
+        hint = _hidden_file_hint(getattr(error.obj, "__name__", None)) or (
+            _classes_hint(module) if module is not None and is_class_missing else ""
+        )
         raise ModelLoadError(f"model {model.name}: {error}" + (f": {hint}" if hint else "")) from error
     except Exception as error:
         _log_traceback(model, error)
@@ -195,12 +198,19 @@ def _is_frame_of_import(file_name: str) -> bool:
     return file_name in (__file__, importlib.__file__) or file_name.startswith("<frozen importlib")
 
 
-def _classes_hint(module: object) -> str:
+def _missing_module_hint(missing: str | None, module_name: str) -> str:
+    """Returns what to do about a missing module: that of the class, or one that this needs."""
+    if hint := _hidden_file_hint(missing):
+        return hint
+    needs_it = "" if f"{module_name}.".startswith(f"{missing}.") else f"{module_name} needs it: "
+    return f"{needs_it}install it, start Redbatch in its folder, or name that, absolute, in PYTHONPATH"
+
+
+def _classes_hint(module: ModuleType) -> str:
     """Returns which classes a module defines, for the error that it lacks one; empty if there are none."""
-    if not isinstance(module, ModuleType):
-        return ""
     kinds = [each for each in vars(module).values() if isinstance(each, type) and each.__module__ == module.__name__]
-    return f"it has {list_choices([each.__name__ for each in kinds])}" if kinds else ""
+    names = [each.__name__ for each in kinds if not each.__name__.startswith("_")]
+    return f"it has {list_choices(names[:MAX_CLASSES_SHOWN])}" if names else ""
 
 
 def _one_line(error: Exception) -> str:

@@ -113,9 +113,13 @@ class FunctionMethods:
         """Returns what a value counts towards `max_batch_tokens`. Raises ModelOutputError: `cost` gives none."""
         if self._cost is None:
             return 1
-        cost: int = math.ceil(self._cost(value))
+        returned = self._cost(value)
+        try:
+            cost = math.ceil(returned)
+        except (TypeError, ValueError, OverflowError):  # no number, NaN, infinity
+            cost = 0
         if not 1 <= cost <= MAX_COST:
-            raise ModelOutputError(f"its method cost returned no number from 1 to {MAX_COST}")
+            raise ModelOutputError(f"its method cost returned no number above 0, and at most {MAX_COST}")
         return cost
 
     def preprocess(self, inputs: Sequence[PreprocessedInput]) -> CollatedInputs:

@@ -21,7 +21,7 @@ FRAME_ENTRIES = 16
 """Entries in a frame. With the limit of an entry's body, this keeps a frame within its own limit."""
 
 DEADLINE_MESSAGE = "The deadline passed while the request waited."
-GIVEN_UP_MESSAGE = "The engine died each time that it ran this input: the worker's log has its exit status."
+GIVEN_UP_MESSAGE = "The engine died each time that it ran this input: the workers' logs say more."
 HUNG_MESSAGE = (
     "The model hangs: a batch with this input ran for {ran_s:.1f} s, until a limit of {limit_s:.1f} s ended it. "
     "If an input may take that long, raise engine_hang_s, the minimum of this limit."

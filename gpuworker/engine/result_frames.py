@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import count
+from math import ceil
 from typing import TYPE_CHECKING, cast
 
 from gpuworker.engine.work import BatchResult, EntryTask
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
     from gpuworker.backends.base import Vector
 
 OUTPUTS_TOO_LONG = (
-    f"The outputs for some of these inputs take {{}} MiB, over the limit of {MAX_OUTPUTS_BYTES >> 20} MiB for one "
-    "entry: return less for an input, or have fewer inputs in an entry (inputs_per_entry)."
+    f"The outputs for some of these inputs take {{}} MiB, over the limit of {MAX_OUTPUTS_BYTES >> 20} MiB: send fewer "
+    "or shorter ones at once."
 )
 
 MAX_PAYLOAD_BYTES = 64 * 2**20
@@ -36,7 +37,7 @@ def encode_result(result: BatchResult) -> Iterator[bytes]:
     for task in result.completed:
         entry_result, output = _encode_entry(task)
         if task.op in JSON_OPS and len(output) > MAX_OUTPUTS_BYTES:
-            message = OUTPUTS_TOO_LONG.format(len(output) >> 20)
+            message = OUTPUTS_TOO_LONG.format(ceil(len(output) / 2**20))
             failures.append(EntryFailure(task.key, InputFailedError.code, message, device_s=task.device_s))
             continue
         if results and size + len(output) > MAX_PAYLOAD_BYTES:

@@ -57,7 +57,7 @@ class GatewayClient:
 
     Args:
         client: has the URL of the gateway as its base URL, and the headers of every request.
-        notify: called with why requests wait to be sent again, once for all of them, and with the end of that.
+        notify: called with why requests wait to be sent again, when the first one does, and when the last one ends.
 
     Attributes:
         url: the URL of the gateway, without a slash at its end.
@@ -65,7 +65,7 @@ class GatewayClient:
 
     def __init__(self, client: httpx.AsyncClient, notify: Callable[[str], None] = lambda _text: None) -> None:
         self._client, self._notify = client, notify
-        self._waits = False
+        self._num_waiting = 0
         self.url = str(client.base_url).rstrip("/")
         self._was_connected = False
 
@@ -83,33 +83,34 @@ class GatewayClient:
         Raises RequestRefusedError for a permanent error, or after MAX_TRIES; at once if nothing has answered yet,
         because the URL may be wrong.
         """
-        pause_s, left = FIRST_PAUSE_S, MAX_TRIES
-        while True:
-            outcome = await self._send(method, path, allowed, timeout_s, options)
-            if isinstance(outcome, httpx.Response):
-                self._end_wait()
-                return outcome
-            wait_s = max(pause_s, outcome.retry_after_s)
-            if outcome.is_quota:
-                if wait_s >= LONG_QUOTA_WAIT_S:
-                    self._begin_wait(outcome)
-                await asyncio.sleep(wait_s)
-                continue
-            left -= 1
-            if outcome.is_permanent or not left:
-                raise outcome.error
-            self._begin_wait(outcome)
-            await asyncio.sleep(min(wait_s, MAX_PAUSE_S))
-            pause_s *= 2
+        pause_s, left, waits, is_answered = FIRST_PAUSE_S, MAX_TRIES, False, False
+        try:
+            while True:
+                outcome = await self._send(method, path, allowed, timeout_s, options)
+                if isinstance(outcome, httpx.Response):
+                    is_answered = True
+                    return outcome
+                left -= not outcome.is_quota
+                if outcome.is_permanent or not left:
+                    raise outcome.error
+                wait_s = max(pause_s, outcome.retry_after_s)
+                if not waits and (not outcome.is_quota or wait_s >= LONG_QUOTA_WAIT_S):
+                    waits = True
+                    self._begin_wait(outcome.error)
+                await asyncio.sleep(wait_s if outcome.is_quota else min(wait_s, MAX_PAUSE_S))
+                pause_s *= 1 if outcome.is_quota else 2
+        finally:
+            if waits:
+                self._end_wait(is_answered=is_answered)
 
-    def _begin_wait(self, failure: _Failure) -> None:
-        if not self._waits:
-            self._waits = True
-            self._notify(f"{str(failure.error).rstrip('.')}. The request is sent again after a pause.")
+    def _begin_wait(self, error: RequestRefusedError) -> None:
+        if not self._num_waiting:
+            self._notify(f"{str(error).rstrip('.')}. Requests wait, to be sent again.")
+        self._num_waiting += 1
 
-    def _end_wait(self) -> None:
-        if self._waits:
-            self._waits = False
+    def _end_wait(self, *, is_answered: bool) -> None:
+        self._num_waiting -= 1
+        if not self._num_waiting and is_answered:
             self._notify(f"{self.url}: requests are answered again.")
 
     async def _send(

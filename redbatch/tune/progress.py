@@ -1,4 +1,4 @@
-"""Progress of a search: a bar on a terminal, otherwise a line per candidate."""
+"""Progress of a search: a bar on a terminal, otherwise a line per candidate and round."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class TuneProgress(ProgressBar):
         self._draw()
 
     def print_result(self, text: str) -> None:
-        """Prints the result of a candidate, unless there is a bar."""
+        """Prints the result of a candidate or a round, unless there is a bar."""
         if not self.console.is_terminal:
             self.print_line(f"{format_duration(self._elapsed_s()):>12}  {text}")
 

@@ -187,8 +187,8 @@ def _interrupted(report: TuneReport) -> list[Text]:
     within = {candidate: result for candidate, result in report.search.results.items() if result.best is not None}
     text = [
         Text(
-            f"{report.ended_by}: the best candidate has not run again, alternating with the defaults, so it may be "
-            "luck.",
+            f"{report.ended_by}: the best candidate has not run in all rounds, alternating with the defaults, so it "
+            "may be luck.",
             style="yellow",
         )
     ]

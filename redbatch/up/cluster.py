@@ -232,7 +232,7 @@ class Cluster:
             ("console", f"{url}/console{self._console_hint()}"),
             *([("key", self._api_key)] if self._api_key else []),
             ("try it", curl_line(url, self._api_key, function=is_function(self._worker.model))),
-            *([("input", "in place of 1, one that the class takes")] if is_function(self._worker.model) else []),
+            *([("input", "put one of the class in place of 1")] if is_function(self._worker.model) else []),
             *self._redis_facts(),
             *([("restart", self._restart_fact())] if self._redis is not None else []),
             ("metrics", self._metrics_fact()),

@@ -53,7 +53,8 @@ MARGIN_S, BRIEF_MARGIN_S = 1.0, 3.0
 """Time that a busy machine may add to a bound: in `make chaos`, and in the short form, which must pass everywhere."""
 
 PACED_TIMEOUT_S = 10.0
-LONG_GRACE = {"REDBATCH_REDIS_GRACE_S": "10"}
+LONG_GRACE_S = 10
+LONG_GRACE = {"REDBATCH_REDIS_GRACE_S": str(LONG_GRACE_S)}
 """For gateways of scenes where Redis is away for seconds: with the default of 5 s, a stall or a failover that a busy
 machine makes longer would end in refusals."""
 

@@ -14,7 +14,7 @@ import pytest_asyncio
 import redis.asyncio
 
 from tests.chaos.history import OK, Call, max_in_flight
-from tests.chaos.scenario import LONG_GRACE, Figures, Scenario, all_correct
+from tests.chaos.scenario import LONG_GRACE, LONG_GRACE_S, Figures, Scenario, all_correct
 from tests.chaos.test_masters import MODEL
 from tests.integration.gateway.gateway_cluster import GatewayCluster, error_of
 from tests.processes import Processes
@@ -185,5 +185,6 @@ async def test_processes_follow_when_the_owner_dies(followed: Followed) -> None:
         await asyncio.to_thread(followed.servers.wait_for_owner, followed.slot, REPLICA)
         promoted_s = time.monotonic() - killed_at
         await asyncio.sleep(1.0)
+    assert promoted_s < LONG_GRACE_S, "the gateways refuse calls from then on"
     fault = "the server of the queue dies, and the URL is that of the cluster"
     await followed.judge(fault, calls, 1, max_s=promoted_s + MAX_FOLLOW_S)

@@ -107,7 +107,7 @@ async def test_an_interruption_shows_the_results_so_far_and_leaves_nothing(
     assert len(started) > 2
     process.send_signal(signal_number)
     assert await tune.end(process) == 130, tune.output
-    assert f"Interrupted by {name}: the best candidate has not run again" in tune.output
+    assert f"Interrupted by {name}: the best candidate has not run in all rounds" in tune.output
     assert tune.written()["ended_early"]
     await wait_until(lambda: not any(each.is_running() for each in started), "all processes of the search have ended")
     assert list(tune.temporary.iterdir()) == []
@@ -123,7 +123,7 @@ async def test_an_error_is_no_interruption(tune: Tune) -> None:
         if title_of(each).startswith("redbatch gateway"):
             each.kill()
     assert await tune.end(process) == 1, tune.output
-    assert re.search(r"Ended by an error \(.+\): the best candidate has not run again", tune.output)
+    assert re.search(r"Ended by an error \(.+\): the best candidate has not run in all rounds", tune.output)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ const RETRY_MS = 500;
 const SPREAD_MS = 500; // viewers would ask all at once, when the gateway reads Redis again
 const OLD_MS = 3000;
 const TICK_MS = 250; // a worker is lost this much before its silence is too long, as the next look is that much later
-const MAX_SINCE_READ_S = 1.5; // that is added to the silence of workers: if answers are slower, it is not known
+const MAX_SINCE_READ_S = 1.75; // that is added to the silence of workers: if answers are slower, it is not known
 const LOST_SHOWN_MS = 60000; // of a lost worker that Redis has forgotten
 
 const view = {
@@ -45,7 +45,7 @@ function queueRows(queue) {
   });
 }
 
-// The state is up to a second old: the time since then counts too.
+// The state was read some time ago: the time since then counts too.
 function sinceRead() {
   return Math.min(view.state.age_s + (performance.now() - view.answeredAt) / 1000, MAX_SINCE_READ_S);
 }

@@ -295,7 +295,7 @@ COLD = """class Model:
     ("name", "model_args", "message", "place"),
     [
         ("nowhere_at_all:Model", "", "there is no module nowhere_at_all: install it", ""),
-        (f"{MODELS}:Missing", "", "has no attribute 'Missing': it has ", ""),
+        (f"{MODELS}:Missing", "", "has no attribute 'Missing': it has Echo, ", ""),
         (f"{MODELS}:Incomplete", "", "has no transform: write transform(self, inputs), which", ""),
         (f"{MODELS}:Coroutine", "", "has an async transform, which nothing would await: write it without async", ""),
         (f"{MODELS}:Outer", '{"size": 3}', "cannot be constructed: TypeError", "TypeError: Outer"),
@@ -303,7 +303,7 @@ COLD = """class Model:
         ("cold:Model", "", "its warmup() failed: ValueError: no warmth", "cold.py.*, line 2, in warmup"),
         ("broken:Model", "", "imported: ZeroDivisionError", "broken.py.*, line 2, in <module>"),
         ("misspelt:Model", "", "imported: SyntaxError", "misspelt.py.*, line 1"),
-        ("incomplete:Model", "", "all: incomplete imports it: install it", "incomplete.py.*, line 1, in <module>"),
+        ("incomplete:Model", "", "at_all: incomplete needs it: install it", "incomplete.py.*, line 1, in <module>"),
     ],
 )
 async def test_a_function_that_cannot_be_loaded_ends_the_worker(

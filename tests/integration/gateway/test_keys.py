@@ -142,6 +142,7 @@ async def test_scopes_expiry_and_revocation_of_a_key(
     states = [plain_http.get(state_url, headers={"x-api-key": each}) for each in (old, key, admin)]
     assert [each.status_code for each in (plain_http.get(state_url), *states)] == [401, 401, 403, 200]
     assert error_of(states[1])["code"] == "forbidden"
+    assert [each.headers.get("connection") for each in states] == ["close", None, None]
     key_id, other_id, admin_id = (each.partition(".")[0] for each in (key, other, admin))
 
     def num_keys() -> dict[str, int]:

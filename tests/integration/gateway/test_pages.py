@@ -11,10 +11,11 @@ from urllib.parse import urljoin, urlsplit
 import httpx
 import pytest
 
+from api.console.routes import CONSOLE_READS
 from api.pages.routes import FOLDER
 from shared.process.version import __version__
 from tests import plain_http
-from tests.integration.gateway.gateway_cluster import GatewayCluster, GatewayProcess
+from tests.integration.gateway.gateway_cluster import GatewayCluster, GatewayProcess, log_lines
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.redis
@@ -141,7 +142,24 @@ async def test_viewers_of_the_console_share_a_read(served: GatewayProcess, clien
     assert (refused.status_code, refused.json()["error"]["code"]) == (400, "invalid_request")
 
 
-@pytest.mark.parametrize("path", ["/console/state", "/console/history", "/console/tenants", "/usage"])
+@pytest.mark.parametrize("path", sorted(CONSOLE_READS))
+async def test_what_the_console_reads_is_answered_as_other_routes_are(
+    served: GatewayProcess, client: httpx.AsyncClient, path: str
+) -> None:
+    """Although it goes past the framework's router: methods, parameters, the end of the path, the log."""
+    statuses = [
+        (await client.request(method, f"{served.url}{path}{rest}")).status_code
+        for method, rest in (("GET", ""), ("HEAD", ""), ("POST", ""), ("GET", "%0A"), ("GET", "/"), ("GET", "?a=b"))
+    ]
+    assert statuses == [200, 405, 405, 404, 404, 400]
+
+    def logged() -> list[int]:
+        return [line["status"] for line in log_lines(served.program) if line.get("route") == path]
+
+    await wait_until(lambda: 400 in logged(), "the refusal is in the log")
+
+
+@pytest.mark.parametrize("path", [*sorted(CONSOLE_READS), "/usage"])
 def test_a_page_of_another_site_cannot_read_the_console(served: GatewayProcess, path: str) -> None:
     """Whose name leads to this gateway (DNS rebinding); requests for vectors are answered under any name."""
     refused = plain_http.get(f"{served.url}{path}", headers={"host": "rebound.example.com"})

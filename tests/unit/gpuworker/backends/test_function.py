@@ -54,9 +54,12 @@ class Retrying(Model):
     def __init__(self):
         self.retry_on = TimeoutError
 
-class Free(Model):
+class Priced(Model):
     def cost(self, value):
-        return 0
+        return float(value) if value in ("nan", "inf") else value
+
+class _Hidden:
+    pass
 
 def factory():
     return Model()
@@ -179,10 +182,13 @@ def test_a_missing_class_or_module_is_named(name: str) -> None:
 
 
 @pytest.mark.usefixtures("folder")
-def test_a_missing_class_has_an_error_with_those_that_are_there() -> None:
-    """Not the ones that the module imports."""
-    with pytest.raises(ModelLoadError, match=r"no attribute .Modle.: it has Model, Other, Exiting, Retrying or Free$"):
+def test_a_missing_class_has_an_error_with_those_that_are_there(folder: Path) -> None:
+    """Not the ones that the module imports; and not where a library lacks something that the module takes from it."""
+    with pytest.raises(ModelLoadError, match=r"attribute .Modle.: it has Model, Other, Exiting, Retrying or Priced$"):
         load("ownmodel:Modle")
+    (folder / "outdated.py").write_text("import pathlib\nclass Model: ...\npathlib.Pth\n")
+    with pytest.raises(ModelLoadError, match=r"module .pathlib. has no attribute .Pth.$"):
+        load("outdated:Model")
 
 
 @pytest.mark.usefixtures("folder")
@@ -196,12 +202,13 @@ def test_an_object_that_is_no_function_is_an_error_in_words(name: str, message: 
 
 
 @pytest.mark.usefixtures("folder")
-def test_an_invalid_cost_is_an_error_that_names_the_method() -> None:
+@pytest.mark.parametrize("value", ["0", "-1", "2147483649", "null", "[1]", '"nan"', '"inf"'])
+def test_an_invalid_cost_is_an_error_that_names_the_method(value: str) -> None:
     """Clients get its message, as that of an invalid output."""
     with pytest.raises(OneInputError) as raised:
-        load("ownmodel:Free").tokenize(["7"])
+        load("ownmodel:Priced").tokenize([value])
     assert model_failure(raised.value.cause).message == (
-        "The model failed on this input: its method cost returned no number from 1 to 2147483648."
+        "The model failed on this input: its method cost returned no number above 0, and at most 2147483648."
     )
 
 

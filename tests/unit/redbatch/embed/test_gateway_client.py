@@ -109,12 +109,43 @@ def test_a_wait_is_announced_once() -> None:
     """With the reason, and with its end; the short waits for a queue that is full are not."""
     notes: list[str] = []
     send(AWAY, httpx.ReadTimeout(""), AWAY, OK, notes=notes)
-    assert notes == [
-        "http://gateway: 503 unavailable: no. The request is sent again after a pause.",
-        "http://gateway: requests are answered again.",
-    ]
+    answered = "http://gateway: requests are answered again."
+    assert notes == ["http://gateway: 503 unavailable: no. Requests wait, to be sent again.", answered]
     notes.clear()
     send(refusal(429, "queue_full", 2), OK, notes=notes)
     assert notes == []
     send(FULL, FULL, OK, notes=notes)
-    assert [text.partition(": ")[2][:3] for text in notes] == ["429", "req"]
+    assert notes == ["http://gateway: 429 rate_limited: no. Requests wait, to be sent again.", answered]
+
+
+def test_requests_that_wait_together_are_announced_once() -> None:
+    """One that is answered meanwhile does not end the wait of the others."""
+    notes: list[str] = []
+    outage = asyncio.Event()
+    waiting: list[float] = []
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        return OK if outage.is_set() or request.url.path == "/health" else AWAY
+
+    async def sleep(seconds: float) -> None:
+        waiting.append(seconds)
+        if len(waiting) == 2:
+            await client.request("GET", "/health")
+            outage.set()
+        await outage.wait()
+
+    async def request_all() -> None:
+        nonlocal client
+        transport = httpx.MockTransport(handle)
+        async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as http:
+            client = GatewayClient(http, notes.append)
+            await asyncio.gather(client.request("GET", "/jobs/a"), client.request("GET", "/jobs/b"))
+
+    client: GatewayClient
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gateway_client.asyncio, "sleep", sleep)  # type: ignore[attr-defined]
+        asyncio.run(request_all())
+    assert [note.rpartition(": ")[2] for note in notes] == [
+        "no. Requests wait, to be sent again.",
+        "requests are answered again.",
+    ]
