@@ -57,7 +57,7 @@ _COMMON: tuple[RedbatchError, ...] = (
     RedisUnreachableError("Redis has not answered for 2.0 s: try again later."),
     DeadlineExceededError(
         "No answer in time: the queue is long, or the model slow or hung. Allow more time, or add workers. "
-        "If a log of these says that the engine hangs, and an input may take that long, raise engine_hang_s."
+        "If a worker's log says that the engine hangs, and an input may take that long, raise engine_hang_s."
     ),
 )
 """Those of all routes that compute."""

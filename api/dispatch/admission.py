@@ -139,7 +139,7 @@ def expiry_error(cluster: ClusterState, states: Collection[str], jitter: float, 
         return not_ready_error("a worker is loading the model" if LOADING in states else "no worker is ready", jitter)
     return DeadlineExceededError(
         "No answer in time: the queue is long, or the model slow or hung. Allow more time, or add workers. "
-        "If a log of these says that the engine hangs, and an input may take that long, raise engine_hang_s."
+        "If a worker's log says that the engine hangs, and an input may take that long, raise engine_hang_s."
     )
 
 

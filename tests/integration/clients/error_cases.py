@@ -252,7 +252,7 @@ FAILED = "The model failed on this input (ValueError): the worker's log has the 
 NOT_A_NUMBER = "score is NaN"
 LATE = (
     "No answer in time: the queue is long, or the model slow or hung. Allow more time, or add workers. "
-    "If a log of these says that the engine hangs, and an input may take that long, raise engine_hang_s."
+    "If a worker's log says that the engine hangs, and an input may take that long, raise engine_hang_s."
 )
 FAILING = "The model fails on every batch (ValueError): try again later; the workers' logs say more."
 NO_KEY = "Send an API key: Authorization: Bearer <key>, or x-api-key: <key>."
