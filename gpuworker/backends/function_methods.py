@@ -115,7 +115,7 @@ class FunctionMethods:
             return 1
         returned = self._cost(value)
         try:
-            cost = math.ceil(returned)
+            cost: int = math.ceil(returned)
         except (TypeError, ValueError, OverflowError):  # no number, NaN, infinity
             cost = 0
         if not 1 <= cost <= MAX_COST:

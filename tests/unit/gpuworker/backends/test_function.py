@@ -56,7 +56,7 @@ class Retrying(Model):
 
 class Priced(Model):
     def cost(self, value):
-        return float(value) if value in ("nan", "inf") else value
+        return {"none": None, "nan": float("nan"), "inf": float("inf")}.get(str(value), value)
 
 class _Hidden:
     pass
@@ -202,7 +202,7 @@ def test_an_object_that_is_no_function_is_an_error_in_words(name: str, message: 
 
 
 @pytest.mark.usefixtures("folder")
-@pytest.mark.parametrize("value", ["0", "-1", "2147483649", "null", "[1]", '"nan"', '"inf"'])
+@pytest.mark.parametrize("value", ["0", "-1", "2147483649", '"none"', "[1]", '"nan"', '"inf"'])
 def test_an_invalid_cost_is_an_error_that_names_the_method(value: str) -> None:
     """Clients get its message, as that of an invalid output."""
     with pytest.raises(OneInputError) as raised:

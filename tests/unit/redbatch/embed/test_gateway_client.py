@@ -130,18 +130,18 @@ def test_requests_that_wait_together_are_announced_once() -> None:
     async def sleep(seconds: float) -> None:
         waiting.append(seconds)
         if len(waiting) == 2:
-            await client.request("GET", "/health")
+            await clients[0].request("GET", "/health")
             outage.set()
         await outage.wait()
 
+    clients: list[GatewayClient] = []
+
     async def request_all() -> None:
-        nonlocal client
         transport = httpx.MockTransport(handle)
         async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as http:
-            client = GatewayClient(http, notes.append)
+            clients.append(client := GatewayClient(http, notes.append))
             await asyncio.gather(client.request("GET", "/jobs/a"), client.request("GET", "/jobs/b"))
 
-    client: GatewayClient
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gateway_client.asyncio, "sleep", sleep)  # type: ignore[attr-defined]
         asyncio.run(request_all())
