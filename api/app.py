@@ -146,7 +146,7 @@ async def _authentication_error(request: Request, authenticator: ApiKeyAuthentic
 class FastPathApp:
     """The outermost ASGI application, with a fast path for embedding requests, and one for what open consoles ask for.
 
-    Both pass the framework's router and its middleware, which cost more CPU than the rest of the gateway's work:
+    Both go past the framework's router and its middleware, which cost more CPU than the rest of the gateway's work:
     embedding requests go straight to `serve`, and those of consoles to the function of their route. While the gateway
     drains, each answer has `Connection: close`, so that clients open their next connection to another gateway.
     """

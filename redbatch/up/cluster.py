@@ -227,16 +227,17 @@ class Cluster:
         return f"Redbatch is ready: {self._worker.model}, {', '.join(parts)}"
 
     def _facts(self, url: str) -> list[tuple[str, str]]:
+        serves_function = is_function(self._worker.model)
         return [
             ("API", f"{url}  (documentation: {url}/docs)"),
             ("console", f"{url}/console{self._console_hint()}"),
             *([("key", self._api_key)] if self._api_key else []),
-            ("try it", curl_line(url, self._api_key, function=is_function(self._worker.model))),
-            *([("input", "put one of the class in place of 1")] if is_function(self._worker.model) else []),
+            ("try it", curl_line(url, self._api_key, function=serves_function)),
+            *([("input", "put one of the class in place of 1")] if serves_function else []),
             *self._redis_facts(),
             *([("restart", self._restart_fact())] if self._redis is not None else []),
             ("metrics", self._metrics_fact()),
-            *([("log", self._log_fact())] if is_function(self._worker.model) else []),
+            *([("log", self._log_fact())] if serves_function else []),
             ("watch", f"{_command_name()} queue --watch{self._up_option()}"),
             ("stop", "Ctrl-C"),
             *_path_facts(),

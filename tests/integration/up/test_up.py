@@ -84,6 +84,7 @@ async def test_it_says_what_the_log_has_of_exceptions(start: Start, folder: Path
     options = () if messages == "off" else ("--error-messages", messages)
     up = await start("--model", "failing:Failing", *options).wait_until_ready()
     assert ("--error-messages log adds" in up.fact("log")) is (messages == "off")
+    assert "in place of 1" in up.fact("input")
     api = up.fact("API").split(" ")[0]
     assert plain_http.post(f"{api}/predict", json={"input": "secret"}).status_code == 500
     await wait_until(lambda: "the model raised an exception" in up.output, "it is logged")
