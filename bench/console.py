@@ -2,9 +2,10 @@
 
 python -m bench.console [--quick] [--viewers 50] [--rate 500] [--rounds 5]
 
-One cluster with the model `null` is measured without viewers and with them, in turns: first idle, then with an open
-loop. A viewer asks for all that the page asks for, as often as the page does. The viewers run in this process,
-whose CPU is not counted; on few cores it still competes with the gateway, so they cost as little as can be.
+One cluster with the model `null` is measured without viewers, with viewers of another cluster, and with its own
+viewers, in turns: first idle, then with an open loop. A viewer asks for all that the page asks for, as often as the
+page does. The viewers run in this process, and both clusters on this machine: on few cores, viewers delay requests by
+the CPU that they take. Viewers of the other cluster take it too, so the difference between the two is the gateway's.
 """
 
 from __future__ import annotations
@@ -51,7 +52,11 @@ PANELS_S = {"history": 2.0, "leases": 2.0, "tenants": 5.0}
 TIMEOUT_S = 10.0
 SETTLE_S, LEAD_S = 2.0, 1.0
 GATEWAY = "gateway"
+NONE, OTHER, OWN = PLACES = ("none", "another cluster", "this one")
+"""What the viewers look at."""
+
 IDLE, LOADED, POLLS = "idle_ms_per_s", "loaded_ms_per_s", "polls_per_s"
+P50, P99 = "p50_ms", "p99_ms"
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,31 +216,34 @@ def main(
 
 
 def measure_all(extent: Extent, viewers: int, rate: float) -> Iterator[Row]:
-    """Yields a row without viewers and one with them in each round. Raises like `measure`."""
-    with cluster(Shape("null")) as running:
+    """Yields a row for each of PLACES in each round. Raises like `measure`."""
+    with cluster(Shape("null")) as running, cluster(Shape("null")) as other:
         processes = running.processes()
         for number in range(extent.rounds):
-            for each in Round(number, extent.rounds).rotate((0, viewers)):
-                print(f"round {number + 1} of {extent.rounds}: {each} viewers", flush=True)
-                yield measure(running, processes, extent, each, rate)
+            for place in Round(number, extent.rounds).rotate(PLACES):
+                print(f"round {number + 1} of {extent.rounds}: viewers of {place}", flush=True)
+                seen = other if place == OTHER else running
+                watching = Viewers(seen.url.removesuffix("/embed"), 0 if place == NONE else viewers)
+                values = measure(running, processes, extent, watching, rate)
+                yield Row(BLOCK, {"viewers": viewers, "of": place, "rate": f"{rate:g}"}, values)
 
 
-def measure(running: Cluster, processes: Processes, extent: Extent, viewers: int, rate: float) -> Row:
-    """Returns the gateway's CPU, idle and under load, and the latency of requests, beside this number of viewers.
+def measure(running: Cluster, processes: Processes, extent: Extent, watching: Viewers, rate: float) -> dict[str, float]:
+    """Returns the gateway's CPU, idle and under load, and the latency of requests, beside these viewers.
 
     Raises:
         ClusterError: a request or a viewer failed.
         GeneratorError: `redbatch bench` failed.
     """
     load = ("--rate", f"{rate:g}", "--duration", f"{extent.load_s:g}s", "--warmup", f"{LEAD_S:g}s", "--mix", "short")
-    with Viewers(running.url.removesuffix("/embed"), viewers) as watching:
+    with watching:
         time.sleep(SETTLE_S)
         with _window(running, processes, watching) as idle:
             time.sleep(extent.idle_s)
         with _window(running, processes, watching) as loaded:
             measured = redbatch_bench.run(running.url, *load)["measured"]
         watching.check()
-    return Row(BLOCK, {"viewers": viewers, "rate": f"{rate:g}"}, figures(idle, loaded, measured))
+    return figures(idle, loaded, measured)
 
 
 @contextmanager
@@ -259,34 +267,51 @@ def figures(idle: Mapping[str, float], loaded: Mapping[str, float], measured: Ma
         POLLS: idle[POLLS],
         IDLE: idle["ms_per_s"],
         LOADED: loaded["ms_per_s"],
-        "p50_ms": measured["latency_ms"]["p50"],
-        "p99_ms": measured["latency_ms"]["p99"],
+        P50: measured["latency_ms"]["p50"],
+        P99: measured["latency_ms"]["p99"],
         ERRORS: 0.0,
     }
 
 
 def cost_of_a_viewer(folded: Sequence[Mapping[str, Any]]) -> str:
     """Returns a line: the CPU that an idle gateway uses for one viewer, by the difference in each round."""
-    runs = {row["of"]["viewers"]: row["figures"][IDLE]["runs"] for row in folded}
-    number = max(runs)
-    each = [(after - before) / number for before, after in zip(runs[0], runs[number], strict=True)]
+    before, after = _runs(folded, NONE, IDLE), _runs(folded, OWN, IDLE)
+    number = folded[0]["of"]["viewers"]
+    each = [(b - a) / number for a, b in zip(before, after, strict=True)]
     return (
         f"a viewer costs an idle gateway {median(each):.2f} ms of CPU per second ({min(each):.2f} to {max(each):.2f})"
     )
 
 
+def change_of_latency(folded: Sequence[Mapping[str, Any]]) -> str:
+    """Returns a line: p99 beside viewers of the gateway, over that beside as many of another one, in each round."""
+    others, own = _runs(folded, OTHER, P99), _runs(folded, OWN, P99)
+    each = [b / a for a, b in zip(others, own, strict=True)]
+    return (
+        f"with viewers of this gateway, p99 is {median(each):.2f} ({min(each):.2f} to {max(each):.2f}) times that with "
+        "viewers of another one"
+    )
+
+
+def _runs(folded: Sequence[Mapping[str, Any]], place: str, name: str) -> list[float]:
+    [runs] = [row["figures"][name]["runs"] for row in folded if row["of"]["of"] == place]
+    return list(runs)
+
+
 def table(folded: Sequence[Mapping[str, Any]]) -> str:
     """Returns the figures as Markdown."""
-    heads = ("viewers", "polls/s", "gateway idle, ms/s", "gateway loaded, ms/s", "p50 ms", "p99 ms")
+    heads = ("viewers", "of", "polls/s", "gateway idle, ms/s", "gateway loaded, ms/s", "p50 ms", "p99 ms")
     rows = [
         [
-            str(row["of"]["viewers"]),
+            "0" if row["of"]["of"] == NONE else str(row["of"]["viewers"]),
+            "–" if row["of"]["of"] == NONE else row["of"]["of"],
             format_median(row, POLLS),
-            *(format_spread(row, name) for name in (IDLE, LOADED, "p50_ms", "p99_ms")),
+            *(format_spread(row, name) for name in (IDLE, LOADED, P50, P99)),
         ]
-        for row in sorted(folded, key=lambda row: int(row["of"]["viewers"]))
+        for row in sorted(folded, key=lambda row: PLACES.index(row["of"]["of"]))
     ]
-    return f"{markdown(heads, rows, left=0)}\n\nBy these, {cost_of_a_viewer(folded)}."
+    sentences = f"By these, {cost_of_a_viewer(folded)}; {change_of_latency(folded)}."
+    return f"{markdown(heads, rows, left=2)}\n\n{sentences}"
 
 
 if __name__ == "__main__":

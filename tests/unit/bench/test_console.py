@@ -14,10 +14,16 @@ from bench.console import (
     IDLE,
     LOADED,
     MIN_WAIT_S,
+    NONE,
+    OTHER,
+    OWN,
+    P50,
+    P99,
     PANELS_S,
     POLL_S,
     POLLS,
     SPREAD_S,
+    change_of_latency,
     cost_of_a_viewer,
     figures,
     table,
@@ -30,11 +36,12 @@ MEASURED: dict[str, Any] = {"latency_ms": {"p50": 1.5, "p99": 4.0}, "errors": {}
 
 
 def folded() -> list[dict[str, Any]]:
-    """Returns rows of two rounds, without viewers and with 50."""
+    """Returns rows of two rounds, with 50 viewers of both clusters and without."""
+    measured = {OWN: ((60.0, 6.0), (120.0, 12.0)), OTHER: ((10.0, 5.0), (20.0, 8.0)), NONE: ((10.0, 4.0), (20.0, 7.0))}
     rows = [
-        Row(BLOCK, {"viewers": viewers, "rate": "500"}, {POLLS: 50, IDLE: idle, LOADED: 90, "p50_ms": 2, "p99_ms": 5})
-        for viewers, idles in ((50, (60.0, 120.0)), (0, (10.0, 20.0)))
-        for idle in idles
+        Row(BLOCK, {"viewers": 50, "of": place}, {POLLS: 50, IDLE: idle, LOADED: 90, P50: 2, P99: p99_ms})
+        for place, runs in measured.items()
+        for idle, p99_ms in runs
     ]
     return [each.as_json() for each in fold(rows)]
 
@@ -59,8 +66,8 @@ def test_failed_requests_are_an_error() -> None:
         POLLS: 50.0,
         IDLE: 10.0,
         LOADED: 200.0,
-        "p50_ms": 1.5,
-        "p99_ms": 4.0,
+        P50: 1.5,
+        P99: 4.0,
         "errors": 0.0,
     }
     with pytest.raises(ClusterError, match="3 requests failed"):
@@ -70,8 +77,15 @@ def test_failed_requests_are_an_error() -> None:
 def test_a_viewer_costs_the_difference() -> None:
     """That of each round, divided by the viewers; the table has the row without viewers first."""
     assert "1.50 ms of CPU per second (1.00 to 2.00)" in cost_of_a_viewer(folded())
-    _, _, none, many, *_ = table(folded()).splitlines()
-    assert (none.split("|")[1], many.split("|")[1]) == (" 0 ", " 50 ")
+    _, _, *rows, _, line = table(folded()).splitlines()
+    firsts = [[each.strip() for each in row.split("|")[1:3]] for row in rows]
+    assert firsts == [["0", "–"], ["50", OTHER], ["50", OWN]]
+    assert line.startswith(f"By these, {cost_of_a_viewer(folded())}; ")
+
+
+def test_latency_is_compared_with_viewers_of_another_cluster() -> None:
+    """These take the cores that all share, but not the gateway: the ratio is that of each round."""
+    assert "p99 is 1.35 (1.20 to 1.50) times" in change_of_latency(folded())
 
 
 def test_the_page_of_measurements_has_its_block() -> None:
