@@ -27,9 +27,9 @@ CHECK_INTERVAL_S = 0.05
 SILENT_AFTER_S = 0.2
 """A Redis that has answered nothing for this time while requests wait is polled at once, not at the next interval."""
 
-HOLD_S = 0.005
+HOLD_S = 0.04
 """For this time a gateway keeps to the shard that it has chosen: its requests then share calls, and workers' batches
-are larger."""
+are larger. Of three shards with 384 clients, Redis takes 1.2 times the CPU per request of one; 1.7 times at 5 ms."""
 
 
 class ShardedDispatcher:

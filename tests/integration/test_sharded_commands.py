@@ -12,6 +12,7 @@ import pytest
 import pytest_asyncio
 from typer.testing import CliRunner, Result
 
+from api.dispatch.shards import HOLD_S
 from redbatch.commands import app
 from tests import plain_http
 from tests.integration.test_dead import give_up
@@ -52,8 +53,10 @@ async def test_the_sum_and_each_shard_are_shown(sharded: ShardedCluster) -> None
     await sharded.start_worker()
     await wait_until_used([gateway], [0, 1])
     async with plain_http.client() as client:
-        # One after the other: a gateway keeps to a shard for 5 ms.
-        answers = [await client.post(f"{gateway.url}/embed", json={"text": f"text {i}"}) for i in range(60)]
+        answers = []
+        for i in range(60):
+            answers.append(await client.post(f"{gateway.url}/embed", json={"text": f"text {i}"}))
+            await asyncio.sleep(HOLD_S / 4)  # a gateway keeps to a shard for HOLD_S
     assert [each.status_code for each in answers] == [200] * 60
 
     async def has_all() -> bool:
