@@ -186,7 +186,8 @@ async def _answer_from(
             result = await answer(computed, exchange.redis_id, memory)
         finally:
             client.unwatch()
-        request = await _with_facts(queue, request, result, is_cosine=cosines is not None)
+        if request.needs_facts:
+            request = await _with_facts(queue, request, result, is_cosine=cosines is not None)
         return _encode(exchange, request, cosines.score(result) if cosines else result)
 
 

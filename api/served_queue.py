@@ -165,6 +165,8 @@ class ServedQueue:
     @property
     def ops(self) -> frozenset[str]:
         """The operations that the last seen workers offer; empty if they are unknown."""
+        if len(self._monitors) == 1:  # each request needs them
+            return self._monitors[0].ops
         return frozenset().union(*(each.ops for each in self._monitors))
 
     async def find_ops(self, revision: str = "") -> frozenset[str]:

@@ -15,7 +15,7 @@ from api.dialects.quantization import FLOAT, WHOLE_NUMBERS, OutputType
 from api.tenants import ANONYMOUS, Tenant
 from shared.errors import RequestError
 from shared.keys import INTERACTIVE
-from shared.messages import DEFAULT_OPTIONS, EMBED, Failure, Input, Options, Reply
+from shared.messages import CLASSIFY, DEFAULT_OPTIONS, EMBED, SCORE, Failure, Input, Options, Reply
 
 MAX_TIMEOUT_MS = 300_000
 TIMEOUT_HEADER, PRIORITY_HEADER, MODEL_HEADER, PREFER_HEADER = "x-timeout-ms", "x-priority", "x-model", "prefer"
@@ -102,6 +102,11 @@ class InferenceRequest(NamedTuple):
     int8_ranges: bytes = b""
     revision: str = ""
     parts: tuple[str, ...] = ()
+
+    @property
+    def needs_facts(self) -> bool:
+        """Whether its answer depends on what workers report of the model that gave the result."""
+        return self.op in (CLASSIFY, SCORE) or not WHOLE_NUMBERS.isdisjoint(self.output_types)
 
     @property
     def needs_model(self) -> bool:

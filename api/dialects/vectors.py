@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from api.dialects.request import InferenceResult
     from shared.messages import Reply
 
+FLOAT32 = np.dtype("<f4")
+
 Rows = Sequence["NDArray[np.float32] | None"]
 """A vector for each input, or None for one that failed."""
 
@@ -31,8 +33,8 @@ def rows_of(result: InferenceResult) -> Rows | NDArray[np.float32]:
     parts = result.parts
     vectors = [part for part in parts if isinstance(part, Vectors)]
     if len(vectors) == len(parts):
-        return np.frombuffer(b"".join([each.data for each in vectors]), dtype="<f4").reshape(-1, vectors[0].dim)
-    return [np.frombuffer(part.data, dtype="<f4") if isinstance(part, Vectors) else None for part in parts]
+        return np.frombuffer(b"".join([each.data for each in vectors]), dtype=FLOAT32).reshape(-1, vectors[0].dim)
+    return [np.frombuffer(part.data, dtype=FLOAT32) if isinstance(part, Vectors) else None for part in parts]
 
 
 def encode_failures(parts: Iterable[Reply]) -> list[dict[str, object]]:

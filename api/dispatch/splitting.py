@@ -89,11 +89,14 @@ def size_of_request(request: InferenceRequest, per_entry: int) -> int:
 
     Each entry has a copy of the request's query and instruction.
     """
-    options = request.options
-    num_entries = -(-len(request.inputs) // inputs_per_entry(request.op, per_entry, options.parts))
-    copied = sum(getsizeof(each) for each in (options.query, options.instruction) if each is not None)
-    num_bytes = copied * (1 + num_entries)
-    return num_bytes + size_of_inputs((*request.inputs, *(each for each in request.queries if each is not None)))
+    options, num_bytes = request.options, size_of_inputs(request.inputs)
+    if request.queries:
+        num_bytes += size_of_inputs([each for each in request.queries if each is not None])
+    if options.query is not None or options.instruction is not None:
+        num_entries = -(-len(request.inputs) // inputs_per_entry(request.op, per_entry, options.parts))
+        copied = sum(getsizeof(each) for each in (options.query, options.instruction) if each is not None)
+        num_bytes += copied * (1 + num_entries)
+    return num_bytes
 
 
 def inputs_per_entry(op: str, per_entry: int, parts: Sequence[str] = ()) -> int:

@@ -14,7 +14,7 @@ _REQUEST_ID = re.compile(r"^[A-Za-z0-9_-]{1,64}$")
 def request_id_of(headers: Mapping[str, str], default: str = "") -> str:
     """Returns the client's X-Request-Id if it is well formed, else `default` or a new id. It is only for logs."""
     request_id = headers.get("x-request-id", "")
-    return request_id if _REQUEST_ID.match(request_id) else default or new_request_id()
+    return request_id if request_id and _REQUEST_ID.match(request_id) else default or new_request_id()
 
 
 def new_request_id() -> str:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from api.dialects.native import TEI, EmbedBody, Native, NativeBatch
+from api.dialects.native import PLAIN_BYTES, TEI, EmbedBody, Native, NativeBatch, read_plain
 from api.dialects.openai import OpenAI
 from api.dialects.request import MAX_TIMEOUT_MS, InferenceRequest, InferenceResult
 from api.settings import GatewaySettings
@@ -47,6 +48,41 @@ def parse(body: object, **headers: str | None) -> InferenceRequest:
 def named(headers: dict[str, str | None]) -> dict[str, str]:
     """Returns headers by their HTTP names."""
     return {name.replace("_", "-"): value for name, value in headers.items() if value is not None}
+
+
+plain = st.fixed_dictionaries({}, optional={"text": values, "texts": st.lists(st.text(max_size=60)) | values})
+plain_bodies = st.one_of(
+    jsonish,
+    plain.map(lambda value: json.dumps(value).encode()),
+    plain.map(lambda value: json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass")),
+    st.binary(max_size=20).map(lambda text: b'{"text": "%b"}' % text),
+)
+
+
+@given(plain_bodies, headers, headers)
+@example(b'{"text": "one", "text": "two"}', None, None)
+@example(b'{"te\\u0078t": "\\ud800"}', None, None)
+@example(b'{"texts": ["one", null]}', None, None)
+def test_a_plain_body_is_read_as_any_other(body: bytes, timeout: str | None, priority: str | None) -> None:
+    """A body of texts alone gives the same request, or the same error, as one that all checks have read."""
+    sent = named({"x_timeout_ms": timeout, "x_priority": priority})
+
+    def read() -> InferenceRequest | tuple[type[RequestError], str, str | None]:
+        try:
+            return Native().parse(body, sent, LIMITS)
+        except RequestError as error:
+            return type(error), error.message, error.param
+
+    with patch("api.dialects.native.read_plain", return_value=None):
+        expected = read()
+    assert read() == expected
+
+
+def test_a_large_body_is_read_once() -> None:
+    """One that is not plain would be read twice."""
+    body = json.dumps({"text": PLAIN_BYTES * "a"}).encode()
+    assert read_plain(body) is None
+    assert read_plain(body[:10] + body[-2:]) is not None
 
 
 @given(jsonish, headers, headers)
