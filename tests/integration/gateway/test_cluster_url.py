@@ -12,6 +12,7 @@ import pytest_asyncio
 import redis
 from typer.testing import CliRunner
 
+from api.dispatch.shards import HOLD_S
 from redbatch.commands import app
 from shared.keys import API_KEYS, QUEUES, USAGE_HOURS, PoolKeys
 from shared.redis_topology import tag_of_shard
@@ -138,7 +139,10 @@ async def test_shards_of_one_cluster(servers: RedisCluster, by_url: GatewayClust
     for index in range(2):
         with redis.Redis.from_url(servers.urls[index], protocol=2) as raw:
             assert list(raw.scan_iter(match=f"rb:{{{tags[index]}}}:worker:*")) != []
-    created = [await client.post(f"{gateway.url}/jobs", json={"texts": [f"{number}"]}) for number in range(12)]
+    created = []
+    for number in range(12):
+        created.append(await client.post(f"{gateway.url}/jobs", json={"texts": [f"{number}"]}))
+        await asyncio.sleep(2 * HOLD_S)  # then the gateway chooses a shard again
     job_ids = [answer.json()["id"] for answer in created]
     assert {"@" in each for each in job_ids} == {False, True}, "jobs are on both shards"
     for job_id in job_ids:
