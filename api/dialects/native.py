@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from api.settings_groups import RequestLimits
 
 TEI = Embed("/embed")
-PLAIN_BYTES = 64 * 2**10
+PLAIN_BYTES = 4 * 2**10
+"""A longer body is not tried as a plain one: if it has options, it is read twice."""
+
 HINT = ' Send {"text": "..."} or {"texts": ["..."]}.'
 
 
@@ -98,10 +100,7 @@ _PLAIN_BODIES = msgspec.json.Decoder(PlainBody)
 
 
 def read_plain(body: bytes) -> PlainBody | None:
-    """Returns the texts in a small body without options; None: it is large, has other fields, or is malformed.
-
-    What is not plain is read twice, so a large body is not tried.
-    """
+    """Returns the texts in a small body without options; None: it is large, has other fields, or is malformed."""
     if len(body) > PLAIN_BYTES:
         return None
     try:

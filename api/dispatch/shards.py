@@ -29,7 +29,7 @@ SILENT_AFTER_S = 0.2
 
 HOLD_S = 0.04
 """For this time a gateway keeps to the shard that it has chosen: its requests then share calls, and workers' batches
-are larger. Of three shards with 384 clients, Redis takes 1.2 times the CPU per request of one; 1.7 times at 5 ms."""
+are larger. docs/scaling.md has what Redis costs by this time."""
 
 
 class ShardedDispatcher:

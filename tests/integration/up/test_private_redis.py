@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import os
 import signal
@@ -98,6 +99,31 @@ async def test_with_a_data_directory_accepted_jobs_survive_a_kill(start: Start, 
         await wait_until(has_ended, "the job is done", timeout_s=60)
         rows = get(up, job["result_url"])["embeddings"]
         assert rows == [pytest.approx(vector(text), abs=1e-6) for text in texts]
+
+
+async def test_what_tenants_have_used_survives_a_killed_redis(start: Start, tmp_path: Path) -> None:
+    """Counts that the append-only file has are there after SIGKILL of Redis, and counting goes on."""
+    up = await start("--data-dir", str(tmp_path / "data")).wait_until_ready()
+    url = up.fact("API").split()[0]
+
+    def counts() -> list[tuple[str, int, int]]:
+        rows = plain_http.get(f"{url}/usage?group=tenant").json().get("rows", [])
+        return [(row["tenant"], row["requests"], row["inputs"]) for row in rows]
+
+    def send(number: int) -> None:
+        headers = {"x-tenant": "web"}
+        answers = [plain_http.post(f"{url}/embed", json={"text": f"{i}"}, headers=headers) for i in range(number)]
+        assert [each.status_code for each in answers] == number * [200]
+
+    send(20)
+    await wait_until(lambda: counts() == [("web", 20, 20)], "all are counted")
+    await asyncio.sleep(1.5)  # the file is written each second
+    (victim,) = [each for each in up.children() if each not in up.children("redbatch")]
+    victim.kill()
+    await wait_until(lambda: "keeps its data; starting again at /" in up.output, "Redis has a successor")
+    await wait_until(lambda: plain_http.get(f"{url}/readyz").status_code == 200, "it is ready", timeout_s=START_S)
+    send(10)
+    await wait_until(lambda: counts() == [("web", 30, 30)], "the counts go on from those before")
 
 
 async def test_a_data_directory_serves_one_up(start: Start, tmp_path: Path) -> None:

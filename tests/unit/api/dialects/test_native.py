@@ -78,7 +78,7 @@ def test_a_plain_body_is_read_as_any_other(body: bytes, timeout: str | None, pri
     assert read() == expected
 
 
-def test_a_large_body_is_read_once() -> None:
+def test_a_large_body_is_not_tried() -> None:
     """One that is not plain would be read twice."""
     body = json.dumps({"text": PLAIN_BYTES * "a"}).encode()
     assert read_plain(body) is None
