@@ -34,7 +34,8 @@ SETTINGS_OF_COMMANDS: Mapping[str, tuple[type[BaseSettings], ...]] = {
 
 OTHER_VARIABLES = {
     "REDBATCH_API_KEY",  # of `redbatch embed`
-    *("REDBATCH_REGISTRY", "REDBATCH_SECRETS", "REDBATCH_VERSION", "REDBATCH_WORKER_VERSION"),  # of swarm/stack.yml
+    *("REDBATCH_REGISTRY", "REDBATCH_SECRETS", "REDBATCH_VERSION"),  # of swarm/stack.yml
+    *("REDBATCH_WORKER_ORDER", "REDBATCH_WORKER_VERSION"),  # of swarm/stack.yml
     "REDBATCH_COMPOSE_PORT",  # of compose.yaml
     VARIABLES_CHECKED,
 }

@@ -62,15 +62,17 @@ class Reclaimer:
         renewal = self._worker_state.settings.renewal
         renew_s = renewal.interval_s
         reclaim_s = min(1.0, renewal.reclaim_idle_ms / 3000)
-        next_reclaim = time.monotonic() + reclaim_s
+        next_reclaim = 0.0
         while True:
             await asyncio.sleep(renew_s)
             began = time.monotonic()
             try:
                 await self.renew()
-                if began >= max(next_reclaim, self._stalled_until):
+                max_entries = self._claimer.reclaim_capacity()
+                # What a worker left behind that died alone has waited for this one to load its model: at once.
+                if max_entries > 0 and began >= max(next_reclaim, self._stalled_until):
                     next_reclaim = began + reclaim_s
-                    await self._reclaim()
+                    await self._reclaim(max_entries)
             except GroupMissingError:
                 await self._join()
             except RedisUnreachableError as error:
@@ -112,11 +114,8 @@ class Reclaimer:
                 # An entry that was delivered to this worker again meanwhile was mistaken for one in flight.
                 await self._claimer.request_recovery()
 
-    async def _reclaim(self) -> None:
+    async def _reclaim(self, max_entries: int) -> None:
         worker_state = self._worker_state
-        max_entries = self._claimer.reclaim_capacity()
-        if max_entries <= 0:
-            return
         renewal = worker_state.settings.renewal
         search = ReclaimQuery(renewal.reclaim_idle_ms, max_entries=max_entries, revision=worker_state.revision)
         try:

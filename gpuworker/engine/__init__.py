@@ -2,6 +2,7 @@
 
 The fork server forks it.
 
+- deferred_import: defers the import of what an engine does not use.
 - delayed_calls: calls that are due later, in one thread.
 - error_reporter: exceptions of the model in the log, and by type in results.
 - failures: what an error of the model means for an entry.

@@ -23,6 +23,7 @@ import select
 import signal
 import socket
 import sys
+import time
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -31,6 +32,7 @@ from typing import NoReturn
 import structlog
 from setproctitle import setproctitle
 
+from gpuworker.engine.deferred_import import deferred
 from gpuworker.engine.main import serve
 from gpuworker.ipc import framing
 from gpuworker.ipc.engine_options import EngineOptions
@@ -41,6 +43,9 @@ from shared.process.logs import configure_logging, log_uncaught_exceptions
 from shared.process.parent_death import die_with_parent
 
 log = structlog.get_logger()
+
+UNUSED = "sklearn.metrics"
+"""sentence-transformers imports a function of it to compare vectors. It imports scipy.stats: a fifth of all imports."""
 
 COMPILED_CODE = "TORCHINDUCTOR_CACHE_DIR"
 """The variable with the folder for code that torch compiles; torch sets it, if it is not set, as it is imported."""
@@ -54,7 +59,9 @@ def main(arguments: list[str]) -> NoReturn:
     configure_logging("engine", options.log_level, options.log_format)
     log_uncaught_exceptions()
     setproctitle(f"redbatch forkserver {options.model}")
+    began = time.monotonic()
     import_modules(parse_model(options.model).preload)
+    log.debug("libraries imported", took_s=round(time.monotonic() - began, 2))
     wake_read, wake_write = socket.socketpair()
     wake_write.setblocking(False)
     signal.set_wakeup_fd(wake_write.fileno())
@@ -72,8 +79,9 @@ def import_modules(names: Iterable[str]) -> None:
     """
     is_set_by_user = COMPILED_CODE in os.environ
     gc.disable()
-    for name in names:
-        importlib.import_module(name)
+    with deferred(UNUSED):
+        for name in names:
+            importlib.import_module(name)
     gc.freeze()
     gc.enable()
     if COMPILED_CODE in os.environ and not is_set_by_user:

@@ -9,6 +9,7 @@ import contextlib
 import json
 import logging
 import os
+import socket
 import sys
 import threading
 from collections.abc import Mapping
@@ -62,6 +63,15 @@ class StdoutHandler(logging.Handler):
             write_line(self.format(record))
         except Exception:  # noqa: BLE001 - as in every handler: a record that cannot be formatted is reported, not raised
             self.handleError(record)
+
+
+def is_worth_a_line(record: logging.LogRecord) -> bool:
+    """Returns whether a record of asyncio tells anything: not that a name was not found, after that was given up.
+
+    uvloop leaves such a search to itself when it is cancelled, and each of them would be an error with a traceback.
+    """
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, socket.gaierror)
 
 
 def configure_logging(service: str, level: str, log_format: LogFormat = "auto", redis: str = "") -> None:
@@ -148,6 +158,9 @@ def _route_standard_library(common: list[Processor], finish: list[Processor], th
     for name in ("uvicorn", "uvicorn.error", "uvicorn.access", "asyncio"):
         logging.getLogger(name).handlers.clear()
         logging.getLogger(name).propagate = True
+    asyncio_logger = logging.getLogger("asyncio")
+    if is_worth_a_line not in asyncio_logger.filters:
+        asyncio_logger.addFilter(is_worth_a_line)
     # uvicorn logs its start and stop in detail, which the gateway logs itself.
     logging.getLogger("uvicorn").setLevel(threshold if threshold <= logging.DEBUG else max(threshold, logging.WARNING))
 

@@ -32,7 +32,7 @@ defaults
 listen gateways
     bind :8080
     option httpchk GET /readyz?exclude=worker
-    default-server check inter 500ms fall 2 rise 1
+    default-server check inter 500ms fall 8 rise 1
     server-template gateway 8 tasks.gateway:8080 resolvers docker resolve-opts allow-dup-ip init-addr none
 """
 

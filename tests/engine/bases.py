@@ -102,10 +102,10 @@ def _import_debian(engine: Engine, name: str, digest: str) -> None:
         for path, line in APT.items():
             Path(folder, path).write_text(f"{line}\n", encoding="utf-8")
         shutil.copy("/etc/ssl/certs/ca-certificates.crt", Path(folder, "etc/ssl/certs"))
-        tar = subprocess.Popen(["tar", "-C", folder, "-c", "."], stdout=subprocess.PIPE)
         command = [CLIENT, "import", "--change", f"LABEL {LABEL}={digest}", "-", name]
-        subprocess.run(command, env=engine.environment, stdin=tar.stdout, check=True, stdout=subprocess.DEVNULL)
-        assert tar.wait() == 0
+        with subprocess.Popen(["tar", "-C", folder, "-c", "."], stdout=subprocess.PIPE) as tar:
+            subprocess.run(command, env=engine.environment, stdin=tar.stdout, check=True, stdout=subprocess.DEVNULL)
+        assert tar.returncode == 0
 
 
 def _build_python(engine: Engine, name: str, digest: str) -> None:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from tests.chaos.history import Call, judge
-from tests.engine.load import Job, Service, load
+from tests.engine.load import TIMEOUT_S, Job, Service, load
 
 JOB_INPUTS = 300
 
@@ -35,10 +35,10 @@ class Table:
 
 
 @contextmanager
-def undisturbed(service: Service, table: Table, name: str) -> Iterator[None]:
+def undisturbed(service: Service, table: Table, name: str, timeout_s: float = TIMEOUT_S) -> Iterator[None]:
     """Runs clients and a job during the block and for a while after it. Raises AssertionError: one of them failed."""
     began = time.monotonic()
-    with load(service) as calls:
+    with load(service, timeout_s) as calls:
         job = Job(service, JOB_INPUTS)
         yield
         outcome = job.wait()

@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from tests.deploy.dockerfile import ROOT
+from tests.engine.bases import redis_image
 from tests.engine.documented import documented, run_script
 from tests.engine.machine import has_ipsec, has_virtual_servers
 from tests.engine.swarm import REGISTRY, Swarm
@@ -26,8 +27,10 @@ def adapted(stack: dict[str, Any]) -> dict[str, Any]:
     """Returns the stack without what the kernel lacks.
 
     Without ESP the network is not encrypted. Without IPVS no port is published, and the name of a service is resolved
-    to its tasks instead of a virtual address.
+    to its tasks instead of a virtual address. Redis' image comes from the registry of the nodes instead of the public
+    one.
     """
+    stack["services"]["redis"]["image"] = f"{REGISTRY}/{redis_image()}"
     if not has_ipsec():
         del stack["networks"]["inner"]["driver_opts"]["encrypted"]
     if not has_virtual_servers():
@@ -69,6 +72,8 @@ class Deployment:
         """Writes redbatch.env and pushes the images, as the page does."""
         script = documented("deploy.md", "cat > redbatch.env", "done")
         self.run(script, **{"REDBATCH_WORKER_VERSION=0.1.0 ": f"REDBATCH_WORKER_VERSION={WORKER_VERSION} "})
+        for command in (("tag", redis_image(), f"{REGISTRY}/{redis_image()}"), ("push", f"{REGISTRY}/{redis_image()}")):
+            self.swarm.manager.docker(*command)
 
     def label(self, name: str, node: str) -> None:
         """Sets the label of the page on a node."""
@@ -95,3 +100,7 @@ class Deployment:
         """Sets a variable in redbatch.env, as the page does for an upgrade."""
         line = documented("deploy.md", "s/^export REDBATCH_VERSION=[^ ]*/", "redbatch.env")
         self.run(line, **{"REDBATCH_VERSION": name, "0.2.0": value})
+
+    def change_passwords(self) -> None:
+        """Gives all users of Redis new passwords beside the old ones, and deploys the stack with them."""
+        self.run(documented("redis.md", "swarm secrets --suffix _2"))

@@ -69,6 +69,10 @@ class Swarm:
         form = "{{.Status.ContainerStatus.ContainerID}}"
         return self.docker("inspect", "--type", "task", "--format", form, task.task_id)
 
+    def node_state(self, name: str) -> str:
+        """Returns whether a node is there: `ready` or `down`."""
+        return self.docker("node", "inspect", "--format", "{{.Status.State}}", name)
+
     def update_state(self, service: str) -> str:
         """Returns how far an update of a service is: `completed`, `rollback_completed`, ...; "" without one."""
         form = "{{if .UpdateStatus}}{{.UpdateStatus.State}}{{end}}"

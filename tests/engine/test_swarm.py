@@ -6,15 +6,18 @@ node1 is the manager and has Redis; node2 and node3 have workers. No gateway run
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator
 
 import pytest
 
 from tests.engine.balancer import start_balancer
-from tests.engine.load import Service
+from tests.engine.images import GATEWAY
+from tests.engine.load import RESTART_TIMEOUT_S, Service
+from tests.engine.network import link_down
 from tests.engine.scenes import Table, undisturbed
-from tests.engine.stack import Deployment
-from tests.engine.swarm import Swarm, swarm
+from tests.engine.stack import WORKER_VERSION, Deployment
+from tests.engine.swarm import REGISTRY, Swarm, swarm
 from tests.engine.workspace import workspace
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1_800)]
@@ -123,7 +126,7 @@ def test_workers_run_where_the_label_is(nodes: Swarm, one_worker: Service, table
 
 def test_the_only_worker_is_killed(nodes: Swarm, one_worker: Service, table: Table) -> None:
     """The only worker dies by SIGKILL: the next one starts a second later, and answers within the timeout."""
-    with undisturbed(one_worker, table, "SIGKILL of the only worker"):
+    with undisturbed(one_worker, table, "SIGKILL of the only worker", RESTART_TIMEOUT_S):
         kill_worker(nodes, "node2")
 
 
@@ -151,3 +154,97 @@ def test_workers_are_replaced(nodes: Swarm, two_workers: Service, table: Table) 
     """Workers stop one after another, each when the one before serves."""
     with undisturbed(two_workers, table, "two workers replaced"):
         roll(nodes, "worker")
+
+
+def test_a_node_is_drained(nodes: Swarm, two_workers: Service, table: Table) -> None:
+    """The worker of a drained node ends its work and leaves; it comes back with the node."""
+    with undisturbed(two_workers, table, "one of two nodes with workers drained"):
+        nodes.docker("node", "update", "--availability", "drain", "node3")
+        nodes.wait_until_runs("worker", 1)
+        assert nodes_of(nodes, "worker") == {"node2"}
+        nodes.docker("node", "update", "--availability", "active", "node3")
+        nodes.wait_until_runs("worker", 2)
+
+
+def test_the_link_of_a_node_is_down(nodes: Swarm, two_workers: Service, table: Table) -> None:
+    """What a worker behind a dead link holds is done by the other one."""
+    with undisturbed(two_workers, table, f"link of a worker's node down for {LINK_DOWN_S:g} s"):
+        with link_down("node3"):
+            time.sleep(LINK_DOWN_S)
+        nodes.wait_until_runs("worker", 2)
+
+
+def test_the_engine_of_a_node_is_killed(nodes: Swarm, two_workers: Service, table: Table) -> None:
+    """The containers of a dead engine go on until it is back; it then starts new ones."""
+    before = nodes.running("worker")
+    with undisturbed(two_workers, table, "SIGKILL of the engine of a worker's node"):
+        nodes.node("node3").kill()
+        nodes.wait_until(lambda: nodes.node_state("node3") == "down", "node3 is down")
+        nodes.node("node3").start()
+        nodes.wait_until(lambda: nodes.node_state("node3") == "ready", "node3 is back")
+        nodes.wait_until_replaced("worker", [task for task in before if task.node == "node3"])
+        nodes.wait_until_runs("worker", 2)
+
+
+def test_gateways_that_die_are_rolled_back(
+    nodes: Swarm, deployment: Deployment, one_worker: Service, table: Table
+) -> None:
+    """An upgrade to gateways that die at their start ends with the old ones, which serve all the time."""
+    dying = f"{REGISTRY}/redbatch-gateway:0.2.0"
+    nodes.docker("build", "--tag", dying, "-", stdin=f'FROM {GATEWAY}\nENTRYPOINT ["false"]\n')
+    nodes.docker("push", "--quiet", dying)
+    with undisturbed(one_worker, table, "upgrade to gateways that die, and its rollback"):
+        deployment.set_version("REDBATCH_VERSION", "0.2.0")
+        deployment.deploy()
+        nodes.wait_until(lambda: nodes.update_state("gateway") == "rollback_completed", "gateways are rolled back")
+        deployment.set_version("REDBATCH_VERSION", GATEWAY.partition(":")[2])
+        deployment.deploy()
+        nodes.wait_until_runs("gateway", 2)
+
+
+def test_the_only_worker_is_replaced_by_one_that_starts_first(
+    nodes: Swarm, deployment: Deployment, one_worker: Service, table: Table
+) -> None:
+    """With start-first the old worker serves until the new one has loaded its model, or does not exist."""
+    deployment.set_version("REDBATCH_WORKER_ORDER", "start-first")
+    deployment.deploy()
+    nodes.wait_until_runs("worker", 1)
+    with undisturbed(one_worker, table, "the only worker replaced, start-first"):
+        roll(nodes, "worker")
+    with undisturbed(one_worker, table, "an image that does not exist for the only worker, start-first"):
+        deployment.set_version("REDBATCH_WORKER_VERSION", "0.0.0-missing")
+        deployment.deploy()
+        nodes.wait_until(lambda: nodes.update_state("worker") == "rollback_completed", "the worker is rolled back")
+        deployment.set_version("REDBATCH_WORKER_VERSION", WORKER_VERSION)
+        deployment.deploy()
+        nodes.wait_until_runs("worker", 1)
+    deployment.set_version("REDBATCH_WORKER_ORDER", "stop-first")
+    deployment.deploy()
+
+
+def test_passwords_are_changed(nodes: Swarm, deployment: Deployment, one_worker: Service, table: Table) -> None:
+    """New passwords by the commands of docs/redis.md: Redis, gateways and workers are replaced."""
+    before = {name: nodes.running(name) for name in ("redis", "gateway", "worker")}
+    with undisturbed(one_worker, table, "new passwords", RESTART_TIMEOUT_S):
+        deployment.change_passwords()
+        for name, tasks in before.items():
+            nodes.wait_until_replaced(name, tasks)
+
+
+def test_workers_run_where_gpus_are_counted(
+    nodes: Swarm, deployment: Deployment, one_worker: Service, table: Table
+) -> None:
+    """With stack.gpu-reserve.yml, a worker runs where a node counts a GPU, and waits on a node that counts none."""
+    deployment.files.append("stack.gpu-reserve.yml")
+    before = nodes.running("worker")
+    with undisturbed(one_worker, table, "GPUs reserved, and a node without one", RESTART_TIMEOUT_S):
+        deployment.deploy()
+        nodes.wait_until_replaced("worker", before)
+        nodes.docker("node", "update", "--label-add", "gpu=true", "node3")
+        nodes.wait_until(
+            lambda: any("insufficient resources" in task.error for task in nodes.tasks("worker")), "a worker waits"
+        )
+        assert nodes_of(nodes, "worker") == {"node2"}
+        nodes.docker("node", "update", "--label-add", "gpu=false", "node3")
+    deployment.files.remove("stack.gpu-reserve.yml")
+    deployment.deploy()
