@@ -120,8 +120,9 @@ def run(settings: WorkerSettings) -> int:
     try:
         model = parse_model(settings.model, settings.model_revision)
         check_hub(model, settings.model_revision)
-        host, variable = devices.list_gpus(), os.environ.get("CUDA_VISIBLE_DEVICES")
+        host, variable = devices.list_gpus(), os.environ.get(devices.VISIBLE)
         gpus = devices.visible_gpus(host, variable)
+        devices.name_parts(gpus, os.environ)
         device_names = devices.engine_devices(settings.devices, settings.device, gpus)
         # With a lease, the pool has the GPUs; and a model that computes nothing runs in a GPU's place.
         uses_device = settings.gpu_lease == "off" and not model.is_simulated

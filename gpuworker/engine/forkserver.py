@@ -1,7 +1,7 @@
 """A process that has imported the libraries of engines and initialized nothing, and forks engines on request.
 
-An engine that starts from here is ready in about a second; importing torch and related libraries alone takes five to
-eight. This process never touches CUDA, so a fork shares no context. The worker sends commands over one socket:
+An engine that starts from here is ready in about a second; importing torch and related libraries alone takes three to
+five. This process never touches CUDA, so a fork shares no context. The worker sends commands over one socket:
 
     the byte FORK, and as ancillary file descriptors the engine's end of a socket pair, the run table, and the memories
     for frames if there are any (first the one that the engine reads): an engine is forked

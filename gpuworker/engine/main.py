@@ -22,6 +22,7 @@ from gpuworker.engine.outbox import Outbox
 from gpuworker.engine.pipeline import Pipeline
 from gpuworker.engine.result_frames import encode_result
 from gpuworker.engine.work import BatchResult, Reports
+from gpuworker.gpu.devices import NoGpuError, show_part
 from gpuworker.ipc import framing
 from gpuworker.ipc.engine_options import EngineOptions
 from gpuworker.ipc.messages import FrameError, LoadFailed, Ready, StartEngine
@@ -60,16 +61,18 @@ def serve(
     if not isinstance(start, StartEngine):
         raise FrameError(f"the first message is {type(start).__name__}, not StartEngine")
     runners = 1 if options.gpu_lease == "batch" else options.runners
-    options = replace(options, device=start.device, runners=runners)
     try:
+        options = replace(options, device=show_part(start.device, os.environ), runners=runners)
         session = GpuSession(options, start.lock, shared_memory, outbox.send)
         backend = load_backend(parse_model(options.model, options.model_revision), options)
         ranges = load_ranges(options.int8_ranges, backend)
         backend.warmup()
-    except ModelLoadError as error:
+    except (ModelLoadError, NoGpuError) as error:
         outbox.send(LoadFailed(str(error)))
         return
-    pipeline, ready = _create_pipeline(options, backend, outbox, runs, session.turn)
+    # The worker numbers the parts of a GPU, of which this process sees one.
+    device = backend.device if options.device == start.device else start.device
+    pipeline, ready = _create_pipeline(options, backend, device, outbox, runs, session.turn)
     pipeline.start()
     threading.Thread(target=outbox.run, name="send", daemon=True).start()
     outbox.send(with_ranges(ready, ranges))
@@ -100,9 +103,9 @@ def _limits(options: EngineOptions, backend: Backend) -> Limits:
 
 
 def _create_pipeline(
-    options: EngineOptions, backend: Backend, outbox: Outbox, runs: RunTable, turn: GpuTurn
+    options: EngineOptions, backend: Backend, device: str, outbox: Outbox, runs: RunTable, turn: GpuTurn
 ) -> tuple[Pipeline, Ready]:
-    """Returns the pipeline of a loaded model, and the message that describes the model."""
+    """Returns the pipeline of a loaded model, and the message that describes the model and its device."""
     limits = _limits(options, backend)
 
     def send_result(result: BatchResult, on_sent: Callable[[], None]) -> None:
@@ -117,7 +120,7 @@ def _create_pipeline(
     ready = Ready(
         options.model,
         backend.dim,
-        backend.device,
+        device,
         backend.revision,
         backend.commit,
         backend.dtype,

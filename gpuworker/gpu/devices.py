@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import MutableMapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -13,21 +14,30 @@ import structlog
 log = structlog.get_logger()
 
 ALL = "all"
+VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 _DEVICE_FILES = ("nvidia*", "nvhost*", "kfd", "dxg")
 """What a GPU may be used through: NVIDIA's driver, the same on a Jetson, AMD's driver, and WSL."""
 
-_MIG = "MIG-"
-"""How the name of a part of a GPU begins in CUDA_VISIBLE_DEVICES; the list of GPUs has whole ones only."""
+PART = "MIG-"
+"""How the UUID of a part of a GPU begins (Multi-Instance GPU), in NVML and in CUDA_VISIBLE_DEVICES."""
+
+_PART_OF_OLD_DRIVER = "MIG-GPU-"
+"""How drivers before 470 named a part: newer ones still understand that, and list the part under another name."""
 
 
 class Gpu(NamedTuple):
-    """A GPU: its UUID, its product name, its memory in bytes, and the version of its driver."""
+    """A GPU, or a part of one: its UUID, its product name, its memory in bytes, and the version of its driver."""
 
     uuid: str
     name: str
     memory_bytes: int
     driver: str
+
+    @property
+    def is_part(self) -> bool:
+        """Whether it is a part of a GPU. CUDA lets a process use only one."""
+        return self.uuid.startswith(PART)
 
 
 NO_GPU = Gpu("", "", 0, "")
@@ -41,7 +51,8 @@ class NoGpuError(Exception):
 def list_gpus() -> list[Gpu]:
     """Returns the GPUs of the host in the order of their bus, which engines use too (see ipc.engine_process).
 
-    They come from NVML, a part of the driver: without a driver the list is empty, and it has no GPUs of other vendors.
+    Instead of a GPU that is divided (MIG) the list has the parts of it that this process may use. They come from NVML,
+    which belongs to the driver: without a driver the list is empty, and it has no GPUs of other vendors.
     """
     import pynvml  # noqa: PLC0415 - a worker on a CPU does not need it
 
@@ -52,7 +63,8 @@ def list_gpus() -> list[Gpu]:
         return []
     try:
         driver = str(pynvml.nvmlSystemGetDriverVersion())
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+        gpus = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+        handles = [handle for gpu in gpus for handle in _parts_of(gpu)]
         return [
             Gpu(
                 str(pynvml.nvmlDeviceGetUUID(handle)),
@@ -67,6 +79,24 @@ def list_gpus() -> list[Gpu]:
         return []
     finally:
         pynvml.nvmlShutdown()
+
+
+def _parts_of(gpu: object) -> list[object]:
+    """Returns the handles of the parts of a GPU, or its own if it is not divided. Raises pynvml.NVMLError."""
+    import pynvml  # noqa: PLC0415 - a worker on a CPU does not need it
+
+    try:
+        is_divided = pynvml.nvmlDeviceGetMigMode(gpu)[0] == pynvml.NVML_DEVICE_MIG_ENABLE
+    except (pynvml.NVMLError_NotSupported, pynvml.NVMLError_FunctionNotFound):
+        is_divided = False
+    if not is_divided:
+        return [gpu]
+    parts = []
+    for index in range(pynvml.nvmlDeviceGetMaxMigDeviceCount(gpu)):
+        # Places without a part, and in a container those whose part is another's.
+        with suppress(pynvml.NVMLError_NotFound, pynvml.NVMLError_NoPermission):
+            parts.append(pynvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, index))
+    return parts
 
 
 @cache
@@ -94,7 +124,38 @@ def used_memory_bytes(gpu: Gpu) -> int:
 
 def list_visible_gpus() -> list[Gpu]:
     """Returns the GPUs that this process sees, in the order in which it numbers them."""
-    return visible_gpus(list_gpus(), os.environ.get("CUDA_VISIBLE_DEVICES"))
+    return visible_gpus(list_gpus(), os.environ.get(VISIBLE))
+
+
+def name_parts(visible: Sequence[Gpu], environment: MutableMapping[str, str]) -> None:
+    """Has CUDA_VISIBLE_DEVICES name the visible GPUs if one of them is a part: CUDA numbers no part but one."""
+    if any(gpu.is_part for gpu in visible):
+        environment[VISIBLE] = ",".join(gpu.uuid for gpu in visible)
+
+
+def show_part(device: str, environment: MutableMapping[str, str]) -> str:
+    """Has CUDA see only the part of a GPU that a device is; returns the name of the device for CUDA then.
+
+    Does nothing for other devices. CUDA must not have started in this process: it reads the variable once.
+
+    Args:
+        device: of an engine: `cuda:1`, or several, separated by commas.
+        environment: of this process; see `name_parts`.
+
+    Raises:
+        NoGpuError: several parts are to run one model, which CUDA does not allow.
+    """
+    names = environment.get(VISIBLE, "").split(",")
+    indices = [
+        int(index or 0) for kind, _, index in (each.partition(":") for each in device.split(",")) if kind == "cuda"
+    ]
+    parts = [names[index] for index in indices if index < len(names) and names[index].startswith(PART)]
+    if not parts:
+        return device
+    if len(indices) > 1:
+        raise NoGpuError(f"{device}: a process can use only one part of a GPU (MIG)")
+    environment[VISIBLE] = parts[0]
+    return "cuda:0"
 
 
 def visible_gpus(gpus: Sequence[Gpu], variable: str | None) -> list[Gpu]:
@@ -167,14 +228,15 @@ def check_devices(names: Sequence[str], option: str, visible: Sequence[Gpu]) -> 
 def lists_all(host: Sequence[Gpu], variable: str | None, dev: Path = Path("/dev")) -> bool:
     """Whether a process can use no GPU but those of the driver's list.
 
-    The list has no GPUs of other vendors, no parts of GPUs, and is empty in a container without NVML.
+    The list has no GPUs of other vendors, and is empty in a container without NVML. It has parts of GPUs, but not under
+    the names of old drivers.
 
     Args:
         host: the list (see `list_gpus`).
         variable: CUDA_VISIBLE_DEVICES of the process.
         dev: where device files are.
     """
-    if _MIG in (variable or ""):
+    if _PART_OF_OLD_DRIVER in (variable or "") and not any(_PART_OF_OLD_DRIVER in gpu.uuid for gpu in host):
         return False
     return bool(host) or not any(found for pattern in _DEVICE_FILES for found in dev.glob(pattern))
 

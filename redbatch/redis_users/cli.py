@@ -93,6 +93,13 @@ def swarm_secrets(
     suffix: Annotated[
         str, typer.Option(help="Suffix of the name of each secret: the value of $REDBATCH_SECRETS.")
     ] = "",
+    host: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Service or host of Redis (redis). With several, the URLs are those of REDBATCH_REDIS_SHARDS.",
+            show_default=False,
+        ),
+    ] = None,
     keep: Keep = None,
 ) -> None:
     """Print a shell script that creates new secrets: Redis users (Redis 7 or newer) with minimal rights, and URLs.
@@ -106,4 +113,4 @@ def swarm_secrets(
     """
     from redbatch.redis_users.command import print_swarm_secrets
 
-    raise typer.Exit(print_swarm_secrets(suffix, keep))
+    raise typer.Exit(print_swarm_secrets(suffix, host or ["redis"], keep))

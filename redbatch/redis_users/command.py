@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import typer
@@ -40,14 +41,18 @@ def print_k8s_secrets(namespace: str, redis: RedisAddress, keep: Path | None, dr
     return _print(text, "pipe them: | kubectl apply --server-side -f -", revokes_old=keep is None and drop_old is None)
 
 
-def print_swarm_secrets(suffix: str, keep: Path | None) -> int:
-    """Prints a shell script, for the Redis of swarm/stack.yml."""
+def print_swarm_secrets(suffix: str, hosts: Sequence[str], keep: Path | None) -> int:
+    """Prints a shell script, for the Redis of swarm/stack.yml: one, or several with a shard of each queue."""
+    for host in hosts:
+        if not _HOST.fullmatch(host):
+            return report_misuse(f"--host {host}: use the name or the IP address of a host")
+    if len(set(hosts)) < len(hosts):
+        return report_misuse(f"--host {' --host '.join(hosts)}: name each host once")
     if not _SUFFIX.fullmatch(suffix):
         return report_misuse(f"--suffix {suffix}: use at most 32 letters, digits, dots, dashes and underscores")
     try:
-        text = swarm.script(
-            suffix, new_credentials(_read(keep) if keep else None), RedisAddress("redis", 6379, tls=False)
-        )
+        addresses = [RedisAddress(host, 6379, tls=False) for host in hosts]
+        text = swarm.script(suffix, new_credentials(_read(keep) if keep else None), addresses)
     except NoUsersError as error:
         return report_misuse(f"--keep {keep}: {error}")
     return _print(text, "write them to a file, as --help says: docker never shows a secret again", revokes_old=False)

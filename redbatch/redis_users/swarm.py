@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 
 from redbatch.redis_users.passwords import Credentials, RedisAddress
 
 _END = "END_OF_SECRET"
 
 
-def script(suffix: str, credentials: Credentials, redis: RedisAddress) -> str:
+def script(suffix: str, credentials: Credentials, addresses: Sequence[RedisAddress]) -> str:
     """Returns the commands. A secret of a Swarm never changes: new secrets have a new suffix.
 
-    The operator stores the URLs of ops and admin, which are no services: docker never shows a secret again.
+    The operator stores the URLs of ops and admin, which are no services: docker never shows a secret again. Each user has
+    the URLs of all addresses, separated by commas.
     """
-    urls = {name: redis.url(name, password) for name, password in credentials.passwords.items()}
+    urls = {
+        name: ",".join(address.url(name, password) for address in addresses)
+        for name, password in credentials.passwords.items()
+    }
     lines = ["set -e"]
     lines += [_create(f"redbatch_redis_acl{suffix}", credentials.users)]
     lines += [_create(f"redbatch_{name}_redis_url{suffix}", f"{urls[name]}\n") for name in ("gateway", "worker")]

@@ -93,12 +93,17 @@ def print_error(message: str) -> None:
 def read_file_variables(environment: MutableMapping[str, str]) -> None:
     """Sets each variable for which another, ending in _FILE, names a file: containers receive secrets in this way.
 
+    An empty one names none: files of a stack that follow others can only change their variables, not remove them.
+
     Exits the process with code 2 and a line on stderr if a file cannot be read, or both variables are set.
     """
     for name in [each for each in environment if each.startswith(PREFIX) and each.endswith("_FILE")]:
         if name in FILE_SETTINGS:
             continue
         plain = name.removesuffix("_FILE")
+        if not environment[name]:
+            del environment[name]
+            continue
         if plain in environment:
             print_error(f"{name}: {plain} is set too; use one of them")
             raise SystemExit(EXIT_CONFIGURATION)

@@ -13,7 +13,9 @@ from typer.testing import CliRunner
 from redbatch.commands import app
 from tests.deploy.dockerfile import ROOT
 
-STACK, RESERVE, CPU = (ROOT / "swarm" / name for name in ("stack.yml", "stack.gpu-reserve.yml", "stack.cpu.yml"))
+STACK, RESERVE, CPU, SHARDS = (
+    ROOT / "swarm" / name for name in ("stack.yml", "stack.gpu-reserve.yml", "stack.cpu.yml", "stack.shards.yml")
+)
 
 
 def resolve(path: Path) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from gpuworker.settings import WorkerSettings
 from redbatch.commands import app
 from tests.deploy.checks.settings import SETTINGS, parse_settings
 from tests.deploy.dockerfile import ROOT, environment, stages
-from tests.deploy.swarm_stack import CPU, RESERVE, STACK, generated_secrets, maxmemory_bytes, resolve
+from tests.deploy.swarm_stack import CPU, RESERVE, SHARDS, STACK, generated_secrets, maxmemory_bytes, resolve
 from tests.servers import require_tool, skip
 
 USER = "65532"
@@ -40,7 +40,9 @@ def seconds(duration: str) -> int:
 
 
 @pytest.mark.parametrize(
-    "files", [[STACK], [STACK, RESERVE], [STACK, CPU]], ids=["stack", "with GPUs reserved", "without GPUs"]
+    "files",
+    [[STACK], [STACK, RESERVE], [STACK, CPU], [STACK, SHARDS]],
+    ids=["stack", "with GPUs reserved", "without GPUs", "with two Redis"],
 )
 def test_docker_accepts_the_stack(files: list[Path]) -> None:
     """Docker accepts the stack by its schema, without a daemon, and applies the variables of images and secrets."""
@@ -49,6 +51,7 @@ def test_docker_accepts_the_stack(files: list[Path]) -> None:
         "REDBATCH_REGISTRY": "here/",
         "REDBATCH_VERSION": "9.1",
         "REDBATCH_WORKER_VERSION": "9.2",
+        "REDBATCH_WORKER_ORDER": "start-first",
         "REDBATCH_SECRETS": "_7",
     }
     ran = subprocess.run(
@@ -64,6 +67,7 @@ def test_docker_accepts_the_stack(files: list[Path]) -> None:
     assert (reserved is None) == (RESERVE not in files)
     devices = rendered["services"]["worker"]["environment"]["REDBATCH_DEVICES"]
     assert devices == ("cpu" if CPU in files else "all")
+    assert rendered["services"]["worker"]["deploy"]["update_config"]["order"] == "start-first"
     images = [rendered["services"][name]["image"] for name in SETTINGS]
     assert images == ["here/redbatch-gateway:9.1", "here/redbatch-worker:9.2"]
     assert {each["name"].removesuffix("_7") for each in rendered["secrets"].values()} == set(rendered["secrets"])
@@ -133,6 +137,17 @@ def test_there_is_one_redis_that_keeps_its_data(stack: dict[str, Any]) -> None:
     assert "redis:/data" in service["volumes"]
     gigabytes = int(service["deploy"]["resources"]["limits"]["memory"].removesuffix("G"))
     assert maxmemory_bytes(service) <= 0.7 * gigabytes * 2**30
+
+
+def test_the_second_redis_is_as_the_first(stack: dict[str, Any]) -> None:
+    """Only its node and its volume are others, and both lists of Redis come from the secrets of the services."""
+    shards = resolve(SHARDS)["services"]
+    given = yaml.safe_dump(stack["services"]["redis"]).replace("redis:/data", "redis2:/data")
+    expected = yaml.safe_load(given.replace("node.labels.redis ==", "node.labels.redis2 =="))
+    assert shards["redis2"] == expected
+    for name in SETTINGS:
+        file = stack["services"][name]["environment"]["REDBATCH_REDIS_URL_FILE"]
+        assert shards[name]["environment"] == {"REDBATCH_REDIS_URL_FILE": "", "REDBATCH_REDIS_SHARDS_FILE": file}
 
 
 def test_a_changed_file_has_another_name(stack: dict[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -11,6 +12,7 @@ from tests.engine.engine import Engine
 from tests.engine.images import build_images
 from tests.engine.machine import why_not
 from tests.engine.network import network
+from tests.engine.scenes import Table
 from tests.engine.swarm import NAMES, remove_all
 from tests.engine.workspace import workspace
 from tests.servers import skip
@@ -34,3 +36,12 @@ def engine(images: None) -> Iterator[Engine]:
         remove_all(engine)
         yield engine
         remove_all(engine)
+
+
+@pytest.fixture(scope="session")
+def table() -> Iterator[Table]:
+    """The table of all scenes, printed at the end."""
+    table = Table()
+    yield table
+    if table.rows:
+        sys.stdout.write(f"\n{table}\n")

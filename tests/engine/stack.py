@@ -14,8 +14,11 @@ from typing import Any
 import yaml
 
 from tests.deploy.dockerfile import ROOT
+from tests.deploy.swarm_stack import SHARDS, STACK
+from tests.engine.balancer import start_balancer
 from tests.engine.bases import redis_image
 from tests.engine.documented import documented, run_script
+from tests.engine.load import Service
 from tests.engine.machine import has_ipsec, has_virtual_servers
 from tests.engine.swarm import REGISTRY, Swarm
 
@@ -52,7 +55,15 @@ class Deployment:
     def __init__(self, folder: Path, swarm: Swarm, *files: str) -> None:
         self.folder, self.swarm, self.files = folder, swarm, list(files)
         shutil.copytree(ROOT / "swarm", folder / "swarm")
-        self.write("stack.yml", adapted(yaml.safe_load((ROOT / "swarm/stack.yml").read_text(encoding="utf-8"))))
+        self.write("stack.yml", adapted(yaml.safe_load(STACK.read_text(encoding="utf-8"))))
+        shards = yaml.safe_load(SHARDS.read_text(encoding="utf-8"))
+        shards["services"]["redis2"]["image"] = f"{REGISTRY}/{redis_image()}"
+        self.write(SHARDS.name, shards)
+
+    @property
+    def has_shards(self) -> bool:
+        """Whether it has two Redis."""
+        return SHARDS.name in self.files
 
     def write(self, name: str, content: dict[str, Any]) -> None:
         """Writes a file of the stack."""
@@ -82,7 +93,9 @@ class Deployment:
 
     def create_secrets(self) -> None:
         """Creates the secrets."""
-        self.run(f". ./redbatch.env\n{documented('deploy.md', 'swarm secrets > secrets.sh', 'sh secrets.sh')}")
+        script = documented("deploy.md", "swarm secrets > secrets.sh", "sh secrets.sh")
+        hosts = {"swarm secrets": "swarm secrets --host redis --host redis2"} if self.has_shards else {}
+        self.run(f". ./redbatch.env\n{script}", **hosts)
 
     def deploy(self) -> None:
         """Deploys the stack with the values of redbatch.env."""
@@ -92,9 +105,20 @@ class Deployment:
     def create_key(self) -> str:
         """Creates an API key, once Redis is there; returns it."""
         script = documented("deploy.md", "export REDBATCH_REDIS_URL=$(grep", "done")
-        output = self.run(f". ./redbatch.env\n{script}", **{"keys create": "keys create --scope embed --scope jobs"})
+        several = {"REDBATCH_REDIS_URL": "REDBATCH_REDIS_SHARDS"} if self.has_shards else {}
+        scopes = {"keys create": "keys create --scope embed --scope jobs"}
+        output = self.run(f". ./redbatch.env\n{script}", **several, **scopes)
         (key,) = re.findall(r"^\S+\.\S{20,}$", output, re.MULTILINE)
         return str(key)
+
+    def serve(self) -> Service:
+        """Returns the service with one worker, once it answers, with a key of docs/deploy.md."""
+        service = Service([start_balancer(self.swarm)], {"authorization": f"Bearer {self.create_key()}"})
+        self.swarm.wait_until_runs("gateway", 2)
+        self.swarm.wait_until_runs("worker", 1)
+        self.swarm.wait_until(service.is_ready, "a text is embedded")
+        service.learn_vectors()
+        return service
 
     def set_version(self, name: str, value: str) -> None:
         """Sets a variable in redbatch.env, as the page does for an upgrade."""

@@ -5,13 +5,11 @@ node1 is the manager and has Redis; node2 and node3 have workers. No gateway run
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterator
 
 import pytest
 
-from tests.engine.balancer import start_balancer
 from tests.engine.images import GATEWAY
 from tests.engine.load import RESTART_TIMEOUT_S, Service
 from tests.engine.network import link_down
@@ -49,21 +47,8 @@ def deployment(nodes: Swarm, tmp_path_factory: pytest.TempPathFactory) -> Deploy
 
 @pytest.fixture(scope="module")
 def service(deployment: Deployment) -> Service:
-    """The deployed service, with a key of docs/deploy.md."""
-    service = Service([start_balancer(deployment.swarm)], {"authorization": f"Bearer {deployment.create_key()}"})
-    deployment.swarm.wait_until_runs("gateway", 2)
-    deployment.swarm.wait_until_runs("worker", 1)
-    deployment.swarm.wait_until(service.is_ready, "a text is embedded")
-    service.learn_vectors()
-    return service
-
-
-@pytest.fixture(scope="module")
-def table() -> Iterator[Table]:
-    """The table of all scenes, printed at the end."""
-    table = Table()
-    yield table
-    sys.stdout.write(f"\n{table}\n")
+    """The deployed service."""
+    return deployment.serve()
 
 
 def nodes_of(nodes: Swarm, service: str) -> set[str]:

@@ -121,6 +121,8 @@ def test_invalid_arguments_are_refused(tmp_path: Path) -> None:
     assert "--namespace A_b" in error_line("k8s", "secrets", "--namespace", "A_b")
     assert "cannot be read" in error_line("swarm", "secrets", "--keep", str(tmp_path))
     assert "--suffix a b" in error_line("swarm", "secrets", "--suffix", "a b")
+    assert "--host a/b" in error_line("swarm", "secrets", "--host", "redis", "--host", "a/b")
+    assert "name each host once" in error_line("swarm", "secrets", "--host", "redis", "--host", "redis")
 
 
 def test_the_swarm_script_creates_the_secrets(tmp_path: Path) -> None:
@@ -142,6 +144,16 @@ def test_the_swarm_script_creates_the_secrets(tmp_path: Path) -> None:
         url = re.search(rf"^# redis://{name}:({PASSWORD})@redis:6379/0$", script, re.MULTILINE)
         assert url is not None
         assert sha256(url[1].encode()).hexdigest() == digests[name]
+
+
+def test_several_redis_have_the_same_users() -> None:
+    """With several hosts, each URL is a list for REDBATCH_REDIS_SHARDS, with one password."""
+    script = output_of("swarm", "secrets", "--host", "redis", "--host", "redis2")
+    for name in ("gateway", "worker", "ops", "admin"):
+        (url,) = re.findall(rf"^(?:# )?(redis://{name}:\S+)$", script, re.MULTILINE)
+        first, second = url.split(",")
+        assert re.fullmatch(rf"redis://{name}:{PASSWORD}@redis:6379/0", first)
+        assert second == first.replace("@redis:", "@redis2:")
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,13 @@ def test_a_variable_may_come_from_a_file(tmp_path: Path, monkeypatch: pytest.Mon
     assert read_settings(WorkerSettings).redis_url == "redis://:secret@redis:6379/0"
 
 
+def test_an_empty_name_of_a_file_counts_as_not_set() -> None:
+    """A file of a stack that follows another one can empty its variables, not remove them."""
+    environment = {"REDBATCH_REDIS_URL_FILE": "", "REDBATCH_REDIS_URL": "redis://a"}
+    read_file_variables(environment)
+    assert environment == {"REDBATCH_REDIS_URL": "redis://a"}
+
+
 def test_a_setting_that_is_a_file_sets_no_other_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The password in it is read for each connection, so the setting is the path, not the content."""
     (tmp_path / "password").write_text("secret\n", encoding="utf-8")

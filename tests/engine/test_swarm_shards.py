@@ -1,0 +1,61 @@
+"""The stack with two Redis, each with a shard of the queue, on a Swarm of three nodes.
+
+node1 is the manager and has the first Redis; node2 has a worker, node3 the second Redis and nothing else.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.engine.load import Service
+from tests.engine.network import link_down
+from tests.engine.scenes import Table, undisturbed
+from tests.engine.stack import Deployment
+from tests.engine.swarm import Swarm, swarm
+from tests.engine.workspace import workspace
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(1_800)]
+
+LINK_DOWN_S = 7.0
+
+
+@pytest.fixture(scope="module")
+def nodes(images: None) -> Iterator[Swarm]:
+    """Three nodes."""
+    with swarm(workspace(), {}) as nodes:
+        yield nodes
+
+
+@pytest.fixture(scope="module")
+def service(nodes: Swarm, tmp_path_factory: pytest.TempPathFactory) -> Service:
+    """The service of a stack with stack.shards.yml, with keys on both Redis."""
+    folder = tmp_path_factory.mktemp("deployment") / "checkout"
+    deployment = Deployment(folder, nodes, "stack.cpu.yml", "stack.shards.yml", "gateways.yml")
+    elsewhere = {"placement": {"constraints": ["node.hostname != node3"]}}
+    deployment.write("gateways.yml", {"version": "3.9", "services": {"gateway": {"deploy": elsewhere}}})
+    deployment.push_images()
+    deployment.label("redis", "node1")
+    deployment.label("gpu", "node2")
+    nodes.docker("node", "update", "--label-add", "redis2=true", "node3")
+    deployment.create_secrets()
+    deployment.deploy()
+    return deployment.serve()
+
+
+def test_one_of_two_redis_is_killed(nodes: Swarm, service: Service, table: Table) -> None:
+    """Requests go to the other one until the next Redis has started in its place."""
+    (task,) = nodes.running("redis2")
+    with undisturbed(service, table, "SIGKILL of one of two Redis"):
+        nodes.node("node3").docker("kill", "--signal=KILL", nodes.container(task))
+        nodes.wait_until_replaced("redis2", [task])
+
+
+def test_the_link_of_one_of_two_redis_is_down(nodes: Swarm, service: Service, table: Table) -> None:
+    """Requests go to the other one while no packet reaches a Redis, and none tells that it is gone."""
+    with undisturbed(service, table, f"link of one of two Redis down for {LINK_DOWN_S:g} s"):
+        with link_down("node3"):
+            time.sleep(LINK_DOWN_S)
+        nodes.wait_until_runs("redis2", 1)
