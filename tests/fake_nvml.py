@@ -1,4 +1,4 @@
-"""NVIDIA's library NVML, played by Python functions under its names, which the package `pynvml` calls as the real ones."""
+"""NVIDIA's library NVML, played by Python functions under its names: the package `pynvml` calls them."""
 
 from __future__ import annotations
 

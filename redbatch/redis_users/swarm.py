@@ -13,8 +13,8 @@ _END = "END_OF_SECRET"
 def script(suffix: str, credentials: Credentials, addresses: Sequence[RedisAddress]) -> str:
     """Returns the commands. A secret of a Swarm never changes: new secrets have a new suffix.
 
-    The operator stores the URLs of ops and admin, which are no services: docker never shows a secret again. Each user has
-    the URLs of all addresses, separated by commas.
+    The operator stores the URLs of ops and admin, which are no services: docker never shows a secret again. A URL of
+    several addresses is a list, separated by commas.
     """
     urls = {
         name: ",".join(address.url(name, password) for address in addresses)
