@@ -122,7 +122,7 @@ def run(settings: WorkerSettings) -> int:
         check_hub(model, settings.model_revision)
         host, variable = devices.list_gpus(), os.environ.get(devices.VISIBLE)
         gpus = devices.visible_gpus(host, variable)
-        devices.name_parts(gpus, os.environ)
+        devices.name_mig_devices(gpus, os.environ)
         device_names = devices.engine_devices(settings.devices, settings.device, gpus)
         # With a lease, the pool has the GPUs; and a model that computes nothing runs in a GPU's place.
         uses_device = settings.gpu_lease == "off" and not model.is_simulated
@@ -132,7 +132,7 @@ def run(settings: WorkerSettings) -> int:
         if settings.gpu_lease == "batch":
             device_names = turn_devices(device_names, settings.lease.gpus)
         if settings.span:
-            device_names = [",".join(device_names)]
+            device_names = [devices.span(device_names, gpus)]
     except (ModelLoadError, NoGpuError) as error:
         log.error(MODEL_FAILS, reason=str(error))  # noqa: TRY400 - the reason says where to look
         return 2

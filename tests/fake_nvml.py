@@ -17,10 +17,10 @@ NOT_SUPPORTED, NOT_FOUND = pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_NO
 
 @dataclass
 class FakeGpu:
-    """A GPU, or a part of one.
+    """A GPU or a MIG device.
 
     Attributes:
-        parts: by their places, None where there is none; None: the GPU cannot be divided.
+        mig_devices: by their places, None where there is none; None: the GPU cannot be divided.
         is_divided: whether MIG is on.
     """
 
@@ -28,13 +28,13 @@ class FakeGpu:
     name: str
     memory_bytes: int
     used_bytes: int = 0
-    parts: Sequence[FakeGpu | None] | None = None
+    mig_devices: Sequence[FakeGpu | None] | None = None
     is_divided: bool = False
 
 
 @dataclass
 class FakeNvml:
-    """The library. Handles are the places of GPUs and parts in a list, counted from one."""
+    """The library. Handles are the places of GPUs and MIG devices in a list, counted from one."""
 
     gpus: Sequence[FakeGpu]
     _handles: list[FakeGpu] = field(default_factory=list)
@@ -69,7 +69,7 @@ class FakeNvml:
         return int(pynvml.NVML_SUCCESS)
 
     def nvmlDeviceGetCount_v2(self, count: Any) -> int:  # noqa: ANN401, N802
-        """Writes the number of GPUs; parts do not count."""
+        """Writes the number of GPUs; MIG devices do not count."""
         count._obj.value = len(self.gpus)
         return int(pynvml.NVML_SUCCESS)
 
@@ -78,8 +78,8 @@ class FakeNvml:
         return self._set(device, self.gpus[index.value])
 
     def nvmlDeviceGetHandleByUUID(self, uuid: Any, device: Any) -> int:  # noqa: ANN401, N802
-        """Writes the handle of a GPU or of a part."""
-        everything = [*self.gpus, *(part for gpu in self.gpus for part in gpu.parts or () if part)]
+        """Writes the handle of a GPU or of a MIG device."""
+        everything = [*self.gpus, *(each for gpu in self.gpus for each in gpu.mig_devices or () if each)]
         found = [each for each in everything if each.uuid.encode() == uuid.value]
         return self._set(device, found[0]) if found else int(NOT_FOUND)
 
@@ -102,29 +102,29 @@ class FakeNvml:
     def nvmlDeviceGetMigMode(self, device: Any, current: Any, pending: Any) -> int:  # noqa: ANN401, N802
         """Writes whether a GPU is divided."""
         gpu = self._gpu(device)
-        if gpu.parts is None:
+        if gpu.mig_devices is None:
             return int(NOT_SUPPORTED)
         current._obj.value = pending._obj.value = int(gpu.is_divided)
         return int(pynvml.NVML_SUCCESS)
 
     def nvmlDeviceGetMaxMigDeviceCount(self, device: Any, count: Any) -> int:  # noqa: ANN401, N802
-        """Writes how many parts there may be."""
-        count._obj.value = len(self._gpu(device).parts or ())
+        """Writes how many MIG devices there may be."""
+        count._obj.value = len(self._gpu(device).mig_devices or ())
         return int(pynvml.NVML_SUCCESS)
 
-    def nvmlDeviceGetMigDeviceHandleByIndex(self, device: Any, index: Any, part: Any) -> int:  # noqa: ANN401, N802
-        """Writes the handle of the part at a place."""
-        found = (self._gpu(device).parts or ())[index.value]
-        return int(NOT_FOUND) if found is None else self._set(part, found)
+    def nvmlDeviceGetMigDeviceHandleByIndex(self, device: Any, index: Any, mig_device: Any) -> int:  # noqa: ANN401, N802
+        """Writes the handle of the MIG device at a place."""
+        found = (self._gpu(device).mig_devices or ())[index.value]
+        return int(NOT_FOUND) if found is None else self._set(mig_device, found)
 
 
 def divided_gpu(letter: str, places: str) -> FakeGpu:
-    """Returns an H100 with a part of 10 GB for each place whose character is not a dash."""
-    parts = [
+    """Returns an H100 with a MIG device of 10 GB for each place whose character is not a dash."""
+    mig_devices = [
         None if each == "-" else FakeGpu(f"MIG-{letter}{each}-5678", "NVIDIA H100 80GB HBM3 MIG 1g.10gb", 10 * GIB)
         for each in places
     ]
-    return FakeGpu(f"GPU-{letter}", "NVIDIA H100 80GB HBM3", 80 * GIB, parts=parts, is_divided=True)
+    return FakeGpu(f"GPU-{letter}", "NVIDIA H100 80GB HBM3", 80 * GIB, mig_devices=mig_devices, is_divided=True)
 
 
 @contextmanager

@@ -25,6 +25,7 @@ from gpuworker.backends.function_methods import (
     find_misspelled_methods,
 )
 from gpuworker.backends.tokenizer_threads import set_tokenizer_threads
+from gpuworker.gpu.devices import show_only
 from gpuworker.model_spec import Model, ModelLoadError, one_line
 from shared.messages import DEFAULT_OPTIONS, PREDICT, Input, Options
 from shared.option_words import list_choices
@@ -49,7 +50,7 @@ class FunctionBackend:
     """
 
     def __init__(self, model: Model, options: EngineOptions) -> None:
-        _show_gpu(options.device)
+        show_only(options.device, os.environ)  # as the first one, whatever library the class uses
         set_tokenizer_threads(1)  # others would compete with the class's own threads, and none survives a fork
         self._model = model
         self._methods = FunctionMethods(_create(model, options.model_args))
@@ -121,16 +122,6 @@ class FunctionBackend:
         except Exception as error:
             _log_traceback(self._model, error)
             raise ModelLoadError(f"model {self._model.name}: its warmup() failed: {_one_line(error)}") from error
-
-
-def _show_gpu(device: str) -> None:
-    """Shows the class only this engine's GPU, as the first one, or its GPUs, whatever library the class uses."""
-    if device.startswith("cuda:"):
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
-        indices = [each.partition(":")[2] for each in device.split(",")]
-        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(
-            visible[int(index)].strip() if len(visible) > int(index) and visible[0] else index for index in indices
-        )
 
 
 def _create(model: Model, model_args: str) -> object:

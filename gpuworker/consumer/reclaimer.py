@@ -62,14 +62,14 @@ class Reclaimer:
         renewal = self._worker_state.settings.renewal
         renew_s = renewal.interval_s
         reclaim_s = min(1.0, renewal.reclaim_idle_ms / 3000)
-        next_reclaim = 0.0
+        next_reclaim = time.monotonic() + reclaim_s
         while True:
             await asyncio.sleep(renew_s)
             began = time.monotonic()
             try:
                 await self.renew()
                 max_entries = self._claimer.reclaim_capacity()
-                # What a worker left behind that died alone has waited for this one to load its model: at once.
+                # A turn without room is not lost: what the only worker left as it died waits for this one's model.
                 if max_entries > 0 and began >= max(next_reclaim, self._stalled_until):
                     next_reclaim = began + reclaim_s
                     await self._reclaim(max_entries)

@@ -24,7 +24,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
@@ -32,7 +32,7 @@ from typing import NoReturn
 import structlog
 from setproctitle import setproctitle
 
-from gpuworker.engine.deferred_import import deferred
+from gpuworker.engine.deferred_import import defer_import
 from gpuworker.engine.main import serve
 from gpuworker.ipc import framing
 from gpuworker.ipc.engine_options import EngineOptions
@@ -44,8 +44,8 @@ from shared.process.parent_death import die_with_parent
 
 log = structlog.get_logger()
 
-UNUSED = "sklearn.metrics"
-"""sentence-transformers imports a function of it to compare vectors. It imports scipy.stats: a fifth of all imports."""
+DEFERRED_MODULE = "sklearn.metrics"
+"""sentence-transformers imports a function of it, to compare sparse vectors. It imports scipy.stats: a fifth of all."""
 
 COMPILED_CODE = "TORCHINDUCTOR_CACHE_DIR"
 """The variable with the folder for code that torch compiles; torch sets it, if it is not set, as it is imported."""
@@ -71,7 +71,7 @@ def main(arguments: list[str]) -> NoReturn:
     os._exit(0)  # Python would finalize torch for up to seconds, and nothing here needs it
 
 
-def import_modules(names: Iterable[str]) -> None:
+def import_modules(names: Sequence[str]) -> None:
     """Imports modules, and removes the empty folder that torch makes for compiled code among the temporary files.
 
     If torch compiles anything later, it makes the folder again. No garbage is collected before the end of the imports,
@@ -79,14 +79,21 @@ def import_modules(names: Iterable[str]) -> None:
     """
     is_set_by_user = COMPILED_CODE in os.environ
     gc.disable()
-    with deferred(UNUSED):
-        for name in names:
-            importlib.import_module(name)
+    try:
+        with defer_import(DEFERRED_MODULE):
+            _import(names)
+    except ImportError:  # another version of a library imports more of it
+        _import(names)
     gc.freeze()
     gc.enable()
     if COMPILED_CODE in os.environ and not is_set_by_user:
         with suppress(OSError):  # it is not empty
             Path(os.environ[COMPILED_CODE]).rmdir()
+
+
+def _import(names: Iterable[str]) -> None:
+    for name in names:
+        importlib.import_module(name)
 
 
 def _serve(control: socket.socket, wake: socket.socket, options: EngineOptions) -> None:

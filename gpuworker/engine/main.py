@@ -22,7 +22,7 @@ from gpuworker.engine.outbox import Outbox
 from gpuworker.engine.pipeline import Pipeline
 from gpuworker.engine.result_frames import encode_result
 from gpuworker.engine.work import BatchResult, Reports
-from gpuworker.gpu.devices import NoGpuError, show_part
+from gpuworker.gpu.devices import show_mig_device
 from gpuworker.ipc import framing
 from gpuworker.ipc.engine_options import EngineOptions
 from gpuworker.ipc.messages import FrameError, LoadFailed, Ready, StartEngine
@@ -62,17 +62,15 @@ def serve(
         raise FrameError(f"the first message is {type(start).__name__}, not StartEngine")
     runners = 1 if options.gpu_lease == "batch" else options.runners
     try:
-        options = replace(options, device=show_part(start.device, os.environ), runners=runners)
+        options = replace(options, device=show_mig_device(start.device, os.environ), runners=runners)
         session = GpuSession(options, start.lock, shared_memory, outbox.send)
         backend = load_backend(parse_model(options.model, options.model_revision), options)
         ranges = load_ranges(options.int8_ranges, backend)
         backend.warmup()
-    except (ModelLoadError, NoGpuError) as error:
+    except ModelLoadError as error:
         outbox.send(LoadFailed(str(error)))
         return
-    # The worker numbers the parts of a GPU, of which this process sees one.
-    device = backend.device if options.device == start.device else start.device
-    pipeline, ready = _create_pipeline(options, backend, device, outbox, runs, session.turn)
+    pipeline, ready = _create_pipeline(options, backend, _device(options, backend, start), outbox, runs, session.turn)
     pipeline.start()
     threading.Thread(target=outbox.run, name="send", daemon=True).start()
     outbox.send(with_ranges(ready, ranges))
@@ -81,6 +79,11 @@ def serve(
     for message, _ in received:
         if not session.handle(message):
             handle(message)
+
+
+def _device(options: EngineOptions, backend: Backend, start: StartEngine) -> str:
+    """Returns the name that the worker has for the device: this process may have another number for a MIG device."""
+    return backend.device if options.device == start.device else start.device
 
 
 def _limits(options: EngineOptions, backend: Backend) -> Limits:

@@ -19,15 +19,15 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 _DEVICE_FILES = ("nvidia*", "nvhost*", "kfd", "dxg")
 """What a GPU may be used through: NVIDIA's driver, the same on a Jetson, AMD's driver, and WSL."""
 
-PART = "MIG-"
-"""How the UUID of a part of a GPU begins (Multi-Instance GPU), in NVML and in CUDA_VISIBLE_DEVICES."""
+MIG = "MIG-"
+"""How the UUID of a MIG device (Multi-Instance GPU: a part of a GPU) begins, in NVML and in CUDA_VISIBLE_DEVICES."""
 
-_PART_OF_OLD_DRIVER = "MIG-GPU-"
-"""How drivers before 470 named a part: newer ones still understand that, and list the part under another name."""
+_MIG_OF_OLD_DRIVER = "MIG-GPU-"
+"""How drivers before 470 named a MIG device: newer ones still understand that, and list it under another name."""
 
 
 class Gpu(NamedTuple):
-    """A GPU, or a part of one: its UUID, its product name, its memory in bytes, and the version of its driver."""
+    """A GPU or a MIG device: its UUID, its product name, its memory in bytes, and the version of its driver."""
 
     uuid: str
     name: str
@@ -35,9 +35,9 @@ class Gpu(NamedTuple):
     driver: str
 
     @property
-    def is_part(self) -> bool:
-        """Whether it is a part of a GPU. CUDA lets a process use only one."""
-        return self.uuid.startswith(PART)
+    def is_mig(self) -> bool:
+        """Whether it is a MIG device. CUDA lets a process use only one (NVIDIA's MIG user guide)."""
+        return self.uuid.startswith(MIG)
 
 
 NO_GPU = Gpu("", "", 0, "")
@@ -51,8 +51,8 @@ class NoGpuError(Exception):
 def list_gpus() -> list[Gpu]:
     """Returns the GPUs of the host in the order of their bus, which engines use too (see ipc.engine_process).
 
-    Instead of a GPU that is divided (MIG) the list has the parts of it that this process may use. They come from NVML,
-    which belongs to the driver: without a driver the list is empty, and it has no GPUs of other vendors.
+    Instead of a GPU that is divided, the list has those of its MIG devices that this process may use. It comes from
+    NVML, a part of the driver: without a driver it is empty, and it has no GPUs of other vendors.
     """
     import pynvml  # noqa: PLC0415 - a worker on a CPU does not need it
 
@@ -64,7 +64,7 @@ def list_gpus() -> list[Gpu]:
     try:
         driver = str(pynvml.nvmlSystemGetDriverVersion())
         gpus = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
-        handles = [handle for gpu in gpus for handle in _parts_of(gpu)]
+        handles = [handle for gpu in gpus for handle in _mig_devices_of(gpu)]
         return [
             Gpu(
                 str(pynvml.nvmlDeviceGetUUID(handle)),
@@ -81,8 +81,8 @@ def list_gpus() -> list[Gpu]:
         pynvml.nvmlShutdown()
 
 
-def _parts_of(gpu: object) -> list[object]:
-    """Returns the handles of the parts of a GPU, or its own if it is not divided. Raises pynvml.NVMLError."""
+def _mig_devices_of(gpu: object) -> list[object]:
+    """Returns the handles of a GPU's MIG devices, or its own if it is not divided. Raises pynvml.NVMLError."""
     import pynvml  # noqa: PLC0415 - a worker on a CPU does not need it
 
     try:
@@ -91,12 +91,12 @@ def _parts_of(gpu: object) -> list[object]:
         is_divided = False
     if not is_divided:
         return [gpu]
-    parts = []
+    mig_devices = []
     for index in range(pynvml.nvmlDeviceGetMaxMigDeviceCount(gpu)):
-        # Places without a part, and in a container those whose part is another's.
+        # Places without one, and in a container those of other containers.
         with suppress(pynvml.NVMLError_NotFound, pynvml.NVMLError_NoPermission):
-            parts.append(pynvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, index))
-    return parts
+            mig_devices.append(pynvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, index))
+    return mig_devices
 
 
 @cache
@@ -127,35 +127,33 @@ def list_visible_gpus() -> list[Gpu]:
     return visible_gpus(list_gpus(), os.environ.get(VISIBLE))
 
 
-def name_parts(visible: Sequence[Gpu], environment: MutableMapping[str, str]) -> None:
-    """Has CUDA_VISIBLE_DEVICES name the visible GPUs if one of them is a part: CUDA numbers no part but one."""
-    if any(gpu.is_part for gpu in visible):
+def name_mig_devices(visible: Sequence[Gpu], environment: MutableMapping[str, str]) -> None:
+    """Has CUDA_VISIBLE_DEVICES name the visible GPUs if one is a MIG device: CUDA gives numbers to one of them only."""
+    if any(gpu.is_mig for gpu in visible):
         environment[VISIBLE] = ",".join(gpu.uuid for gpu in visible)
 
 
-def show_part(device: str, environment: MutableMapping[str, str]) -> str:
-    """Has CUDA see only the part of a GPU that a device is; returns the name of the device for CUDA then.
+def show_mig_device(device: str, environment: MutableMapping[str, str]) -> str:
+    """Does what `show_only` does if CUDA_VISIBLE_DEVICES names a MIG device; else nothing, and returns `device`."""
+    return show_only(device, environment) if MIG in environment.get(VISIBLE, "") else device
 
-    Does nothing for other devices. CUDA must not have started in this process: it reads the variable once.
+
+def show_only(device: str, environment: MutableMapping[str, str]) -> str:
+    """Has CUDA see only the GPUs of an engine; returns its device by the numbers that CUDA gives then.
+
+    CUDA must not have started in this process: it reads the variable once.
 
     Args:
-        device: of an engine: `cuda:1`, or several, separated by commas.
-        environment: of this process; see `name_parts`.
-
-    Raises:
-        NoGpuError: several parts are to run one model, which CUDA does not allow.
+        device: of the engine: `cuda:1`, or several, separated by commas. Another one changes nothing.
+        environment: of this process.
     """
-    names = environment.get(VISIBLE, "").split(",")
-    indices = [
-        int(index or 0) for kind, _, index in (each.partition(":") for each in device.split(",")) if kind == "cuda"
-    ]
-    parts = [names[index] for index in indices if index < len(names) and names[index].startswith(PART)]
-    if not parts:
+    if not device.startswith("cuda"):
         return device
-    if len(indices) > 1:
-        raise NoGpuError(f"{device}: a process can use only one part of a GPU (MIG)")
-    environment[VISIBLE] = parts[0]
-    return "cuda:0"
+    names = environment.get(VISIBLE, "").split(",")
+    indices = [int(each.partition(":")[2] or 0) for each in device.split(",")]
+    chosen = [names[index].strip() if index < len(names) and names[0] else str(index) for index in indices]
+    environment[VISIBLE] = ",".join(chosen)
+    return ",".join(f"cuda:{number}" for number in range(len(chosen)))
 
 
 def visible_gpus(gpus: Sequence[Gpu], variable: str | None) -> list[Gpu]:
@@ -163,17 +161,18 @@ def visible_gpus(gpus: Sequence[Gpu], variable: str | None) -> list[Gpu]:
 
     Args:
         gpus: of the host.
-        variable: its CUDA_VISIBLE_DEVICES: indices or prefixes of UUIDs. As in CUDA, a part that names no GPU hides all
-            parts after it.
+        variable: its CUDA_VISIBLE_DEVICES: indices or prefixes of UUIDs. As in CUDA, an item that names no GPU hides
+            all items after it. On a host with MIG devices an index names none: CUDA counts undivided GPUs.
     """
+    counts_whole = any(gpu.is_mig for gpu in gpus)
     if variable is None:
         return list(gpus)
     visible: list[Gpu] = []
-    for part in map(str.strip, variable.split(",")):
-        if part.isdigit():
-            named = [gpus[int(part)]] if int(part) < len(gpus) else []
+    for item in map(str.strip, variable.split(",")):
+        if item.isdigit():
+            named = [gpus[int(item)]] if int(item) < len(gpus) and not counts_whole else []
         else:
-            named = [gpu for gpu in gpus if part and gpu.uuid.startswith(part)]
+            named = [gpu for gpu in gpus if item and gpu.uuid.startswith(item)]
         if len(named) != 1 or named[0] in visible:
             break
         visible += named
@@ -205,6 +204,13 @@ def engine_devices(setting: str, device: str, visible: Sequence[Gpu]) -> list[st
     return [f"cuda:{index}" for index in range(len(visible))]
 
 
+def span(names: Sequence[str], visible: Sequence[Gpu]) -> str:
+    """Returns the device of an engine that uses all of these. Raises NoGpuError: CUDA does not allow that."""
+    if any(gpu_of(name, visible).is_mig for name in names):
+        raise NoGpuError("--span: a process can use only one MIG device")
+    return ",".join(names)
+
+
 def check_devices(names: Sequence[str], option: str, visible: Sequence[Gpu]) -> None:
     """Checks that this process sees the GPUs that `option` names: in the engine, some libraries fall back to the CPU.
 
@@ -228,7 +234,7 @@ def check_devices(names: Sequence[str], option: str, visible: Sequence[Gpu]) -> 
 def lists_all(host: Sequence[Gpu], variable: str | None, dev: Path = Path("/dev")) -> bool:
     """Whether a process can use no GPU but those of the driver's list.
 
-    The list has no GPUs of other vendors, and is empty in a container without NVML. It has parts of GPUs, but not under
+    The list has no GPUs of other vendors, and is empty in a container without NVML. It has MIG devices, but not under
     the names of old drivers.
 
     Args:
@@ -236,7 +242,7 @@ def lists_all(host: Sequence[Gpu], variable: str | None, dev: Path = Path("/dev"
         variable: CUDA_VISIBLE_DEVICES of the process.
         dev: where device files are.
     """
-    if _PART_OF_OLD_DRIVER in (variable or "") and not any(_PART_OF_OLD_DRIVER in gpu.uuid for gpu in host):
+    if _MIG_OF_OLD_DRIVER in (variable or "") and not any(_MIG_OF_OLD_DRIVER in gpu.uuid for gpu in host):
         return False
     return bool(host) or not any(found for pattern in _DEVICE_FILES for found in dev.glob(pattern))
 

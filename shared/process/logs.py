@@ -65,13 +65,14 @@ class StdoutHandler(logging.Handler):
             self.handleError(record)
 
 
-def is_worth_a_line(record: logging.LogRecord) -> bool:
-    """Returns whether a record of asyncio tells anything: not that a name was not found, after that was given up.
+def is_no_abandoned_lookup(record: logging.LogRecord) -> bool:
+    """Returns whether a record of asyncio is anything but the failure of a lookup of a name that was cancelled.
 
-    uvloop leaves such a search to itself when it is cancelled, and each of them would be an error with a traceback.
+    uvloop cannot cancel getaddrinfo(3): while the name of Redis cannot be resolved, each attempt to connect that ran
+    out of time would leave an error with a traceback.
     """
     error = record.exc_info[1] if record.exc_info else None
-    return not isinstance(error, socket.gaierror)
+    return not (isinstance(error, socket.gaierror) and record.msg.startswith("Future exception was never retrieved"))
 
 
 def configure_logging(service: str, level: str, log_format: LogFormat = "auto", redis: str = "") -> None:
@@ -159,8 +160,8 @@ def _route_standard_library(common: list[Processor], finish: list[Processor], th
         logging.getLogger(name).handlers.clear()
         logging.getLogger(name).propagate = True
     asyncio_logger = logging.getLogger("asyncio")
-    if is_worth_a_line not in asyncio_logger.filters:
-        asyncio_logger.addFilter(is_worth_a_line)
+    if is_no_abandoned_lookup not in asyncio_logger.filters:
+        asyncio_logger.addFilter(is_no_abandoned_lookup)
     # uvicorn logs its start and stop in detail, which the gateway logs itself.
     logging.getLogger("uvicorn").setLevel(threshold if threshold <= logging.DEBUG else max(threshold, logging.WARNING))
 

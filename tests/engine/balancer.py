@@ -14,6 +14,8 @@ PORT = 8080
 NAME = "balancer"
 CONFIG = "redbatch-test-balancer"
 
+# As on Kubernetes, gateways without Redis leave after seconds (4, there 9): requests wait for it meanwhile. A gateway
+# that is gone costs a second attempt, and its name is gone a moment later.
 CONFIGURATION = """\
 resolvers docker
     nameserver docker 127.0.0.11:53

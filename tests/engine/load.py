@@ -52,16 +52,14 @@ class Service:
     vectors: Vectors = field(default_factory=lambda: np.zeros((0, 0), np.float32))
 
     def post(self, path: str, body: Any) -> Any:  # noqa: ANN401 - as JSON
-        """Returns the answer to a request. Raises AssertionError: its status is an error."""
-        answer = plain_http.post(f"{self.urls[0]}{path}", json=body, headers=self.headers, timeout=JOB_TIMEOUT_S)
-        assert answer.is_success, f"{answer.status_code} {answer.text}"
-        return answer.json()
+        """Returns the answer to a request. Raises StatusError."""
+        return _content(
+            plain_http.post(f"{self.urls[0]}{path}", json=body, headers=self.headers, timeout=JOB_TIMEOUT_S)
+        )
 
     def get(self, path: str) -> Any:  # noqa: ANN401 - as JSON
-        """Returns the answer to a request. Raises AssertionError: its status is an error."""
-        answer = plain_http.get(f"{self.urls[0]}{path}", headers=self.headers, timeout=JOB_TIMEOUT_S)
-        assert answer.is_success, f"{answer.status_code} {answer.text}"
-        return answer.json()
+        """Returns the answer to a request. Raises StatusError."""
+        return _content(plain_http.get(f"{self.urls[0]}{path}", headers=self.headers, timeout=JOB_TIMEOUT_S))
 
     def is_ready(self) -> bool:
         """Returns whether a request is answered."""
@@ -85,6 +83,12 @@ class Service:
         if received.shape != expected.shape:
             return FOREIGN
         return OK if bool((np.sum(received * expected, axis=1) > MIN_COSINE).all()) else FOREIGN
+
+
+def _content(answer: httpx.Response) -> Any:  # noqa: ANN401 - as JSON
+    if not answer.is_success:
+        raise StatusError(answer)
+    return answer.json()
 
 
 def text_of(number: int) -> str:
@@ -141,6 +145,18 @@ async def _outcome(client: httpx.AsyncClient, service: Service, number: int, bod
     return service.outcome([number], [content["embedding"]])
 
 
+class StatusError(AssertionError):
+    """The status of an answer is an error.
+
+    Attributes:
+        status: of the answer.
+    """
+
+    def __init__(self, answer: httpx.Response) -> None:
+        super().__init__(f"{answer.status_code} {answer.text}")
+        self.status = answer.status_code
+
+
 class Job:
     """A job of the service."""
 
@@ -164,7 +180,7 @@ class Job:
         while True:
             try:
                 return self._service.get(f"{self._status_url}?wait=5")
-            except AssertionError as error:
-                if not str(error).startswith("503 ") or time.monotonic() > until:
+            except StatusError as error:
+                if error.status != httpx.codes.SERVICE_UNAVAILABLE or time.monotonic() > until:
                     raise
                 time.sleep(0.5)

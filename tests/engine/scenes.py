@@ -35,8 +35,13 @@ class Table:
 
 
 @contextmanager
-def undisturbed(service: Service, table: Table, name: str, timeout_s: float = TIMEOUT_S) -> Iterator[None]:
-    """Runs clients and a job during the block and for a while after it. Raises AssertionError: one of them failed."""
+def undisturbed(
+    service: Service, table: Table, name: str, timeout_s: float = TIMEOUT_S, max_s: float | None = None
+) -> Iterator[None]:
+    """Runs clients and a job during the block and for a while after it.
+
+    Raises AssertionError: one of them failed, or a request took longer than `max_s`.
+    """
     began = time.monotonic()
     with load(service, timeout_s) as calls:
         job = Job(service, JOB_INPUTS)
@@ -46,3 +51,4 @@ def undisturbed(service: Service, table: Table, name: str, timeout_s: float = TI
     verdict = judge(calls)
     assert verdict.calls > 0
     assert (verdict.lost, outcome) == (0, "ok"), (name, verdict, outcome)
+    assert max_s is None or verdict.slowest_s <= max_s, (name, verdict)

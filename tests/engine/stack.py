@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 import shutil
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -91,11 +93,13 @@ class Deployment:
         script = documented("deploy.md", f"docker node update --label-add {name}=true", "NODE")
         self.run(script, NODE=node)
 
-    def create_secrets(self) -> None:
-        """Creates the secrets."""
+    def create_secrets(self, edit: str = "") -> None:
+        """Creates the secrets, after a command has edited their script."""
         script = documented("deploy.md", "swarm secrets > secrets.sh", "sh secrets.sh")
-        hosts = {"swarm secrets": "swarm secrets --host redis --host redis2"} if self.has_shards else {}
-        self.run(f". ./redbatch.env\n{script}", **hosts)
+        replaced = {"swarm secrets": "swarm secrets --host redis --host redis2"} if self.has_shards else {}
+        if edit:
+            replaced["&& sh secrets.sh"] = f"&& {edit} secrets.sh && sh secrets.sh"
+        self.run(f". ./redbatch.env\n{script}", **replaced)
 
     def deploy(self) -> None:
         """Deploys the stack with the values of redbatch.env."""
@@ -106,7 +110,7 @@ class Deployment:
         """Creates an API key, once Redis is there; returns it."""
         script = documented("deploy.md", "export REDBATCH_REDIS_URL=$(grep", "done")
         several = {"REDBATCH_REDIS_URL": "REDBATCH_REDIS_SHARDS"} if self.has_shards else {}
-        scopes = {"keys create": "keys create --scope embed --scope jobs"}
+        scopes = {"keys create": "keys create --scope embed --scope jobs", "redis://admin": "redis.*://admin"}
         output = self.run(f". ./redbatch.env\n{script}", **several, **scopes)
         (key,) = re.findall(r"^\S+\.\S{20,}$", output, re.MULTILINE)
         return str(key)
@@ -120,11 +124,28 @@ class Deployment:
         service.learn_vectors()
         return service
 
-    def set_version(self, name: str, value: str) -> None:
+    @contextmanager
+    def changed(self, file: str = "", **values: str) -> Iterator[None]:
+        """Deploys the stack with another file, and with other values in redbatch.env, for the time of the block."""
+        path, files = self.folder / "redbatch.env", list(self.files)
+        text = path.read_text(encoding="utf-8")
+        try:
+            self.files += [file] if file else []
+            for name, value in values.items():
+                self._set(name, value)
+            self.deploy()
+            yield
+        finally:
+            self.files = files
+            path.write_text(text, encoding="utf-8")
+            self.deploy()
+
+    def _set(self, name: str, value: str) -> None:
         """Sets a variable in redbatch.env, as the page does for an upgrade."""
         line = documented("deploy.md", "s/^export REDBATCH_VERSION=[^ ]*/", "redbatch.env")
         self.run(line, **{"REDBATCH_VERSION": name, "0.2.0": value})
 
     def change_passwords(self) -> None:
         """Gives all users of Redis new passwords beside the old ones, and deploys the stack with them."""
-        self.run(documented("redis.md", "swarm secrets --suffix _2"))
+        hosts = {"swarm secrets": "swarm secrets --host redis --host redis2"} if self.has_shards else {}
+        self.run(documented("redis.md", "swarm secrets --suffix _2"), **hosts)

@@ -14,7 +14,7 @@ from tests.engine.images import GATEWAY
 from tests.engine.load import RESTART_TIMEOUT_S, Service
 from tests.engine.network import link_down
 from tests.engine.scenes import Table, undisturbed
-from tests.engine.stack import WORKER_VERSION, Deployment
+from tests.engine.stack import Deployment
 from tests.engine.swarm import REGISTRY, Swarm, swarm
 from tests.engine.workspace import workspace
 
@@ -22,6 +22,8 @@ pytestmark = [pytest.mark.engine, pytest.mark.timeout(1_800)]
 
 LINK_DOWN_S = 12.0
 GPU = "NVIDIA-GPU=GPU-0"
+MAX_START_FIRST_S = 5.0
+"""Of a request while the old worker serves: less than the start of a worker takes."""
 
 
 @pytest.fixture(scope="module")
@@ -178,33 +180,28 @@ def test_gateways_that_die_are_rolled_back(
     dying = f"{REGISTRY}/redbatch-gateway:0.2.0"
     nodes.docker("build", "--tag", dying, "-", stdin=f'FROM {GATEWAY}\nENTRYPOINT ["false"]\n')
     nodes.docker("push", "--quiet", dying)
-    with undisturbed(one_worker, table, "upgrade to gateways that die, and its rollback"):
-        deployment.set_version("REDBATCH_VERSION", "0.2.0")
-        deployment.deploy()
+    with (
+        undisturbed(one_worker, table, "upgrade to gateways that die, and its rollback"),
+        deployment.changed(REDBATCH_VERSION="0.2.0"),
+    ):
         nodes.wait_until(lambda: nodes.update_state("gateway") == "rollback_completed", "gateways are rolled back")
-        deployment.set_version("REDBATCH_VERSION", GATEWAY.partition(":")[2])
-        deployment.deploy()
-        nodes.wait_until_runs("gateway", 2)
+    nodes.wait_until_runs("gateway", 2)
 
 
 def test_the_only_worker_is_replaced_by_one_that_starts_first(
     nodes: Swarm, deployment: Deployment, one_worker: Service, table: Table
 ) -> None:
     """With start-first the old worker serves until the new one has loaded its model, or does not exist."""
-    deployment.set_version("REDBATCH_WORKER_ORDER", "start-first")
-    deployment.deploy()
-    nodes.wait_until_runs("worker", 1)
-    with undisturbed(one_worker, table, "the only worker replaced, start-first"):
-        roll(nodes, "worker")
-    with undisturbed(one_worker, table, "an image that does not exist for the only worker, start-first"):
-        deployment.set_version("REDBATCH_WORKER_VERSION", "0.0.0-missing")
-        deployment.deploy()
-        nodes.wait_until(lambda: nodes.update_state("worker") == "rollback_completed", "the worker is rolled back")
-        deployment.set_version("REDBATCH_WORKER_VERSION", WORKER_VERSION)
-        deployment.deploy()
+    with deployment.changed(REDBATCH_WORKER_ORDER="start-first"):
         nodes.wait_until_runs("worker", 1)
-    deployment.set_version("REDBATCH_WORKER_ORDER", "stop-first")
-    deployment.deploy()
+        with undisturbed(one_worker, table, "the only worker replaced, start-first", max_s=MAX_START_FIRST_S):
+            roll(nodes, "worker")
+        with (
+            undisturbed(one_worker, table, "the same with an image that does not exist", max_s=MAX_START_FIRST_S),
+            deployment.changed(REDBATCH_WORKER_VERSION="0.0.0-missing"),
+        ):
+            nodes.wait_until(lambda: nodes.update_state("worker") == "rollback_completed", "the worker is rolled back")
+        nodes.wait_until_runs("worker", 1)
 
 
 def test_passwords_are_changed(nodes: Swarm, deployment: Deployment, one_worker: Service, table: Table) -> None:
@@ -220,16 +217,15 @@ def test_workers_run_where_gpus_are_counted(
     nodes: Swarm, deployment: Deployment, one_worker: Service, table: Table
 ) -> None:
     """With stack.gpu-reserve.yml, a worker runs where a node counts a GPU, and waits on a node that counts none."""
-    deployment.files.append("stack.gpu-reserve.yml")
     before = nodes.running("worker")
-    with undisturbed(one_worker, table, "GPUs reserved, and a node without one", RESTART_TIMEOUT_S):
-        deployment.deploy()
-        nodes.wait_until_replaced("worker", before)
-        nodes.docker("node", "update", "--label-add", "gpu=true", "node3")
-        nodes.wait_until(
-            lambda: any("insufficient resources" in task.error for task in nodes.tasks("worker")), "a worker waits"
-        )
-        assert nodes_of(nodes, "worker") == {"node2"}
-        nodes.docker("node", "update", "--label-add", "gpu=false", "node3")
-    deployment.files.remove("stack.gpu-reserve.yml")
-    deployment.deploy()
+    with deployment.changed("stack.gpu-reserve.yml"):
+        with undisturbed(one_worker, table, "GPUs reserved, and a node without one", RESTART_TIMEOUT_S):
+            nodes.wait_until_replaced("worker", before)
+            nodes.docker("node", "update", "--label-add", "gpu=true", "node3")
+            nodes.wait_until(
+                lambda: any("insufficient resources" in task.error for task in nodes.tasks("worker")), "a worker waits"
+            )
+            assert nodes_of(nodes, "worker") == {"node2"}
+            nodes.docker("node", "update", "--label-add", "gpu=false", "node3")
+        before = nodes.running("worker")
+    nodes.wait_until_replaced("worker", before)

@@ -78,9 +78,11 @@ async def test_gpus_need_a_driver(cluster: WorkerCluster, settings: dict[str, An
     assert f"{option}: no NVIDIA GPU is visible" in worker.output
 
 
-async def test_a_part_of_a_gpu_needs_no_listed_gpu(cluster: WorkerCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The driver lists whole GPUs: whether the named part is there is for the libraries in the engine to say."""
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-8d5f1c2e-3a4b-5c6d-7e8f-90a1b2c3d4e5")
+async def test_an_old_name_of_a_mig_device_needs_no_listed_gpu(
+    cluster: WorkerCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver lists it under another name: whether it is there is for the libraries in the engine to say."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-GPU-8d5f1c2e-3a4b-5c6d-7e8f-90a1b2c3d4e5/1/0")
     monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{ROOT / 'docs' / 'examples'}")
     worker = await cluster.start_worker("squares:Squares", device="cuda")
     assert await worker.stop() == 0

@@ -74,7 +74,7 @@ def test_a_gpu_that_is_not_there_is_refused(option: str, names: list[str], gpus:
         (4, None, "nvidiactl", True),
         (4, "0,1", "nvidiactl", True),
         (4, "MIG-1c2d", "nvidiactl", True),
-        (4, "0,MIG-GPU-aa-1234/1/0", "nvidiactl", False),  # the name of a part for drivers before 470
+        (4, "0,MIG-GPU-aa-1234/1/0", "nvidiactl", False),  # as drivers before 470 named a MIG device
         (0, None, "nvidiactl", False),  # a container without NVML, or one of its errors
         (0, "", "kfd", False),  # a GPU of AMD
         (0, None, "dxg", False),
