@@ -225,7 +225,7 @@ def measure_all(extent: Extent, viewers: int, rate: float) -> Iterator[Row]:
                 seen = other if place == OTHER else running
                 watching = Viewers(seen.url.removesuffix("/embed"), 0 if place == NONE else viewers)
                 values = measure(running, processes, extent, watching, rate)
-                yield Row(BLOCK, {"viewers": viewers, "of": place, "rate": f"{rate:g}"}, values)
+                yield Row(BLOCK, {"viewers": viewers, "watched": place, "rate": f"{rate:g}"}, values)
 
 
 def measure(running: Cluster, processes: Processes, extent: Extent, watching: Viewers, rate: float) -> dict[str, float]:
@@ -294,7 +294,7 @@ def change_of_latency(folded: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _runs(folded: Sequence[Mapping[str, Any]], place: str, name: str) -> list[float]:
-    [runs] = [row["figures"][name]["runs"] for row in folded if row["of"]["of"] == place]
+    [runs] = [row["figures"][name]["runs"] for row in folded if row["of"]["watched"] == place]
     return list(runs)
 
 
@@ -303,12 +303,12 @@ def table(folded: Sequence[Mapping[str, Any]]) -> str:
     heads = ("viewers", "of", "polls/s", "gateway idle, ms/s", "gateway loaded, ms/s", "p50 ms", "p99 ms")
     rows = [
         [
-            "0" if row["of"]["of"] == NONE else str(row["of"]["viewers"]),
-            "–" if row["of"]["of"] == NONE else row["of"]["of"],
+            "0" if row["of"]["watched"] == NONE else str(row["of"]["viewers"]),
+            "–" if row["of"]["watched"] == NONE else row["of"]["watched"],
             format_median(row, POLLS),
             *(format_spread(row, name) for name in (IDLE, LOADED, P50, P99)),
         ]
-        for row in sorted(folded, key=lambda row: PLACES.index(row["of"]["of"]))
+        for row in sorted(folded, key=lambda row: PLACES.index(row["of"]["watched"]))
     ]
     sentences = f"By these, {cost_of_a_viewer(folded)}; {change_of_latency(folded)}."
     return f"{markdown(heads, rows, left=2)}\n\n{sentences}"

@@ -39,7 +39,7 @@ def folded() -> list[dict[str, Any]]:
     """Returns rows of two rounds, with 50 viewers of both clusters and without."""
     measured = {OWN: ((60.0, 6.0), (120.0, 12.0)), OTHER: ((10.0, 5.0), (20.0, 8.0)), NONE: ((10.0, 4.0), (20.0, 7.0))}
     rows = [
-        Row(BLOCK, {"viewers": 50, "of": place}, {POLLS: 50, IDLE: idle, LOADED: 90, P50: 2, P99: p99_ms})
+        Row(BLOCK, {"viewers": 50, "watched": place}, {POLLS: 50, IDLE: idle, LOADED: 90, P50: 2, P99: p99_ms})
         for place, runs in measured.items()
         for idle, p99_ms in runs
     ]
