@@ -59,17 +59,20 @@ plain_bodies = st.one_of(
 )
 
 
-@given(plain_bodies, headers, headers)
-@example(b'{"text": "one", "text": "two"}', None, None)
-@example(b'{"te\\u0078t": "\\ud800"}', None, None)
-@example(b'{"texts": ["one", null]}', None, None)
-def test_a_plain_body_is_read_as_any_other(body: bytes, timeout: str | None, priority: str | None) -> None:
+@given(st.sampled_from([Native(), NativeBatch()]), plain_bodies, headers, headers, headers)
+@example(Native(), b'{"text": "one", "text": "two"}', None, None, None)
+@example(Native(), b'{"te\\u0078t": "\\ud800"}', None, None, None)
+@example(Native(), b'{"texts": ["one", null]}', None, None, None)
+@example(NativeBatch(), b'{"text": "one"}', None, None, "minilm")
+def test_a_plain_body_is_read_as_any_other(
+    dialect: Native, body: bytes, timeout: str | None, priority: str | None, model: str | None
+) -> None:
     """A body of texts alone gives the same request, or the same error, as one that all checks have read."""
-    sent = named({"x_timeout_ms": timeout, "x_priority": priority})
+    sent = named({"x_timeout_ms": timeout, "x_priority": priority, "x_model": model})
 
     def read() -> InferenceRequest | tuple[type[RequestError], str, str | None]:
         try:
-            return Native().parse(body, sent, LIMITS)
+            return dialect.parse(body, sent, LIMITS)
         except RequestError as error:
             return type(error), error.message, error.param
 
