@@ -93,7 +93,7 @@ def print_error(message: str) -> None:
 def read_file_variables(environment: MutableMapping[str, str]) -> None:
     """Sets each variable for which another, ending in _FILE, names a file: containers receive secrets in this way.
 
-    An empty one names none: files of a stack that follow others can only change their variables, not remove them.
+    The file /dev/null sets none: files of a stack that follow others can neither remove nor empty their variables.
 
     Exits the process with code 2 and a line on stderr if a file cannot be read, or both variables are set.
     """
@@ -101,7 +101,7 @@ def read_file_variables(environment: MutableMapping[str, str]) -> None:
         if name in FILE_SETTINGS:
             continue
         plain = name.removesuffix("_FILE")
-        if not environment[name]:
+        if environment[name] == os.devnull:
             del environment[name]
             continue
         if plain in environment:

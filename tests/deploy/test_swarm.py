@@ -143,11 +143,13 @@ def test_the_second_redis_is_as_the_first(stack: dict[str, Any]) -> None:
     """Only its node and its volume are others, and both lists of Redis come from the secrets of the services."""
     shards = resolve(SHARDS)["services"]
     given = yaml.safe_dump(stack["services"]["redis"]).replace("redis:/data", "redis2:/data")
-    expected = yaml.safe_load(given.replace("node.labels.redis ==", "node.labels.redis2 =="))
-    assert shards["redis2"] == expected
+    assert shards["redis2"] == yaml.safe_load(given.replace("node.labels.redis ==", "node.labels.redis2 =="))
     for name in SETTINGS:
         file = stack["services"][name]["environment"]["REDBATCH_REDIS_URL_FILE"]
-        assert shards[name]["environment"] == {"REDBATCH_REDIS_URL_FILE": "", "REDBATCH_REDIS_SHARDS_FILE": file}
+        assert shards[name]["environment"] == {
+            "REDBATCH_REDIS_URL_FILE": "/dev/null",
+            "REDBATCH_REDIS_SHARDS_FILE": file,
+        }
 
 
 def test_a_changed_file_has_another_name(stack: dict[str, Any]) -> None:

@@ -43,9 +43,9 @@ def test_a_variable_may_come_from_a_file(tmp_path: Path, monkeypatch: pytest.Mon
     assert read_settings(WorkerSettings).redis_url == "redis://:secret@redis:6379/0"
 
 
-def test_an_empty_name_of_a_file_counts_as_not_set() -> None:
-    """A file of a stack that follows another one can empty its variables, not remove them."""
-    environment = {"REDBATCH_REDIS_URL_FILE": "", "REDBATCH_REDIS_URL": "redis://a"}
+def test_the_file_dev_null_sets_nothing() -> None:
+    """A file of a stack that follows another one can change its variables, but neither remove nor empty them."""
+    environment = {"REDBATCH_REDIS_URL_FILE": "/dev/null", "REDBATCH_REDIS_URL": "redis://a"}
     read_file_variables(environment)
     assert environment == {"REDBATCH_REDIS_URL": "redis://a"}
 
