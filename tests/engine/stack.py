@@ -93,13 +93,11 @@ class Deployment:
         script = documented("deploy.md", f"docker node update --label-add {name}=true", "NODE")
         self.run(script, NODE=node)
 
-    def create_secrets(self, edit: str = "") -> None:
-        """Creates the secrets, after a command has edited their script."""
+    def create_secrets(self) -> None:
+        """Creates the secrets."""
         script = documented("deploy.md", "swarm secrets > secrets.sh", "sh secrets.sh")
-        replaced = {"swarm secrets": "swarm secrets --host redis --host redis2"} if self.has_shards else {}
-        if edit:
-            replaced["&& sh secrets.sh"] = f"&& {edit} secrets.sh && sh secrets.sh"
-        self.run(f". ./redbatch.env\n{script}", **replaced)
+        hosts = {"swarm secrets": "swarm secrets --host redis --host redis2"} if self.has_shards else {}
+        self.run(f". ./redbatch.env\n{script}", **hosts)
 
     def deploy(self) -> None:
         """Deploys the stack with the values of redbatch.env."""
@@ -110,7 +108,7 @@ class Deployment:
         """Creates an API key, once Redis is there; returns it."""
         script = documented("deploy.md", "export REDBATCH_REDIS_URL=$(grep", "done")
         several = {"REDBATCH_REDIS_URL": "REDBATCH_REDIS_SHARDS"} if self.has_shards else {}
-        scopes = {"keys create": "keys create --scope embed --scope jobs", "redis://admin": "redis.*://admin"}
+        scopes = {"keys create": "keys create --scope embed --scope jobs"}
         output = self.run(f". ./redbatch.env\n{script}", **several, **scopes)
         (key,) = re.findall(r"^\S+\.\S{20,}$", output, re.MULTILINE)
         return str(key)
