@@ -42,7 +42,7 @@ async def reclaim_times(monkeypatch: pytest.MonkeyPatch, room_from: float, end: 
 
     monkeypatch.setattr(reclaimer, "time", clock)
     monkeypatch.setattr(reclaimer, "asyncio", SimpleNamespace(sleep=clock.sleep))
-    monkeypatch.setattr(reclaimer.consumer, "reclaim", reclaim)
+    monkeypatch.setattr("shared.consumer.reclaim", reclaim)
     renewal = SimpleNamespace(interval_s=RENEW_S, reclaim_idle_ms=3_000)
     in_flight = SimpleNamespace(entries=lambda _shard: [])
     state = SimpleNamespace(settings=SimpleNamespace(renewal=renewal), in_flight=in_flight, revision="", worker="w")
