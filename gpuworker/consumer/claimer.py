@@ -103,7 +103,13 @@ class Claimer:
 
     @property
     def _can_take(self) -> bool:
-        return self._engine.ready and not self._worker_state.stopping and not self._worker_state.standby
+        state = self._worker_state
+        return (
+            self._engine.ready
+            and not state.stopping
+            and not state.standby
+            and self._shard.uncommitted_since is None  # it would keep what it cannot answer
+        )
 
     @property
     def _num_held(self) -> int:

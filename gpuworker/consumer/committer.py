@@ -142,12 +142,23 @@ class Committer:
             try:
                 await self._commit_pending()
                 self._shard.record_call(COMMIT, is_answered=True)
+                self._note_reached(is_reached=True)
                 backoff.reset()
             except RedisUnreachableError as error:
                 self._shard.record_call(COMMIT, is_answered=False)
+                self._note_reached(is_reached=isinstance(error, UnexpectedReplyError))
                 limited_log.write(logging.WARNING, "cannot commit", reason=error.log_message, redis=self._shard.address)
                 self._wake.set()
                 await backoff.wait()
+
+    def _note_reached(self, *, is_reached: bool) -> None:
+        """Notes whether answers reach Redis: if not, nothing is claimed, though other connections may be open."""
+        shard = self._shard
+        if not is_reached:
+            shard.uncommitted_since = shard.uncommitted_since or time.monotonic()
+        elif shard.uncommitted_since is not None:
+            shard.uncommitted_since = None
+            self._worker_state.in_flight.wake_claimers()
 
     async def _commit_pending(self) -> None:
         failure = await self._commit_answers()

@@ -31,6 +31,11 @@ SLOW_S = 0.5
 """A longer call indicates a stall, after which every worker needs time to renew what it holds."""
 
 
+UNCOMMITTED_S = 2.0
+"""How long answers may fail to reach a Redis that answers renewals before the entries are left to other workers: their
+connection may be lost for good, as where the name of Redis can no longer be resolved."""
+
+
 class Reclaimer:
     """Renews every `renew_ms`, and reclaims several times within the idle bound.
 
@@ -55,7 +60,7 @@ class Reclaimer:
         self._claimer = claimer
         self._intake = intake
         self._drop = drop
-        self._stalled_until = 0.0
+        self._stalled_until = self._failed_at = 0.0
 
     async def run(self) -> None:
         """Renews and reclaims until cancelled."""
@@ -67,7 +72,8 @@ class Reclaimer:
             await asyncio.sleep(renew_s)
             began = time.monotonic()
             try:
-                await self.renew()
+                if self._can_answer(began):
+                    await self.renew()
                 max_entries = self._claimer.reclaim_capacity()
                 # A turn without room is not lost: what the only worker left as it died waits for this one's model.
                 if max_entries > 0 and began >= max(next_reclaim, self._stalled_until):
@@ -76,10 +82,16 @@ class Reclaimer:
             except GroupMissingError:
                 await self._join()
             except RedisUnreachableError as error:
+                self._failed_at = time.monotonic()
                 record_failing_call("entries cannot be renewed", error)
                 self._note_stall(renew_s)
             if time.monotonic() - began > SLOW_S:
                 self._note_stall(renew_s)
+
+    def _can_answer(self, now: float) -> bool:
+        """Whether this worker is to keep its entries: others take over what is not renewed."""
+        since = self._shard.uncommitted_since
+        return since is None or now - max(since, self._failed_at) < UNCOMMITTED_S
 
     async def _join(self) -> None:
         """Creates the group again: a claimer that blocks for an entry may notice seconds later that it is gone."""

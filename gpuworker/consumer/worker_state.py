@@ -100,6 +100,8 @@ class ShardState:
         entries_added: set when entries of it were added to those in flight, until InProgressMarker clears it.
         job_entries_answered: set when entries of jobs were answered.
         heartbeat_due: set when the next heartbeat is to be sent at once.
+        uncommitted_since: since when answers do not reach its Redis (monotonic clock); None: they do, although it may
+            refuse one of them.
         refused_calls: of the calls without which it cannot be served, those that Redis did not answer the last time.
     """
 
@@ -114,6 +116,7 @@ class ShardState:
     entries_added: asyncio.Event = field(default_factory=asyncio.Event)
     job_entries_answered: asyncio.Event = field(default_factory=asyncio.Event)
     heartbeat_due: asyncio.Event = field(default_factory=asyncio.Event)
+    uncommitted_since: float | None = None
     refused_calls: set[str] = field(default_factory=lambda: {HEARTBEAT})
 
     def __post_init__(self) -> None:

@@ -62,6 +62,19 @@ class Deployment:
         shards["services"]["redis2"]["image"] = f"{REGISTRY}/{redis_image()}"
         self.write(SHARDS.name, shards)
 
+    def begin(self) -> None:
+        """Deploys the stack by the commands of the page: Redis on node1, a worker on node2, no gateway on node3."""
+        elsewhere = {"placement": {"constraints": ["node.hostname != node3"]}}
+        self.write("gateways.yml", {"version": "3.9", "services": {"gateway": {"deploy": elsewhere}}})
+        self.files.append("gateways.yml")
+        self.push_images()
+        self.label("redis", "node1")
+        self.label("gpu", "node2")
+        if self.has_shards:
+            self.swarm.docker("node", "update", "--label-add", "redis2=true", "node3")
+        self.create_secrets()
+        self.deploy()
+
     @property
     def has_shards(self) -> bool:
         """Whether it has two Redis."""

@@ -36,14 +36,8 @@ def nodes(images: None) -> Iterator[Swarm]:
 @pytest.fixture(scope="module")
 def deployment(nodes: Swarm, tmp_path_factory: pytest.TempPathFactory) -> Deployment:
     """The stack, deployed by the commands of docs/deploy.md."""
-    deployment = Deployment(tmp_path_factory.mktemp("deployment") / "checkout", nodes, "stack.cpu.yml", "gateways.yml")
-    elsewhere = {"placement": {"constraints": ["node.hostname != node3"]}}
-    deployment.write("gateways.yml", {"version": "3.9", "services": {"gateway": {"deploy": elsewhere}}})
-    deployment.push_images()
-    deployment.label("redis", "node1")
-    deployment.label("gpu", "node2")
-    deployment.create_secrets()
-    deployment.deploy()
+    deployment = Deployment(tmp_path_factory.mktemp("deployment") / "checkout", nodes, "stack.cpu.yml")
+    deployment.begin()
     return deployment
 
 

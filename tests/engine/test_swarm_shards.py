@@ -35,15 +35,8 @@ def nodes(images: None) -> Iterator[Swarm]:
 def deployment(nodes: Swarm, tmp_path_factory: pytest.TempPathFactory) -> Deployment:
     """The stack with stack.shards.yml."""
     folder = tmp_path_factory.mktemp("deployment") / "checkout"
-    deployment = Deployment(folder, nodes, "stack.cpu.yml", "stack.shards.yml", "gateways.yml")
-    elsewhere = {"placement": {"constraints": ["node.hostname != node3"]}}
-    deployment.write("gateways.yml", {"version": "3.9", "services": {"gateway": {"deploy": elsewhere}}})
-    deployment.push_images()
-    deployment.label("redis", "node1")
-    deployment.label("gpu", "node2")
-    nodes.docker("node", "update", "--label-add", "redis2=true", "node3")
-    deployment.create_secrets()
-    deployment.deploy()
+    deployment = Deployment(folder, nodes, "stack.cpu.yml", "stack.shards.yml")
+    deployment.begin()
     return deployment
 
 

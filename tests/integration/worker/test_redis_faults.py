@@ -16,6 +16,8 @@ from tests.waiting import wait_until
 pytestmark = [pytest.mark.redis, pytest.mark.slow]
 
 RECOVERY_S = 15.0
+TAKEN_AT_ONCE_S = 2.0
+"""For requests that no worker keeps without an answer; another one takes them over after three seconds."""
 
 
 async def check_recovery(cluster: WorkerCluster, num_workers: int) -> None:
@@ -96,3 +98,25 @@ async def test_a_worker_survives_a_hanging_redis(cluster: WorkerCluster) -> None
         proxy.cut()  # or it would wait for the replies that were discarded
         await check_recovery(cluster, 1)
         await worker.stop()
+
+
+async def test_a_worker_that_cannot_commit_leaves_its_entries_to_others(cluster: WorkerCluster) -> None:
+    """Its other connections are open, as where a name can no longer be resolved: it would claim and renew for ever."""
+    async with FaultProxy(cluster.url) as proxy:
+        proxy.should_cut = lambda name: name.endswith(":commit")
+        direct, cluster.url = cluster.url, proxy.url
+        first = await cluster.start_worker()
+        held = await cluster.submit_many([[f"held {i}"] for i in range(4)])
+
+        async def are_claimed() -> bool:
+            return bool((await cluster.raw.xpending(cluster.lane, GROUP))["pending"] == len(held))
+
+        await wait_until(are_claimed, "the worker has them")
+        cluster.url = direct
+        await cluster.start_worker()
+        await cluster.check_replies(held, RECOVERY_S)
+        await cluster.check_replies(await cluster.submit_many([[f"after {i}"] for i in range(20)]), TAKEN_AT_ONCE_S)
+        proxy.should_cut = lambda _name: False
+        assert await cluster.workers[1].stop() == 0
+        await cluster.check_replies(await cluster.submit_many([["again"]]), RECOVERY_S)
+        assert await first.stop() == 0

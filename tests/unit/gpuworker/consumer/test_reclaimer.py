@@ -47,7 +47,7 @@ async def reclaim_times(monkeypatch: pytest.MonkeyPatch, room_from: float, end: 
     in_flight = SimpleNamespace(entries=lambda _shard: [])
     state = SimpleNamespace(settings=SimpleNamespace(renewal=renewal), in_flight=in_flight, revision="", worker="w")
     redis_clock = SimpleNamespace(now_ms=lambda: 0, observe=lambda _now_ms: None)
-    shard: Any = SimpleNamespace(worker_state=state, number=0, keys=None, clock=redis_clock)
+    shard: Any = SimpleNamespace(worker_state=state, number=0, keys=None, clock=redis_clock, uncommitted_since=None)
     claimer: Any = SimpleNamespace(reclaim_capacity=lambda: 8 if clock.now >= room_from else 0)
     unused: Any = None
     with pytest.raises(asyncio.CancelledError):
