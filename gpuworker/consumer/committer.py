@@ -218,8 +218,9 @@ class Committer:
         return self._pending[:count]
 
     async def _commit(self, answers: list[EntryAnswer]) -> None:
-        options = replace(self._options, revision=self._worker_state.revision)
-        won = await consumer.commit(self._connection, self._shard.keys, answers, options)
+        if self._options.revision != self._worker_state.revision:
+            self._options = replace(self._options, revision=self._worker_state.revision)
+        won = await consumer.commit(self._connection, self._shard.keys, answers, self._options)
         dead = [answer.entry for answer, first in zip(answers, won, strict=True) if first and answer.died_of]
         if dead:
             metrics.DEAD_LETTERS.inc(len(dead))
@@ -234,9 +235,8 @@ class Committer:
         self._worker_state.in_flight.remove(keys)
         if any(answer.entry.job for answer in answers):
             self._shard.job_entries_answered.set()
-        metrics.COMMITS.labels("answered").inc(sum(won))
-        metrics.COMMITS.labels("found nothing").inc(len(won) - sum(won))
-        metrics.HELD.labels(self._worker_state.worker).set(len(self._worker_state.in_flight))
+        metrics.COMMITS_ANSWERED.inc(sum(won))
+        metrics.COMMITS_FOUND_NOTHING.inc(len(won) - sum(won))
 
     def _keys_of(self, entries: Iterable[Entry]) -> list[str]:
         return [key_of(entry, self._shard.number) for entry in entries]

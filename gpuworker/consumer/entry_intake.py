@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
-from gpuworker import metrics
 from gpuworker.consumer.committer import Committer
 from gpuworker.consumer.inflight import InFlightEntry, key_of
 from gpuworker.consumer.worker_state import ShardState
@@ -65,7 +64,6 @@ class EntryIntake:
     def _admit(self, entry: Entry) -> InFlightEntry | None:
         """Returns the in-flight entry if it is to run; otherwise has it answered, or hands it back to other workers."""
         in_flight_entry = self._worker_state.in_flight.add(entry, self._shard.number, (), self.submitted_at(entry))
-        self._shard.entries_added.set()
         if self._shard.clock.to_monotonic(entry.deadline_ms) <= time.monotonic():
             origin = FailureOrigin(unrun=not entry.attempts)
             self._committer.fail(in_flight_entry, DeadlineExceededError.code, DEADLINE_MESSAGE, origin=origin)
@@ -140,7 +138,6 @@ class EntryIntake:
             )
         for start in range(0, len(entries), FRAME_ENTRIES):
             self._engine.send(AddEntries(tuple(entries[start : start + FRAME_ENTRIES])))
-        metrics.HELD.labels(self._worker_state.worker).set(len(self._worker_state.in_flight))
 
 
 def _hung_message(in_flight_entry: InFlightEntry) -> str:

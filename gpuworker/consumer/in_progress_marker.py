@@ -26,33 +26,50 @@ RETRY_PAUSE_S = 0.2
 
 
 class InProgressMarker:
-    """Keeps the record in the Redis of a shard equal to the entries of it that run in the engine."""
+    """Keeps the record in the Redis of a shard equal to the entries of it that run in the engine.
+
+    While none is held it does nothing: a timer for each entry would wake a worker with few requests once more for each.
+    """
 
     def __init__(self, shard: ShardState, connection: RedisConnection) -> None:
         self._shard, self._worker_state = shard, shard.worker_state
         self._connection = connection
         self._marked: set[str] = set()
         self._stale = True  # a worker of this name may have died before
+        self._timer: asyncio.TimerHandle | None = None
+        self._due = asyncio.Event()
+        self._due.set()
+        self._worker_state.in_flight.watch(shard.number, self._start_timer, self._stop_timer)
 
     def reset(self) -> None:
         """Requests that the record is written again: the engine died, and its attempts must not be counted twice."""
         self._stale = True
-        self._shard.entries_added.set()
+        self._due.set()
+
+    def _start_timer(self) -> None:
+        self._stop_timer()  # entries may have come while it recorded others
+        delay_s = MARK_DELAY_S * (1 + len(self._worker_state.in_flight) // SCANNED_AT_ONCE)
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._due.set)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     async def run(self) -> None:
         """Records what runs, until cancelled; looks for it while entries are held."""
-        in_flight, added = self._worker_state.in_flight, self._shard.entries_added
         while True:
-            if not in_flight.num_of(self._shard.number):
-                added.clear()
-            await added.wait()
-            await asyncio.sleep(MARK_DELAY_S * (1 + len(in_flight) // SCANNED_AT_ONCE))
+            await self._due.wait()
+            self._due.clear()
+            self._stop_timer()
             try:
                 await self._write()
             except RedisUnreachableError as error:
                 log.debug("what runs is not recorded", reason=error.log_message)
                 record_failing_call("what runs is not recorded", error)
                 await asyncio.sleep(RETRY_PAUSE_S)
+            if self._worker_state.in_flight.num_of(self._shard.number):
+                self._start_timer()
 
     async def _write(self) -> None:
         began = time.monotonic() - MARK_DELAY_S

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -111,6 +111,7 @@ class InFlightEntries:
         self._answered = [_LoadCounts() for _ in range(num_shards)] if num_shards > 1 else []
         self.capacity_freed = [asyncio.Event() for _ in range(num_shards)]
         self._emptied = asyncio.Event()
+        self._watchers: dict[int, tuple[Callable[[], None], Callable[[], None]]] = {}
         self.max_counted_tokens = sys.maxsize
 
     def __len__(self) -> int:
@@ -118,6 +119,10 @@ class InFlightEntries:
 
     def __contains__(self, key: str) -> bool:
         return key in self._by_key
+
+    def watch(self, shard: int, on_first: Callable[[], None], on_empty: Callable[[], None]) -> None:
+        """Has one function called when the first entry of a shard is held, and the other when none is held any more."""
+        self._watchers[shard] = (on_first, on_empty)
 
     def get(self, key: str) -> InFlightEntry | None:
         """Returns the entry of a key, or None."""
@@ -135,6 +140,8 @@ class InFlightEntries:
             entry, shard, inputs, self._slots.take(), key, submitted, counted_tokens=min(entry.ref.cost, max_tokens)
         )
         self._by_key[key] = in_flight_entry
+        if shard in self._watchers and not self.num_of(shard):
+            self._watchers[shard][0]()
         self._held[shard].count(in_flight_entry, 1)
         return in_flight_entry
 
@@ -155,6 +162,9 @@ class InFlightEntries:
                 self._slots.free(in_flight_entry.slot)
         if not self._by_key:
             self._emptied.set()
+        for shard, (_, on_empty) in self._watchers.items():
+            if not self.num_of(shard):
+                on_empty()
         self.wake_claimers()
 
     def wake_claimers(self) -> None:

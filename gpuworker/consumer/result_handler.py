@@ -27,6 +27,7 @@ class ResultHandler:
     def __init__(self, worker_state: WorkerState, committers: Sequence[Committer]) -> None:
         self._worker_state = worker_state
         self._committers = committers
+        self._device_busy = metrics.DEVICE_BUSY.labels(worker_state.worker)
         self._error_types: set[str] = set()
 
     def handle(self, completed: BatchCompleted, payload: bytes) -> None:
@@ -105,7 +106,7 @@ class ResultHandler:
         metrics.BATCH_PADDING.observe(1 - tokens / padded if padded else 0.0)
         metrics.INFERENCE.observe(seconds)
         metrics.BATCH_GAP.observe(completed.gap_s)
-        metrics.DEVICE_BUSY.labels(self._worker_state.worker).inc(completed.busy_s)
+        self._device_busy.inc(completed.busy_s)
         is_saturated = completed.has_backlog or completed.is_full
         load = BatchLoad(completed.cost, completed.ended_at, seconds, completed.gap_s, is_saturated)
         self._worker_state.token_rate.record(load)

@@ -97,7 +97,6 @@ class ShardState:
         clock: of its Redis.
         workers: number of live workers of the shard.
         activity: what the worker did for it in the last seconds.
-        entries_added: set when entries of it were added to those in flight, until InProgressMarker clears it.
         job_entries_answered: set when entries of jobs were answered.
         heartbeat_due: set when the next heartbeat is to be sent at once.
         uncommitted_since: since when answers do not reach its Redis (monotonic clock); None: they do, although it may
@@ -113,7 +112,6 @@ class ShardState:
     clock: RedisClock = field(default_factory=RedisClock)
     workers: int = 1
     activity: RecentActivity = field(default_factory=lambda: RecentActivity(time.monotonic()))
-    entries_added: asyncio.Event = field(default_factory=asyncio.Event)
     job_entries_answered: asyncio.Event = field(default_factory=asyncio.Event)
     heartbeat_due: asyncio.Event = field(default_factory=asyncio.Event)
     uncommitted_since: float | None = None

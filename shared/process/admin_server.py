@@ -89,9 +89,7 @@ class AdminServer:
                 f"{option_of('admin_port')}"
             ) from error
         self._server.set_app(self._application)
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, name="admin", daemon=True
-        )
+        self._thread = threading.Thread(target=self._server.serve_forever, name="admin", daemon=True)
         self._thread.start()
 
     def _bind(self, host: str, port: int) -> WSGIServer:
@@ -108,6 +106,8 @@ class AdminServer:
         server, self._server = self._server, None
         if server is None:
             return
+        with suppress(OSError):  # not every system allows it on a socket that listens: then the next look ends it
+            server.socket.shutdown(socket.SHUT_RDWR)
         server.shutdown()
         server.server_close()
         if self._thread is not None:

@@ -82,6 +82,20 @@ def test_a_long_entry_of_bulk_counts_in_full() -> None:
     assert in_flight.long_tokens(64, 0) == 0
 
 
+def test_a_watcher_hears_of_the_first_entry_of_its_shard_and_of_the_last() -> None:
+    """Not of those in between, nor of those of another shard."""
+    in_flight, heard = InFlightEntries(2), list[str]()
+    in_flight.watch(0, lambda: heard.append("first"), lambda: heard.append("empty"))
+    keys = [in_flight.add(entry(number), 0, ("a",)).key for number in (1, 2)]
+    in_flight.add(entry(3), 1, ("a",))
+    in_flight.remove(keys[:1])
+    assert heard == ["first"]
+    in_flight.remove(keys[1:])
+    assert heard == ["first", "empty"]
+    in_flight.add(entry(4), 0, ("a",))
+    assert heard == ["first", "empty", "first"]
+
+
 def test_removal_wakes_the_claimer() -> None:
     """The claimer waits for `capacity_freed`."""
     in_flight = InFlightEntries()
