@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, Self
 from shared.process.parent_death import wrap_command
 from tests.engine.commands import TIMEOUT_S, CommandError, run
 from tests.engine.machine import CLIENT
+from tests.engine.name_server import ADDRESS
 
 START_S = 60.0
 STOP_S = 60.0
@@ -89,8 +90,21 @@ class Engine:
         if not self._namespace:
             return [*command, "--bridge=none", "--iptables=false", "--ip6tables=false", "--ip-forward=false"]
         # Unlike `ip netns exec`, nsenter leaves /sys as it is, where the control groups are.
-        script = 'hostname "$0" && exec nsenter --net="/run/netns/$0" "$@"'
-        return ["unshare", "--uts", "sh", "-c", script, self._namespace, *command]
+        (folder / "resolv.conf").write_text(f"nameserver {ADDRESS}\n", encoding="utf-8")
+        script = (
+            'mount --bind "$1" /etc/resolv.conf && hostname "$0" && shift && exec nsenter --net="/run/netns/$0" "$@"'
+        )
+        return [
+            "unshare",
+            "--uts",
+            "--mount",
+            "sh",
+            "-c",
+            script,
+            self._namespace,
+            str(folder / "resolv.conf"),
+            *command,
+        ]
 
     def stop(self) -> None:
         """Ends dockerd with all containers; does nothing if it does not run."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -106,11 +106,15 @@ class Deployment:
         script = documented("deploy.md", f"docker node update --label-add {name}=true", "NODE")
         self.run(script, NODE=node)
 
-    def create_secrets(self) -> None:
-        """Creates the secrets."""
+    def create_secrets(self, edit: Callable[[str], str] = lambda script: script) -> None:
+        """Creates the secrets by secrets.sh, which may be edited before."""
         script = documented("deploy.md", "swarm secrets > secrets.sh", "sh secrets.sh")
         hosts = {"swarm secrets": "swarm secrets --host redis --host redis2"} if self.has_shards else {}
-        self.run(f". ./redbatch.env\n{script}", **hosts)
+        write, _, create = script.rpartition(" && ")
+        self.run(f". ./redbatch.env\n{write}", **hosts)
+        path = self.folder / "secrets.sh"
+        path.write_text(edit(path.read_text(encoding="utf-8")), encoding="utf-8")
+        self.run(create)
 
     def deploy(self) -> None:
         """Deploys the stack with the values of redbatch.env."""
