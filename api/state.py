@@ -29,7 +29,7 @@ from shared.connection import RedisConnection
 from shared.errors import ModelNotFoundError, NoWorkerError
 from shared.gpu_pools import PoolMember
 from shared.heartbeats import label_names
-from shared.messages import CLASSIFY, EMBED, EMBED_SPARSE, LOADING, SCORE, STANDBY, Heartbeat
+from shared.messages import CLASSIFY, EMBED, EMBED_SPARSE, LOADING, PREDICT, SCORE, STANDBY, Heartbeat
 from shared.model_names import public_model
 from shared.process.version import __version__
 from shared.redis_url import one_per_keyspace
@@ -176,7 +176,9 @@ class State:
 
 
 def _model_type(worker: Heartbeat) -> dict[str, ModelType]:
-    """Returns what a model is, as TEI describes it."""
+    """Returns what a model is, as TEI describes it; it has no functions."""
+    if PREDICT in worker.ops:
+        return {"function": {}}
     if EMBED_SPARSE in worker.ops and EMBED not in worker.ops:
         return {"embedding": {"pooling": "splade"}}
     if CLASSIFY not in worker.ops:

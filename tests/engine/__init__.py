@@ -11,6 +11,7 @@ pip_mirror     the configuration of pip in the base image
 bases          the images that the Dockerfiles start from, made of Debian's packages
 images         the images of Redbatch
 network        a bridge, and a network namespace for each node
+name_server    a name server for each node
 swarm          three engines that form a Swarm, and the registry between them
 documented     the commands of the documents
 stack          the stack as this machine can run it, deployed by the commands of the documents

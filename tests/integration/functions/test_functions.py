@@ -49,6 +49,7 @@ async def test_inputs_and_outputs_are_any_json(cluster: GatewayCluster) -> None:
         assert (answer.status_code, answer.json()) == (200, {"output": [value, 1]})
     [ready] = [each for each in log_lines(worker) if each["msg"] == "engine ready"]
     assert "dim" not in ready, "what only models of texts have"
+    assert plain_http.get(f"{gateway.url}/info").json()["model_type"] == {"function": {}}
     mixed = values + list(range(200))
     answer = predict(gateway, {"inputs": mixed})
     assert [output[0] for output in answer.json()["outputs"]] == mixed
