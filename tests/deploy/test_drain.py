@@ -30,9 +30,9 @@ from tests.chaos.load import load
 from tests.chaos.scenario import all_correct
 from tests.deploy.manifests import RENDERED, Manifest, named, objects, of_kind, pod_of
 from tests.deploy.rollout_clients import MODEL, run_job, slow_load
-from tests.deploy.simulated_cluster.container import PodIdentity, command_of
+from tests.deploy.simulated_cluster.container import PodIdentity, command_of, container_of
 from tests.deploy.simulated_cluster.controller import Deployment
-from tests.deploy.simulated_cluster.kubelet import Addresses, Pod
+from tests.deploy.simulated_cluster.kubelet import Addresses, Pod, require_free_ports
 from tests.deploy.simulated_cluster.nginx import Balancer
 from tests.deploy.simulated_cluster.service import Service
 from tests.nginx import nginx
@@ -148,6 +148,7 @@ async def cluster(manifests: list[Manifest], tmp_path_factory: pytest.TempPathFa
             def make(workload: Manifest) -> Pod:
                 identity = PodIdentity.of(workload, *addresses.take())
                 image = IMAGES[workload["metadata"]["name"]]
+                require_free_ports(container_of(workload), identity.address)
                 return Pod(
                     workload,
                     identity,

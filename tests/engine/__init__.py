@@ -17,5 +17,6 @@ documented     the commands of the documents
 stack          the stack as this machine can run it, deployed by the commands of the documents
 balancer       haproxy in front of the gateways
 load           clients whose answers are compared with the vectors of their texts
+pods           containers of pods, as Kubernetes would make them
 scenes         a fault under load, and the table of what was seen
 """

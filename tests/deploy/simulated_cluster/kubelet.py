@@ -13,7 +13,8 @@ import random
 import signal
 import socket
 import time
-from typing import Self
+from collections.abc import Mapping
+from typing import Protocol, Self
 
 import httpx
 import psutil
@@ -22,7 +23,6 @@ from tests import plain_http
 from tests.deploy.manifests import Manifest, pod_of
 from tests.deploy.simulated_cluster.container import Command, PodIdentity, container_of, require_known_keys
 from tests.deploy.simulated_cluster.probe import Probe
-from tests.processes import Processes, Program
 from tests.waiting import wait_until
 
 MIN_GRACE_S = 2.0
@@ -32,6 +32,33 @@ BACKOFF_S = 10.0
 BLOCKS, LAST, LOCK_PORT = 250, 254, 7707
 
 
+class Container(Protocol):
+    """A container that has been started: here a process, or one of a container runtime."""
+
+    @property
+    def running(self) -> bool:
+        """Whether it has not ended."""
+
+    def log_tail(self) -> str:
+        """Returns the end of its log."""
+
+    def signal(self, number: int) -> None:
+        """Sends a signal to its first process."""
+
+    def kill(self) -> None:
+        """Kills it."""
+
+    async def stop(self, timeout_s: float) -> int:
+        """Sends SIGTERM and returns its exit code. Raises AssertionError: it does not end in time."""
+
+
+class Runtime(Protocol):
+    """What starts the container of a pod."""
+
+    async def start(self, name: str, words: str, env: Mapping[str, str]) -> Container:
+        """Starts it, by the words of its command."""
+
+
 class Pod:
     """A pod with one container.
 
@@ -39,7 +66,7 @@ class Pod:
         workload: the owner of the pod.
         identity: the fields of the pod.
         run: the command of its container.
-        processes: starts its process.
+        runtime: starts its container.
 
     Attributes:
         terminating: whether it has been deleted; from then on it is in no Service.
@@ -48,7 +75,7 @@ class Pod:
         restarts: number of restarts of its container after it had ended or was not alive.
     """
 
-    def __init__(self, workload: Manifest, identity: PodIdentity, run: Command, processes: Processes) -> None:
+    def __init__(self, workload: Manifest, identity: PodIdentity, run: Command, runtime: Runtime) -> None:
         self.identity = identity
         self.name = identity.name
         self.env = run.env
@@ -57,14 +84,14 @@ class Pod:
         self.terminating = self.ready = False
         self.ready_at = 0.0
         self.restarts = 0
-        self.program: Program | None = None
+        self.program: Container | None = None
         self._began = 0.0
         self._words = " ".join(run.words)
         self._probes = {
             name: Probe.of(self.container, f"{name}Probe", identity.address)
             for name in ("startup", "readiness", "liveness")
         }
-        self._processes = processes
+        self._runtime = runtime
         self._running: asyncio.Task[None] | None = None
 
     @property
@@ -76,9 +103,7 @@ class Pod:
         return float(given.get("preStop", {}).get("sleep", {}).get("seconds", 0))
 
     def start(self) -> None:
-        """Starts it; it is ready some time later. Raises AssertionError: one of its ports is in use."""
-        for each in self.container.get("ports", []):
-            require_free_port(self.identity.address, each["containerPort"])
+        """Starts it; it is ready some time later."""
         self._running = asyncio.create_task(self._run())
 
     def check(self) -> None:
@@ -120,7 +145,7 @@ class Pod:
         async with plain_http.client() as client:
             while True:
                 self._began = time.monotonic()
-                self.program = await self._processes.start(self.name, self._words, self.env)
+                self.program = await self._runtime.start(self.name, self._words, self.env)
                 await self._watch(client)
                 self.ready = False
                 self.restarts += 1
@@ -139,7 +164,7 @@ class Pod:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _wait_until_ended(self, program: Program) -> None:
+    async def _wait_until_ended(self, program: Container) -> None:
         await wait_until(lambda: not program.running, "the process has ended", timeout_s=math.inf, poll_s=0.05)
 
     async def _wait_until_unhealthy(self, client: httpx.AsyncClient) -> None:
@@ -188,6 +213,12 @@ class Addresses:
             self._held.bind((f"127.77.{block}.{LAST}", LOCK_PORT))
             return True
         return False
+
+
+def require_free_ports(container: Manifest, address: str) -> None:
+    """Raises AssertionError, with the name of the process that listens, if a port of a container is in use."""
+    for each in container.get("ports", []):
+        require_free_port(address, each["containerPort"])
 
 
 def require_free_port(address: str, port: int) -> None:
