@@ -86,7 +86,6 @@ class Worker:
             for each in settings.shards
         ]
         worker_state = self._worker_state = WorkerState(settings, name, InFlightEntries(len(connections)))
-        metrics.HELD.labels(name).set_function(worker_state.in_flight.__len__)
         if tracing is not None:
             self._trace(tracing)
         lease_connection = connections[0].shared_connection("lease")

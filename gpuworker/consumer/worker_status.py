@@ -44,6 +44,7 @@ class WorkerStatus:
         self.state = LOADING
         self.engine = Ready()
         self._memory, self._measured_at = NO_MEMORY, -math.inf
+        metrics.HELD.labels(worker_state.worker).set_function(worker_state.in_flight.__len__)
         self._set_up(up=False)  # also while the first engine loads, which may never finish
 
     async def tick(self) -> None:
