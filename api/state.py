@@ -176,7 +176,7 @@ class State:
 
 
 def _model_type(worker: Heartbeat) -> dict[str, ModelType]:
-    """Returns what a model is, as TEI describes it; it has no functions."""
+    """Returns what a model is, as TEI describes it. TEI has no functions: their type is our own."""
     if PREDICT in worker.ops:
         return {"function": {}}
     if EMBED_SPARSE in worker.ops and EMBED not in worker.ops:

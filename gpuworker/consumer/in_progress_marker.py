@@ -38,7 +38,7 @@ class InProgressMarker:
         self._stale = True  # a worker of this name may have died before
         self._timer: asyncio.TimerHandle | None = None
         self._due = asyncio.Event()
-        self._due.set()
+        self._due.set()  # entries may be held already
         self._worker_state.in_flight.watch(shard.number, self._start_timer, self._stop_timer)
 
     def reset(self) -> None:

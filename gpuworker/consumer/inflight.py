@@ -140,9 +140,9 @@ class InFlightEntries:
             entry, shard, inputs, self._slots.take(), key, submitted, counted_tokens=min(entry.ref.cost, max_tokens)
         )
         self._by_key[key] = in_flight_entry
-        if shard in self._watchers and not self.num_of(shard):
-            self._watchers[shard][0]()
         self._held[shard].count(in_flight_entry, 1)
+        if shard in self._watchers and self.num_of(shard) == 1:
+            self._watchers[shard][0]()
         return in_flight_entry
 
     def mark_answered(self, in_flight_entry: InFlightEntry) -> None:
@@ -160,11 +160,10 @@ class InFlightEntries:
                 if self._answered and in_flight_entry.answered:
                     self._answered[in_flight_entry.shard].count(in_flight_entry, -1)
                 self._slots.free(in_flight_entry.slot)
+                if in_flight_entry.shard in self._watchers and not self.num_of(in_flight_entry.shard):
+                    self._watchers[in_flight_entry.shard][1]()
         if not self._by_key:
             self._emptied.set()
-        for shard, (_, on_empty) in self._watchers.items():
-            if not self.num_of(shard):
-                on_empty()
         self.wake_claimers()
 
     def wake_claimers(self) -> None:

@@ -106,7 +106,7 @@ class AdminServer:
         server, self._server = self._server, None
         if server is None:
             return
-        with suppress(OSError):  # not every system allows it on a socket that listens: then the next look ends it
+        with suppress(OSError):  # ends the wait for a client; where a system does not allow it, that lasts 0.5 s
             server.socket.shutdown(socket.SHUT_RDWR)
         server.shutdown()
         server.server_close()

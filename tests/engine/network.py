@@ -1,12 +1,13 @@
-"""A bridge, and a network namespace for each node: the network between machines."""
+"""A bridge, and a network namespace with a name server for each node: the network between machines."""
 
 from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from tests.engine.commands import run
+from tests.engine.name_server import name_server
 
 BRIDGE = "redbatch-test"
 SUBNET = "10.213.66"
@@ -32,7 +33,10 @@ def network(names: Sequence[str]) -> Iterator[None]:
         run(["ip", "link", "set", BRIDGE, "up"])
         for index, name in enumerate(names):
             _add(name, address_of(index))
-        yield
+        with ExitStack() as stack:
+            for name in names:
+                stack.enter_context(name_server(name))
+            yield
     finally:
         _remove(names)
 

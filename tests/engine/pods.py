@@ -1,6 +1,7 @@
 """Containers of pods, as a container runtime makes them from a pod's spec. The kubelet is a simulated one.
 
-Fields that have no effect here raise AssertionError, so that no manifest passes because a part of it is ignored.
+Security contexts, mounts and volumes with a field that has no effect here raise AssertionError. Requests, limits other
+than memory, and sizes of volumes on disk have none.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import asyncio
 import os
 import subprocess
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from tests.deploy.manifests import Manifest, pod_of
@@ -20,6 +22,7 @@ from tests.deploy.simulated_cluster.container import (
     variables,
     write_secret,
 )
+from tests.engine.commands import CommandError
 from tests.engine.engine import Engine
 from tests.engine.machine import CLIENT
 from tests.waiting import wait_until
@@ -59,13 +62,18 @@ class ContainerProgram:
         self._engine.docker("kill", f"--signal={number}", self._name)
 
     def kill(self) -> None:
-        """Kills all of its processes."""
-        self._engine.docker("kill", self._name)
+        """Kills all of its processes, if it has not ended."""
+        with suppress(CommandError):
+            self._engine.docker("kill", self._name)
         self._wait()
+
+    def cut_off(self, network: str) -> None:
+        """Takes it off its network: no packet reaches it or leaves it, as with a pod on a node that is lost."""
+        self._engine.docker("network", "disconnect", "--force", network, self._name)
 
     async def stop(self, timeout_s: float) -> int:
         """Sends SIGTERM unless it has ended; returns its exit code. Raises AssertionError: it does not end in time."""
-        if self.running:
+        with suppress(CommandError):  # it has ended
             await asyncio.to_thread(self._engine.docker, "kill", "--signal=TERM", self._name)
         await wait_until(lambda: not self.running, f"{self._name} has ended", timeout_s=timeout_s)
         return self._wait()

@@ -106,12 +106,17 @@ class Deployment:
         script = documented("deploy.md", f"docker node update --label-add {name}=true", "NODE")
         self.run(script, NODE=node)
 
-    def create_secrets(self, edit: Callable[[str], str] = lambda script: script) -> None:
-        """Creates the secrets by secrets.sh, which may be edited before."""
+    def create_secrets(self) -> None:
+        """Creates the secrets."""
         script = documented("deploy.md", "swarm secrets > secrets.sh", "sh secrets.sh")
         hosts = {"swarm secrets": "swarm secrets --host redis --host redis2"} if self.has_shards else {}
+        self.run(f". ./redbatch.env\n{script}", **hosts)
+
+    def create_edited_secrets(self, edit: Callable[[str], str]) -> None:
+        """Creates the secrets by a secrets.sh that is edited before it runs."""
+        script = documented("deploy.md", "swarm secrets > secrets.sh", "sh secrets.sh")
         write, _, create = script.rpartition(" && ")
-        self.run(f". ./redbatch.env\n{write}", **hosts)
+        self.run(f". ./redbatch.env\n{write}")
         path = self.folder / "secrets.sh"
         path.write_text(edit(path.read_text(encoding="utf-8")), encoding="utf-8")
         self.run(create)

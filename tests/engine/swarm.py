@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.engine.engine import Engine
-from tests.engine.name_server import name_server
 from tests.engine.network import HOST, address_of, network
 from tests.engine.registry import registry
 
@@ -129,7 +128,7 @@ def _node(folder: Path, name: str, options: Sequence[str]) -> Iterator[Engine]:
     """An engine without what an earlier run left, except images."""
     shutil.rmtree(folder / "data/swarm", ignore_errors=True)
     shutil.rmtree(folder / "data/network", ignore_errors=True)
-    with name_server(name), Engine(folder, name, [f"--insecure-registry={REGISTRY}", *options]) as node:
+    with Engine(folder, name, [f"--insecure-registry={REGISTRY}", *options]) as node:
         remove_all(node)
         try:
             yield node

@@ -120,7 +120,7 @@ def service(nodes: Swarm, tmp_path_factory: pytest.TempPathFactory) -> Service:
     deployment = Deployment(folder, nodes, "stack.cpu.yml", "sentinels.yml")
     deployment.push_images()
     deployment.label("gpu", "node2")
-    deployment.create_secrets(edit_secrets)
+    deployment.create_edited_secrets(edit_secrets)
     deployment.write("sentinels.yml", sentinel_file())
     deployment.deploy()
     return deployment.serve()

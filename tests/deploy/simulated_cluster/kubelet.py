@@ -133,10 +133,13 @@ class Pod:
         if self.program is None:
             return 0
         until = time.monotonic() + grace_s
-        if self.program.running and grace_s > 0:
+        if self.program.running and grace_s <= 0:
+            self.program.kill()
+            return -signal.SIGKILL
+        if self.program.running:
             await asyncio.sleep(min(self.pre_stop_s, grace_s))
         try:
-            return await self.program.stop(max(MIN_GRACE_S, until - time.monotonic()) if grace_s > 0 else 0.0)
+            return await self.program.stop(max(MIN_GRACE_S, until - time.monotonic()))
         except AssertionError:
             self.program.kill()
             return -signal.SIGKILL

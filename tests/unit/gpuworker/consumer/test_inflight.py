@@ -87,10 +87,12 @@ def test_a_watcher_hears_of_the_first_entry_of_its_shard_and_of_the_last() -> No
     in_flight, heard = InFlightEntries(2), list[str]()
     in_flight.watch(0, lambda: heard.append("first"), lambda: heard.append("empty"))
     keys = [in_flight.add(entry(number), 0, ("a",)).key for number in (1, 2)]
-    in_flight.add(entry(3), 1, ("a",))
+    other = in_flight.add(entry(3), 1, ("a",)).key
     in_flight.remove(keys[:1])
     assert heard == ["first"]
     in_flight.remove(keys[1:])
+    assert heard == ["first", "empty"]
+    in_flight.remove([other, *keys])
     assert heard == ["first", "empty"]
     in_flight.add(entry(4), 0, ("a",))
     assert heard == ["first", "empty", "first"]
