@@ -47,7 +47,7 @@ class InProgressMarker:
         self._due.set()
 
     def _start_timer(self) -> None:
-        self._stop_timer()  # entries may have come while it recorded others
+        self._stop_timer()  # of an entry that came while it recorded others, or from before a reset
         delay_s = MARK_DELAY_S * (1 + len(self._worker_state.in_flight) // SCANNED_AT_ONCE)
         self._timer = asyncio.get_running_loop().call_later(delay_s, self._due.set)
 
@@ -61,7 +61,6 @@ class InProgressMarker:
         while True:
             await self._due.wait()
             self._due.clear()
-            self._stop_timer()
             try:
                 await self._write()
             except RedisUnreachableError as error:

@@ -13,7 +13,7 @@ from tests.engine.images import build_images
 from tests.engine.machine import why_not
 from tests.engine.network import network
 from tests.engine.scenes import Table
-from tests.engine.swarm import NAMES, remove_all
+from tests.engine.swarm import NAMES, Swarm, remove_all, swarm
 from tests.engine.workspace import workspace
 from tests.servers import skip
 
@@ -36,6 +36,13 @@ def engine(images: None) -> Iterator[Engine]:
         remove_all(engine)
         yield engine
         remove_all(engine)
+
+
+@pytest.fixture(scope="module")
+def nodes(images: None) -> Iterator[Swarm]:
+    """Three nodes."""
+    with swarm(workspace(), {}) as nodes:
+        yield nodes
 
 
 @pytest.fixture(scope="session")

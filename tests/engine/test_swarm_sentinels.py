@@ -9,7 +9,6 @@ import hashlib
 import re
 import secrets
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -19,8 +18,7 @@ from tests.engine.bases import redis_image
 from tests.engine.load import Service
 from tests.engine.scenes import Table, undisturbed
 from tests.engine.stack import Deployment
-from tests.engine.swarm import NAMES, REGISTRY, Swarm, swarm
-from tests.engine.workspace import workspace
+from tests.engine.swarm import NAMES, REGISTRY, Swarm
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1_800)]
 
@@ -104,13 +102,6 @@ def follows(nodes: Swarm, redis: str) -> bool:
     replicas = ask_sentinel(nodes, "replicas", "mymaster")
     of_it = replicas.partition(f"name\n{redis}:6379\n")[2].partition("\nname\n")[0]
     return "master-link-status\nok\n" in of_it
-
-
-@pytest.fixture(scope="module")
-def nodes(images: None) -> Iterator[Swarm]:
-    """Three nodes."""
-    with swarm(workspace(), {}) as nodes:
-        yield nodes
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,6 @@ node1 is the manager and has the first Redis; node2 has a worker, node3 the seco
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 
 import pytest
 
@@ -14,21 +13,13 @@ from tests.engine.load import RESTART_TIMEOUT_S, Service
 from tests.engine.network import link_down
 from tests.engine.scenes import Table, undisturbed
 from tests.engine.stack import Deployment
-from tests.engine.swarm import Swarm, swarm
-from tests.engine.workspace import workspace
+from tests.engine.swarm import Swarm
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1_800)]
 
 LINK_DOWN_S = 12.0
 MAX_S = 4.0
 """Of a request: those that wait for a Redis that is away take longer."""
-
-
-@pytest.fixture(scope="module")
-def nodes(images: None) -> Iterator[Swarm]:
-    """Three nodes."""
-    with swarm(workspace(), {}) as nodes:
-        yield nodes
 
 
 @pytest.fixture(scope="module")
