@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-CPU_BATCH_TOKENS = 512
 GPU_BATCH_TOKENS = 16_384
 MAX_RUNNERS = 8
 """Each runner needs Python for a millisecond or two of a batch's 80 ms: more runners would wait for each other."""
@@ -54,6 +53,9 @@ class TransformerBackend(ABC):
     takes_whole_texts = False
     """Whether the library's `encode` does all the work, also of a model with a fast tokenizer."""
 
+    cpu_batch_tokens = 512
+    """The token budget on a CPU: a short text that arrives waits until such a batch has run."""
+
     parts: Sequence[str] = ()
     labels: Sequence[str] = ()
     activation = ""
@@ -75,7 +77,7 @@ class TransformerBackend(ABC):
         self.collate_runs_user_code = False
         self.retry_on: tuple[type[BaseException], ...] = ()
         self.runs_sequentially = self.device.startswith("cuda")
-        self.max_batch_tokens = CPU_BATCH_TOKENS if on_cpu else GPU_BATCH_TOKENS
+        self.max_batch_tokens = self.cpu_batch_tokens if on_cpu else GPU_BATCH_TOKENS
         fast_tokenizer = None if self.takes_whole_texts else model_loading.fast_tokenizer_of(loaded)
         self._tokenizer = None if fast_tokenizer is None else ModelTokenizer(fast_tokenizer, loaded)
         self.normalizes = model_loading.normalizes(loaded)
