@@ -58,7 +58,8 @@ class WorkerSettings(ModelSettings, GpuLeaseSettings, FailureSettings):
         ge=1,
         title="Maximum number of tokens in a batch",
         description="Maximum number of tokens in a batch, padding included; auto, or not set: 512 on a CPU, 1024 "
-        "there for a reranker or classifier; 16384 on a GPU and for a function, whose inputs count 1 or what its method cost returns.",
+        "there for a reranker or classifier; 16384 on a GPU and for a function, whose inputs count 1 or what its "
+        "method cost returns.",
     )
     max_batch_wait_ms: Annotated[float, Field(ge=0, le=MAX_WAIT_MS)] | Literal["auto"] = Field(
         default=0.0,
