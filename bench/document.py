@@ -21,6 +21,7 @@ PAGES = (ROOT / "docs" / "performance.md", ROOT / "docs" / "measurements.md")
 IMAGES = ROOT / "docs" / "images"
 TABLES: Mapping[str, tuple[str, Callable[[Mapping[str, tables.Rows]], str]]] = {
     "null": ("null", tables.null_model),
+    "null-inputs": ("null", tables.null_inputs),
     "generators": ("null", tables.generators),
     "null-cost": ("null", tables.null_model_cost),
     "real": ("real", tables.real_model),

@@ -73,6 +73,22 @@ def null_model(tables: Mapping[str, Rows]) -> str:
     return markdown(heads, rows, left=0)
 
 
+def null_inputs(tables: Mapping[str, Rows]) -> str:
+    """Inputs per second with the null model, by the inputs of a request."""
+    heads = ("inputs per request", "inputs/s", "× one", "requests/s", "p50 ms", "p99 ms", "CPU µs per input")
+    rows = [
+        [
+            str(row["of"]["inputs"]),
+            format_spread(row, "inputs_per_s"),
+            format_spread(row, "ratio", ratio),
+            *(format_median(row, name) for name in ("requests_per_s", "p50_ms", "p99_ms")),
+            number(sum(median(row, f"cpu_us.{role}") for role in ROLES) / row["of"]["inputs"]),
+        ]
+        for row in tables["null-inputs"]
+    ]
+    return markdown(heads, rows, left=0)
+
+
 def null_model_cost(tables: Mapping[str, Rows]) -> str:
     """CPU and Redis per request with the null model; also with 5,000 clients, if these were measured."""
     measured = [*tables["null"], *(row for row in tables.get("redis", ()) if is_plain_many(row["of"]))]

@@ -49,11 +49,10 @@ class LoadResult:
         return self.requests / self.seconds
 
 
-def write_mix(mix: str, folder: Path, seed: int = 1, count: int = 4096) -> Path:
-    """Writes the bodies of `count` requests with one text each, and returns the file."""
-    return write_bodies(
-        folder / f"{mix}-{seed}-{count}.jsonl", map(encode_body, islice(built_in_texts(mix, seed, 1), count))
-    )
+def write_mix(mix: str, folder: Path, seed: int = 1, count: int = 4096, inputs: int = 1) -> Path:
+    """Writes the bodies of `count` requests with as many texts each as `inputs` says, and returns the file."""
+    texts = islice(built_in_texts(mix, seed, inputs), count)
+    return write_bodies(folder / f"{mix}-{seed}-{count}-{inputs}.jsonl", map(encode_body, texts))
 
 
 def write_bodies(path: Path, bodies: Iterable[bytes]) -> Path:

@@ -17,6 +17,7 @@ FACTS = ("cpu", "cores", "memory_gb", "system", "python", "torch", "sentence_tra
 MACHINE = {fact: f"<{fact}>" for fact in FACTS}
 TABLES = (
     "null",
+    "null-inputs",
     "generators",
     "redis",
     "processes",
