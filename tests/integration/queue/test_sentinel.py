@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import time
@@ -11,7 +12,10 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from typer.testing import CliRunner
 
+from redbatch.commands import app
+from shared import consumer
 from shared.connection import RedisConnection
 from shared.errors import RedisUnreachableError
 from shared.queue_connections import QueueConnections
@@ -157,3 +161,31 @@ async def test_a_wrong_password_of_redis_is_said(group: SentinelGroup, queue_nam
             await queue.connection("any").ping()
     finally:
         await queue.close()
+
+
+async def run_redbatch(group: SentinelGroup, *words: str) -> str:
+    """Runs a command that finds Redis by the sentinels, which must succeed; returns what it prints on stdout."""
+    env = {"REDBATCH_REDIS_URL": group.url, "REDBATCH_REDIS_SENTINEL_PASSWORD": SENTINEL_PASSWORD}
+    result = await asyncio.to_thread(CliRunner().invoke, app, words, env=env)
+    assert result.exit_code == 0, (words, result.output)
+    return result.stdout
+
+
+async def test_commands_follow_the_master(group: SentinelGroup, queue: QueueConnections) -> None:
+    """All that read or write Redis take the URL of the sentinels; a key that is created outlives a failover."""
+    queue_name = queue.keys.queue
+    await consumer.announce(queue.connection("worker"), queue.keys)
+    key_id = (await run_redbatch(group, "keys", "create")).partition(".")[0]
+
+    async def check() -> None:
+        assert key_id in await run_redbatch(group, "keys", "list")
+        state = json.loads(await run_redbatch(group, "queue", "--json", "--queue", queue_name))
+        assert (state["queue"], state["workers"]) == (queue_name, [])
+
+    await check()
+    assert await run_redbatch(group, "jobs", "list", "--json") == ""
+    assert "0 dead letters" in await run_redbatch(group, "dead", "list", "--queue", queue_name)
+    assert "no live worker shares GPUs" in await run_redbatch(group, "leases")
+    await group.fail_over()
+    await check()
+    await group.wait_until_joined()
