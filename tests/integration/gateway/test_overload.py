@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import time
 from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import httpx
 import pytest
 import redis.asyncio
 
+from api.dispatch.inflight import RESUBMIT_INTERVAL_S
+from shared import consumer
+from shared.messages import Heartbeat
+from shared.queue_connections import QueueConnections
+from shared.settings import QueueSettings
 from tests.integration.gateway.gateway_cluster import GatewayCluster, error_of, has_vectors, null_vector, vector_bytes
+from tests.users import as_user
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.redis
@@ -35,6 +44,55 @@ async def test_the_queue_limit_is_exact_over_two_gateways(
     accepted = [(text, each) for text, each in zip(texts, answers, strict=True) if each.status_code == 200]
     assert len(accepted) == 50
     assert all(vector_bytes(each.json()["embedding"]) == null_vector(text) for text, each in accepted)
+
+
+async def test_lost_entries_exceed_the_bound_by_no_more_than_was_in_flight(
+    isolated_cluster: GatewayCluster, client: httpx.AsyncClient
+) -> None:
+    """All data is deleted three times under load: what was accepted is added again once, whatever fills the queue."""
+    bound, lane = 20, isolated_cluster.keys.lanes[0]
+    gateway = await isolated_cluster.start_gateway(max_queue_inputs=bound, requests_per_entry=1)
+    sent: list[asyncio.Task[httpx.Response]] = []
+
+    async def has_each_once() -> bool:
+        return int(await raw.xlen(lane)) == sum(not each.done() for each in sent)
+
+    async with ghost_worker(isolated_cluster), redis.asyncio.Redis.from_url(isolated_cluster.redis_url) as raw:
+        await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
+        in_flight, excesses = 0, []
+        for number in range(4):
+            until = time.monotonic() + 2 * RESUBMIT_INTERVAL_S
+            while time.monotonic() < until:
+                sent.append(asyncio.create_task(gateway.send(client, f"text {len(sent)}", x_timeout_ms="60000")))
+                length = await raw.xlen(lane)
+                assert length <= bound + in_flight
+                excesses.append(length - bound)
+                await asyncio.sleep(0.01)
+            await wait_until(has_each_once, "each that is not refused is in the queue once")
+            in_flight = await raw.xlen(lane)
+            if number < 3:
+                await raw.flushall()
+    assert max(excesses) > 0, "what was accepted passes the bound"
+    await isolated_cluster.start_worker()
+    codes = Counter(each.status_code for each in await asyncio.gather(*sent))
+    assert codes == {200: in_flight, 429: len(sent) - in_flight}
+
+
+@asynccontextmanager
+async def ghost_worker(cluster: GatewayCluster) -> AsyncIterator[None]:
+    """Sends heartbeats of a worker that claims nothing, also after Redis has lost them."""
+    queue = QueueConnections(QueueSettings(redis_url=as_user(cluster.redis_url, "worker")), cluster.queue, "test")
+    beat = Heartbeat("ghost", "host", 1, "cpu", "null", 384, "ready", 0.0, 0, 0, 0)
+
+    async def send() -> None:
+        while True:
+            await consumer.heartbeat(queue.connection("ghost"), queue.keys, beat, 10_000)
+            await asyncio.sleep(0.05)
+
+    sending = asyncio.create_task(send())
+    yield
+    sending.cancel()
+    await queue.close()
 
 
 async def test_a_request_is_accepted_as_a_whole_or_refused(
