@@ -7,13 +7,14 @@ import socket
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any, Self
 
 import redis
 from redis.crc import key_slot
 
 from redbatch.up.local_redis import LocalRedisError
-from tests.servers import Server
+from tests.servers import Server, tls_options
 
 NUM_SLOTS = 16_384
 BUS_OFFSET = 10_000
@@ -35,12 +36,16 @@ class RedisCluster:
     Args:
         num_masters: at least 2; with 3, the others can promote a replica if one of them dies.
         num_replicas: of the first master.
+        certificates: as in `tls_options`, for localhost and 127.0.0.1: then clients of `cluster_url` and the servers
+            use TLS, but this class does not.
     """
 
-    def __init__(self, num_masters: int = 2, num_replicas: int = 0) -> None:
+    def __init__(self, num_masters: int = 2, num_replicas: int = 0, certificates: Path | None = None) -> None:
         self._num_masters = num_masters
         self._num_servers = num_masters + num_replicas
+        self._certificates = certificates
         self.servers: list[Server] = []
+        self._ports: list[int] = []  # by which the servers know each other
         self._clients: list[redis.Redis] = []
         self._ids: list[str] = []
         self._stack = ExitStack()
@@ -53,16 +58,19 @@ class RedisCluster:
     @property
     def cluster_url(self) -> str:
         """The URL of the cluster: with the last server, which need not have any slot that matters, and the first."""
-        return f"redis+cluster://127.0.0.1:{self.servers[-1].port},127.0.0.1:{self.servers[0].port}"
+        scheme, host = ("rediss", "localhost") if self._certificates else ("redis", "127.0.0.1")
+        return f"{scheme}+cluster://{host}:{self._ports[-1]},{host}:{self._ports[0]}"
 
     def __enter__(self) -> Self:
         with self._stack:
             for _ in range(self._num_servers):
-                self.servers.append(self._stack.enter_context(_start_server()))
+                server, port = _start_server(self._certificates)
+                self.servers.append(self._stack.enter_context(server))
+                self._ports.append(port)
                 self._clients.append(self._stack.enter_context(redis.Redis.from_url(self.urls[-1], protocol=2)))
             self._ids = [self._call(index, "MYID").decode() for index in range(self._num_servers)]
-            for server in self.servers[1:]:
-                self._call(0, "MEET", "127.0.0.1", server.port)
+            for port in self._ports[1:]:
+                self._call(0, "MEET", "127.0.0.1", port)
             self._call(0, "ADDSLOTS", *range(self._num_masters - 1, NUM_SLOTS))
             for index in range(1, self._num_masters):
                 self._call(index, "ADDSLOTS", index - 1)
@@ -154,17 +162,26 @@ class RedisCluster:
         return b"cluster_state:ok" in info and b"cluster_known_nodes:%d\r" % self._num_servers in info
 
 
-def _start_server() -> Server:
-    """Starts a server on a port whose counterpart is free too; no other program may choose it meanwhile."""
+def _start_server(certificates: Path | None) -> tuple[Server, int]:
+    """Starts a server on a port whose counterpart is free too; no other program may choose it meanwhile.
+
+    Raises LocalRedisError: it was built without TLS.
+    """
     options = ["--cluster-enabled", "yes", "--cluster-node-timeout", "2000", "--cluster-require-full-coverage", "no"]
+    if certificates is not None:
+        for name, value in {"tls-cluster": "yes", **tls_options(certificates)}.items():
+            options += [f"--{name}", value]
     for _ in range(ATTEMPTS):
         port = random.randrange(20_000, 32_000)  # below those of outgoing connections
         try:
             with socket.socket() as bus:
                 bus.bind(("127.0.0.1", port + BUS_OFFSET))
-            server = Server(port=port, options=options, users=False)
+            own = ["--tls-port", str(port)] if certificates is not None else []
+            server = Server(port=0 if own else port, options=[*options, *own], users=False)
             server.start()
-        except (OSError, LocalRedisError):
+        except (OSError, LocalRedisError) as error:
+            if "Bad directive" in str(error):
+                raise
             continue
-        return server
+        return server, port
     raise AssertionError("no ports for a cluster")

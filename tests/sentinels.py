@@ -15,7 +15,7 @@ import redis.asyncio
 
 from redbatch.up.local_redis import free_port
 from shared.process.parent_death import wrap_command
-from tests.servers import Server, server_binary
+from tests.servers import Server, server_binary, tls_options
 from tests.users import OBSERVER, REPLICA, SENTINEL, password_of
 from tests.waiting import wait_until
 
@@ -178,7 +178,7 @@ async def sentinel_group(
             except those of this module. Servers and sentinels have names then, not addresses.
     """
     options, lines, login = _logins(password, sentinel_password, users=users)
-    tls = _tls_options(certificates) if certificates is not None else {}
+    tls = tls_options(certificates) if certificates is not None else {}
     tls_ports = [free_port() for _ in range(NUM_SERVERS)] if tls else []
     lines += [f"{name} {value}" for name, value in tls.items()]
     options += [word for name, value in tls.items() for word in (f"--{name}", value)]
@@ -220,16 +220,6 @@ def _logins(password: str, sentinel_password: str, *, users: bool) -> tuple[list
     if sentinel_password:
         lines += [f"requirepass {sentinel_password}", f"sentinel sentinel-pass {sentinel_password}"]
     return options, lines, login
-
-
-def _tls_options(certificates: Path) -> dict[str, str]:
-    return {
-        "tls-ca-cert-file": f"{certificates}/ca.pem",
-        "tls-cert-file": f"{certificates}/redis.pem",
-        "tls-key-file": f"{certificates}/redis.key",
-        "tls-auth-clients": "yes",
-        "tls-replication": "yes",
-    }
 
 
 async def _wait_until_reachable(group: SentinelGroup) -> None:

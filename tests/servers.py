@@ -75,6 +75,20 @@ class Server(LocalRedis):
         return command
 
 
+def tls_options(certificates: Path) -> dict[str, str]:
+    """Returns options by which all connections use TLS, except those to the plain port.
+
+    The folder has ca.pem, and redis.pem and redis.key for the server.
+    """
+    return {
+        "tls-ca-cert-file": f"{certificates}/ca.pem",
+        "tls-cert-file": f"{certificates}/redis.pem",
+        "tls-key-file": f"{certificates}/redis.key",
+        "tls-auth-clients": "yes",
+        "tls-replication": "yes",
+    }
+
+
 @contextmanager
 def stopped(server: LocalRedis) -> Iterator[None]:
     """Stops a server (SIGSTOP) for the time of the block: its connections stay open, and nothing is answered."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,11 +58,11 @@ class TlsRedis:
         return {**variables, "REDBATCH_REDIS_URL": as_user(str(variables["REDBATCH_REDIS_URL"]), user)}
 
 
-def write_certificates(ca: trustme.CA, folder: Path) -> None:
+def write_certificates(ca: trustme.CA, folder: Path, hosts: Sequence[str] = ("localhost",)) -> None:
     """Writes the certificates of an authority, of Redis, and of a client, with the private keys of the last two."""
     ca.cert_pem.write_to_path(folder / "ca.pem")
-    for name, host in (("redis", "localhost"), ("client", "client.redbatch")):
-        certificate = ca.issue_cert(host)
+    for name, identities in (("redis", hosts), ("client", ["client.redbatch"])):
+        certificate = ca.issue_cert(*identities)
         certificate.cert_chain_pems[0].write_to_path(folder / f"{name}.pem")
         certificate.private_key_pem.write_to_path(folder / f"{name}.key")
 

@@ -15,7 +15,9 @@ from redbatch.up.local_redis import LocalRedisError
 from shared.errors import RedisUnreachableError
 from shared.queue_connections import QueueConnections
 from shared.settings import QueueSettings
+from tests.integration.gateway.gateway_cluster import GatewayCluster, has_vectors
 from tests.integration.test_tls import write_certificates
+from tests.processes import Processes
 from tests.sentinels import SentinelGroup, sentinel_group
 from tests.servers import skip
 from tests.waiting import wait_until
@@ -40,13 +42,16 @@ async def group(tmp_path: Path) -> AsyncIterator[SentinelGroup]:
         skip("this redis-server was built without TLS")
 
 
-def settings_of(group: SentinelGroup, folder: Path, **more: object) -> QueueSettings:
-    """Returns the settings of a process with a client certificate."""
+def values_of(group: SentinelGroup, folder: Path) -> dict[str, Any]:
+    """Returns the settings of a process with a client certificate, by name."""
     names = {"ca": "ca.pem", "cert": "client.pem", "key": "client.key"}
-    files: dict[str, Any] = {f"redis_tls_{name}": str(folder / file) for name, file in names.items()}
-    return QueueSettings.model_validate(
-        {"redis_url": group.url, "redis_sentinel_password": SENTINEL_PASSWORD, **files, **more}
-    )
+    files = {f"redis_tls_{name}": str(folder / file) for name, file in names.items()}
+    return {"redis_url": group.url, "redis_sentinel_password": SENTINEL_PASSWORD, **files}
+
+
+def settings_of(group: SentinelGroup, folder: Path, **more: object) -> QueueSettings:
+    """Returns the same settings, with others."""
+    return QueueSettings.model_validate(values_of(group, folder) | more)
 
 
 async def test_connections_follow_the_master_with_tls(group: SentinelGroup, queue_name: str, tmp_path: Path) -> None:
@@ -70,6 +75,18 @@ async def test_connections_follow_the_master_with_tls(group: SentinelGroup, queu
     await connection.ping()
     assert connection.server.startswith("localhost:")
     await queue.close()
+
+
+async def test_a_request_is_answered_over_tls(group: SentinelGroup, queue_name: str, tmp_path: Path) -> None:
+    """Gateway and worker find the master by the sentinels, and again after a failover."""
+    settings = values_of(group, tmp_path)
+    async with Processes(tmp_path) as processes:
+        cluster = GatewayCluster(processes, group.url, queue_name)
+        gateway, _ = await asyncio.gather(cluster.start_gateway(**settings), cluster.start_worker(**settings))
+        await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
+        assert has_vectors(await asyncio.to_thread(gateway.embed, {"texts": ["a"]}), ["a"])
+        await group.fail_over()
+        assert has_vectors(await asyncio.to_thread(gateway.embed, {"texts": ["b"]}), ["b"])
 
 
 async def test_sentinels_that_are_not_trusted_are_refused(

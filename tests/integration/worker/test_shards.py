@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from shared.keys import BULK, GROUP
+from shared.keys import BULK, GROUP, PoolKeys
 from shared.messages import EMBED, Body
 from tests.integration.worker.sharded_cluster import ShardedCluster, sharded_cluster
 from tests.integration.worker.worker_cluster import PendingRequest, WorkerCluster, get_admin, metric, num_reclaimed
@@ -263,3 +263,15 @@ async def test_entries_of_all_shards_survive_their_engine(cluster: ShardedCluste
         await wait_until(shard.has_entry_in_progress, "a batch is running")
     worker.descendants("redbatch engine")[0].kill()
     await cluster.check_replies(requests)
+
+
+async def test_leases_of_gpus_are_on_the_first_redis(cluster: ShardedCluster) -> None:
+    """A worker that needs one serves both shards, and the second has no key of the pool."""
+    pool = PoolKeys(cluster.shards[0].keys.queue)
+    worker = await cluster.start_worker(gpu_lease="exclusive", gpu_lease_pool=pool.name)
+    await cluster.check_replies(await cluster.submit_to_each(*TEXTS))
+    pattern = f"{pool.prefix}*"
+    found = [[key async for key in shard.raw.scan_iter(match=pattern)] for shard in cluster.shards]
+    assert pool.slot("0.0").encode() in found[0]
+    assert found[1] == []
+    assert await worker.stop() == 0
