@@ -16,6 +16,9 @@ from bench.machine import ROOT, describe_run
 from tools import blocks, documents
 
 PAGES = (ROOT / "docs" / "performance.md", ROOT / "docs" / "measurements.md")
+"""Those that `make bench` writes."""
+
+ALL_PAGES = (*PAGES, ROOT / "docs" / "scaling.md")
 """The pages with blocks; each block is in one of them."""
 
 IMAGES = ROOT / "docs" / "images"
@@ -43,7 +46,7 @@ def replace_block(text: str, name: str, block: str) -> str:
     return blocks.replace_block(text, f"bench:{name}", block)
 
 
-def write_blocks(block_by_name: Mapping[str, str], pages: Sequence[Path] = PAGES) -> None:
+def write_blocks(block_by_name: Mapping[str, str], pages: Sequence[Path] = ALL_PAGES) -> None:
     """Writes blocks into the pages that have them. Raises MissingBlockError before it changes a page."""
     texts = {page: page.read_text(encoding="utf-8") for page in pages}
     for name, block in block_by_name.items():

@@ -1,6 +1,6 @@
 """`make bench-replay`: what a request costs Redis on 1, 2 and 3 servers, without HTTP and without a model.
 
-python -m bench.replay [--servers 1,2,3] [--batch 64] [--rounds 5]
+python -m bench.replay [--servers 1,2,3] [--batch 64] [--rounds 5] [--quick]
 
 One process sends each server what gateways and workers send: the scripts that submit, claim and commit, and the
 commands that collect replies, each for as many requests at once as `--batch` says. On few cores the process itself is
@@ -15,16 +15,17 @@ import itertools
 import secrets
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
-from statistics import median
-from typing import Annotated
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any
 
 import psutil
 import typer
 import uvloop
 
+from bench.figures import Row
+from bench.publication import Publication, publish, start_run
 from bench.tables import markdown
 from redbatch.up.local_redis import LocalRedis
 from shared import consumer, producer
@@ -35,6 +36,7 @@ from shared.producer import Bell, QueueBound, Submission
 from shared.queue_connections import QueueConnections
 from shared.settings import QueueSettings
 
+BLOCK = "replay"
 PAIRS = 4
 """Gateways and workers of each server, of which some work while others wait for Redis."""
 
@@ -118,26 +120,31 @@ def main(
     servers: Annotated[str, typer.Option(help="Numbers of servers, separated by commas.")] = "1,2,3",
     batch: Annotated[int, typer.Option(min=1, max=1_000, help="Requests in one call of a script.")] = 64,
     rounds: Annotated[int, typer.Option(min=1, help="Rounds, in each of which all numbers have a turn.")] = 5,
+    *,
+    quick: Annotated[bool, typer.Option("--quick", help="Only show that it works: change no document.")] = False,
 ) -> None:
-    """Measures each number of servers in turns, and prints medians."""
-    numbers = [int(each) for each in servers.split(",")]
-    measured: dict[int, list[Measured]] = {number: [] for number in numbers}
+    """Measures each number of servers in turns, and writes the table of the documents."""
+    numbers, run_start, rows = [int(each) for each in servers.split(",")], start_run(), []
     with ExitStack() as stack:
         running = [stack.enter_context(LocalRedis()) for _ in range(max(numbers))]
         for turn in range(1, rounds + 1):
             for number in numbers:
-                measured[number].append(uvloop.run(measure(running[:number], batch)))
-                last = measured[number][-1]
-                sys.stderr.write(f"round {turn} of {rounds}: {number} servers, {last.redis_us:.1f} µs a request\n")
-    one_us = median(each.redis_us for each in measured[numbers[0]])
+                measured = uvloop.run(measure(running[:number], batch))
+                rows.append(Row(BLOCK, {"servers": number}, asdict(measured)))
+                sys.stderr.write(f"round {turn} of {rounds}: {number} servers, {measured.redis_us:.1f} µs a request\n")
+    publish(Publication(BLOCK, table, quick), run_start, rounds, rows, batch=batch)
+
+
+def table(folded: Sequence[Mapping[str, Any]]) -> str:
+    """Returns the figures as Markdown, with what servers with a core each would do, and how much that is for each."""
     heads = ("servers", "requests/s measured", "Redis µs per request", "requests/s with a core each", "per server")
-    rows = []
-    for number in numbers:
-        redis_us = median(each.redis_us for each in measured[number])
-        done = median(each.requests_per_s for each in measured[number])
+    rows, one_us = [], folded[0]["figures"]["redis_us"]["median"]
+    for row in folded:
+        number, redis_us = row["of"]["servers"], row["figures"]["redis_us"]["median"]
+        done = row["figures"]["requests_per_s"]["median"]
         calculated, growth = f"{number * 1e6 / redis_us:,.0f}", f"{one_us / redis_us:.2f}"
         rows.append((str(number), f"{done:,.0f}", f"{redis_us:.1f}", calculated, growth))
-    sys.stdout.write(f"{markdown(heads, rows)}\n")
+    return markdown(heads, rows)
 
 
 if __name__ == "__main__":
