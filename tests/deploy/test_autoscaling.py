@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from bench.autoscaling.manifests import from_manifests, on_cpus, scaled_object
 from shared.keys import Keys
@@ -15,6 +16,7 @@ from tests.deploy.checks import find_faults
 from tests.deploy.custom_resources import violations
 from tests.deploy.dockerfile import ROOT
 from tests.deploy.manifests import compose, named, objects, render
+from tests.deploy.promtool import promtool
 
 PAGE = ROOT / "docs" / "autoscaling.md"
 
@@ -66,6 +68,22 @@ def test_the_patch_for_two_redis(tmp_path: Path) -> None:
         by_stream.setdefault(metadata["stream"], set()).add(metadata["address"])
         assert 2 * int(metadata["streamLength"]) == int(one[metadata["stream"]]["streamLength"])
     assert {stream: len(addresses) for stream, addresses in by_stream.items()} == dict.fromkeys(one, 2)
+
+
+def test_the_query_for_several_redis(tmp_path: Path) -> None:
+    """That of docs/autoscaling.md: the entries of one lane on all Redis, which each of two gateways reports."""
+    [query] = re.findall(r"```promql\n(.*?)\n```", PAGE.read_text(encoding="utf-8"))
+    of_lane = 'namespace="redbatch", queue="minilm", lane="interactive"'
+    entries = {f'{of_lane}, pod="a"': 90, f'{of_lane}, pod="b"': 100}
+    entries |= {of_lane.replace(old, new): 500 for old, new in (("interactive", "bulk"), ("minilm", "e5"))}
+    entries |= {of_lane.replace('namespace="redbatch"', 'namespace="other"'): 500}
+    series = [
+        {"series": f"redbatch_queue_entries{{{labels}}}", "values": str(value)} for labels, value in entries.items()
+    ]
+    expected = {"expr": query, "eval_time": "0m", "exp_samples": [{"labels": "{}", "value": 100}]}
+    tests = tmp_path / "tests.yml"
+    tests.write_text(yaml.safe_dump({"tests": [{"input_series": series, "promql_expr_test": [expected]}]}), "utf-8")
+    assert "SUCCESS" in promtool("test", "rules", tests)
 
 
 def test_it_reads_the_lanes_of_the_default_queue(tmp_path: Path) -> None:
