@@ -8,11 +8,12 @@ from typing import cast
 import httpx
 import numpy as np
 
-from redbatch.embed.gateway_client import RequestRefusedError
 from redbatch.embed.readers import Content
-from redbatch.embed.requests import Batch, RequestRoute
+from redbatch.embed.requests import INPUT_STATUSES, Batch, RequestRoute
 
 TRUNCATED_HEADER = "x-truncated-inputs"
+LENGTH_STATUSES = (httpx.codes.REQUEST_ENTITY_TOO_LARGE, httpx.codes.INTERNAL_SERVER_ERROR)
+"""Statuses of a request of which one pair may be at fault, if pairs are truncated; a 400 is for all pairs then."""
 
 
 class ScoreRoute(RequestRoute):
@@ -24,22 +25,22 @@ class ScoreRoute(RequestRoute):
     """
 
     path = "/score"
-    input_statuses = (httpx.codes.REQUEST_ENTITY_TOO_LARGE, httpx.codes.INTERNAL_SERVER_ERROR)
     is_partial = False
 
     def __init__(self, fields: Mapping[str, object], *, raw: bool) -> None:
         self._fields = fields
         self._raw = raw
+        self._truncate = fields.get("truncate", True)
+        self.input_statuses = LENGTH_STATUSES if self._truncate else INPUT_STATUSES
 
     def fields_of(self, contents: Sequence[Content], *, partial: bool) -> dict[str, object]:  # noqa: ARG002 - never
-        """Returns the fields of a body. Raises RequestRefusedError: the route cannot refuse a text that is too long."""
-        if self._fields.get("truncate") is False:
-            raise RequestRefusedError("--no-truncate needs jobs: give an API key of scope jobs, or leave it out.")
+        """Returns the fields of a body."""
         pairs = cast("Sequence[dict[str, str]]", contents)
         return {
             "text_1": [each["query"] for each in pairs],
             "text_2": [each["text"] for each in pairs],
             "truncation_side": self._fields.get("truncation_direction", "right"),
+            "truncate": self._truncate,
             "use_activation": not self._raw,
         }
 

@@ -25,6 +25,8 @@ def answer(request: httpx.Request) -> httpx.Response:
         return httpx.Response(500, json={"error": {"code": "input_failed", "message": "no"}})
     if body["text_1"][0] == "wrong":
         return httpx.Response(400, json={"error": {"code": "unsupported_operation", "message": "no"}})
+    if "long" in body["text_2"] and not body["truncate"]:
+        return httpx.Response(400, json={"error": {"code": "invalid_request", "message": "too long"}})
     assert (body["truncation_side"], body["use_activation"], body["priority"]) == ("left", False, "bulk")
     scores = [len(first) * 10 + len(second) for first, second in zip(body["text_1"], body["text_2"], strict=True)]
     data = [{"index": index, "object": "score", "score": score} for index, score in enumerate(scores)]
@@ -53,12 +55,15 @@ def test_a_pair_that_fails_does_not_fail_the_others() -> None:
     assert found.num_truncated > 0
 
 
-@pytest.mark.parametrize(
-    ("query", "fields", "message"),
-    [("wrong", {}, "unsupported_operation"), ("q", {"truncate": False}, "--no-truncate needs jobs")],
-)
-def test_what_no_request_can_do_ends_the_run(query: str, fields: dict[str, object], message: str) -> None:
-    """A model that scores no pairs, and an option that the route lacks."""
+def test_a_pair_that_is_too_long_is_an_error_without_truncation() -> None:
+    """Only it has the error. By default it is truncated."""
+    contents: list[Content] = [{"query": "q", "text": each} for each in ("a", "long", "b")]
+    assert run(contents, truncate=False).errors == {1: "invalid_request: too long"}
+    assert run(contents).errors == {}
+
+
+def test_what_no_request_can_do_ends_the_run() -> None:
+    """A model that scores no pairs."""
     with pytest.raises(ExceptionGroup) as caught:
-        run([{"query": query, "text": "t"}], **fields)
-    assert caught.group_contains(RequestRefusedError, match=message)
+        run([{"query": "wrong", "text": "t"}])
+    assert caught.group_contains(RequestRefusedError, match="unsupported_operation")
