@@ -16,10 +16,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from api.dialects.base import BaseDialect
 from api.dialects.headers import lane_of, resolve_timeout_ms
 from api.dialects.input_types import INSTRUCTION, MAX_INPUT_TYPE
-from api.dialects.parsing import check_inputs, invalid_body_error, parse_fields
+from api.dialects.parsing import Unserved, check_inputs, check_served, invalid_body_error, parse_fields
 from api.dialects.quantization import FLOAT, OutputType, encode_rows, options_for
 from api.dialects.request import MAX_MODEL, MODEL_HEADER, InferenceRequest
-from api.dialects.vectors import dump_json, rows_of
+from api.dialects.vectors import dump_json, rows_of, with_warnings
 from api.errors import status_of
 from shared.codec import MAX_CUT_TOKENS, MAX_DIM
 from shared.errors import InvalidRequestError, RedbatchError, TooLargeError
@@ -33,8 +33,8 @@ LOWEST_PRIORITY, INVALID_FIELD = 999, 422
 CUT: Mapping[str, Literal["right", "left", "no"]] = {"END": "right", "START": "left", "NONE": "no"}
 API_VERSION: Mapping[str, Any] = {"version": "2", "is_experimental": False}
 FIRST_API_VERSION: Mapping[str, Any] = {"version": "1"}
-UNSERVED = {
-    "images": "images are not embedded here: send texts.",
+UNSERVED: Unserved = {
+    "images": ((), "images are not embedded here: send texts."),
 }
 
 
@@ -144,9 +144,7 @@ class CohereEmbed(BaseDialect):
     def parse(self, body: bytes, headers: Mapping[str, str], limits: RequestLimits) -> InferenceRequest:
         """Returns the request in a body; raises as `BaseDialect.parse` does."""
         values = parse_fields(body)
-        for name, advice in UNSERVED.items():
-            if name in values:
-                raise InvalidRequestError(f"{name}: {advice}", param=name)
+        check_served(values, UNSERVED)
         if MODEL_HEADER in headers:
             values.setdefault("model", headers[MODEL_HEADER])
         try:
@@ -176,9 +174,7 @@ class CohereEmbed(BaseDialect):
     def encode_result(self, request: InferenceRequest, result: InferenceResult) -> bytes:
         """Returns the body of an answer with vectors."""
         rows, types = rows_of(result), request.output_types
-        meta: dict[str, Any] = {"api_version": self.api_version, "billed_units": {"input_tokens": result.tokens}}
-        if result.truncated:
-            meta["warnings"] = [f"Truncated to the maximum length: {', '.join(map(str, result.truncated))}."]
+        meta = {"api_version": self.api_version, "billed_units": {"input_tokens": result.tokens}}
         return dump_json(
             {
                 "id": request.stamp.request_id,
@@ -187,7 +183,7 @@ class CohereEmbed(BaseDialect):
                 if types
                 else rows,
                 "texts": request.inputs,
-                "meta": meta,
+                "meta": with_warnings(meta, result),
             }
         )
 

@@ -4,8 +4,9 @@ The contract is OpenAI's OpenAPI description (2.0.0) and what openai-python does
 `encoding_format` gets base64, because the library requests it by default; an error has all four keys; and an invalid
 field is a 400, never a 422. Fields beyond the contract are `prompt_name`, `normalize`, `truncate` and
 `truncation_direction`, named as in Hugging Face's Text Embeddings Inference, and `timeout_ms` and `priority`; and those
-of Voyage (`input_type`, `output_dtype`, `output_dimension`), Jina (`task`, `embedding_type`) and vLLM
-(`truncate_prompt_tokens`, `truncation_side`), whose clients send them to this route.
+of Voyage (`input_type`, `output_dtype`, `output_dimension`, `truncation`), Jina (`task`, `embedding_type`,
+`normalized`) and vLLM (`truncate_prompt_tokens`, `truncation_side`, `use_activation`), whose clients send them to this
+route. A field of theirs that would change the vectors and is not served is a 400.
 """
 
 from __future__ import annotations
@@ -20,12 +21,21 @@ from api.dialects.base import BaseDialect
 from api.dialects.headers import lane_of, resolve_timeout_ms
 from api.dialects.input_types import INSTRUCTION, MAX_INPUT_TYPE
 from api.dialects.long_text import LONG_TEXT, LongText, chunks_of, with_long_text
-from api.dialects.parsing import INPUTS, check_inputs, invalid_body_error, parse_inputs, parse_openai_fields
+from api.dialects.parsing import (
+    IDS,
+    Unserved,
+    check_inputs,
+    check_served,
+    invalid_body_error,
+    one_of,
+    parse_inputs,
+    parse_openai_fields,
+)
 from api.dialects.quantization import OutputType, encode_rows, options_for
-from api.dialects.ranking import CutFields
+from api.dialects.ranking import PRIORITY, CutFields, Priority
 from api.dialects.request import MAX_MODEL, MAX_TIMEOUT_MS, MODEL_HEADER, InferenceRequest
 from api.dialects.strict_body import ROUTE_OF_FIELD
-from api.dialects.vectors import dump_json, encode_failures, rows_of
+from api.dialects.vectors import dump_json, encode_failures, rows_of, with_truncated
 from api.errors import status_of
 from shared.codec import MAX_DIM, MAX_PROMPT_NAME
 from shared.errors import InvalidRequestError, OverloadedError, RedbatchError, RequestError, TooLargeError
@@ -34,6 +44,31 @@ from shared.messages import Options
 if TYPE_CHECKING:
     from api.dialects.request import InferenceResult
     from api.settings_groups import RequestLimits
+
+
+UNSERVED: Unserved = {
+    "late_chunking": ((False,), "each text is embedded separately here: leave it out."),
+    "return_multivector": (
+        (False,),
+        'send {"return": ["multi_vector"]} to POST /embed, or the texts to POST /embed_all.',
+    ),
+    "add_special_tokens": ((True,), "texts always have special tokens here: send token ids for others."),
+    "embed_dtype": (("float32",), "send output_dtype."),
+    "endianness": (("native", "little"), "numbers in base64 are little-endian here."),
+}
+"""Fields of Jina and vLLM that this route does not have."""
+
+_TEXT = {"type": "string", "minLength": 1}
+_OBJECT: dict[str, Any] = {
+    "type": "object",
+    "properties": {"text": _TEXT},
+    "required": ["text"],
+    "additionalProperties": False,
+}
+_INPUTS: dict[str, Any] = {
+    "description": "A text, the token ids of one text, or a list of texts, lists of token ids and objects with texts.",
+    "anyOf": [_TEXT, IDS, {"type": "array", "items": {"anyOf": [_TEXT, IDS, _OBJECT]}, "minItems": 1}],
+}
 
 
 class EmbeddingsBody(CutFields):
@@ -45,7 +80,7 @@ class EmbeddingsBody(CutFields):
         json_schema_extra={"examples": [{"model": "minilm", "input": ["one", "two"]}]},
     )
 
-    input: Annotated[Any, WithJsonSchema(INPUTS)] = Field(default=None)  # parsed by parse_inputs
+    input: Annotated[Any, WithJsonSchema(_INPUTS)] = Field(default=None)  # parsed by parse_inputs
     model: str = Field(max_length=MAX_MODEL, description="A model that /v1/models lists.")
     encoding_format: Literal["float", "base64"] = Field(default="float", description="Numbers, or float32 in base64.")
     dimensions: int | None = Field(
@@ -61,12 +96,11 @@ class EmbeddingsBody(CutFields):
         description="One of the model's prompts, as query or document. Empty: no prompt, not even the model's default.",
     )
     normalize: bool = Field(default=True, description="Whether to normalize vectors to length 1.")
-    truncate: bool = Field(default=True, description="Whether to truncate a text that is too long for the model.")
-    truncation_direction: Literal["left", "right"] = Field(default="right", description="Side from which to truncate.")
+    normalized: bool | None = Field(default=None, description="As normalize, in Jina's words.")
+    use_activation: bool | None = Field(default=None, description="As normalize, in vLLM's words.")
+    truncation: bool | None = Field(default=None, description="As truncate, in Voyage's words.")
     timeout_ms: int | None = Field(default=None, ge=1, le=MAX_TIMEOUT_MS, description="Maximum time for the answer.")
-    priority: Literal["interactive", "bulk"] | None = Field(
-        default=None, description="bulk for requests that no user waits for; interactive by default."
-    )
+    priority: Priority | None = PRIORITY
     on_error: Literal["fail", "null"] = Field(
         default="fail",
         description="null: an input that fails has null as its embedding, and is listed in `errors`.",
@@ -94,22 +128,20 @@ class EmbeddingsBody(CutFields):
 
     @property
     def options(self) -> Options:
-        """The options of the engine."""
+        """The options of the engine. Raises InvalidRequestError: two fields say different things."""
         options = super().options
         return options._replace(
             prompt_name=self.prompt_name,
-            normalize=self.normalize,
-            dimensions=self.dimensions or self.output_dimension,
-            truncate="no" if not self.truncate else "left" if self.truncation_direction == "left" else options.truncate,
+            normalize=one_of(self, "normalize", "normalized", "use_activation"),
+            dimensions=one_of(self, "dimensions", "output_dimension"),
+            truncate=options.truncate if one_of(self, "truncate", "truncation") else "no",
             instruction=self.instruction or None,
         )
 
     @property
     def output_types(self) -> tuple[OutputType, ...]:
-        """The number formats of the vectors. Raises InvalidRequestError: a list of none."""
-        types = self.embedding_type
-        if types is None:
-            return (self.output_dtype,)
+        """The number formats of the vectors. Raises InvalidRequestError: a list of none, or two fields that differ."""
+        types = one_of(self, "output_dtype", "embedding_type")
         if not types:
             raise InvalidRequestError("embedding_type: name at least one type.", param="embedding_type")
         return tuple(dict.fromkeys(types)) if isinstance(types, list) else (types,)
@@ -130,8 +162,9 @@ class OpenAI(BaseDialect):
         if "input" not in values and (others := [name for name in values if name in ROUTE_OF_FIELD]):
             message = f"input: it is missing; {ROUTE_OF_FIELD[others[0]]} takes {others[0]}."
             raise InvalidRequestError(message, param="input")
+        check_served(values, UNSERVED)
         try:
-            inputs = parse_inputs(values.pop("input", None), limits.max_inputs, "input", partial=partial)
+            inputs = parse_inputs(_texts_of(values.pop("input", None)), limits.max_inputs, "input", partial=partial)
         except TooLargeError as error:  # too many inputs, for which OpenAI answers 400
             raise InvalidRequestError(f"input: {error.message}", param="input") from None
         if MODEL_HEADER in headers:
@@ -151,7 +184,7 @@ class OpenAI(BaseDialect):
             base64=fields.encoding_format == "base64",
             model=fields.model,
             output_types=types,
-            input_type=fields.input_type or fields.task,
+            input_type=one_of(fields, "input_type", "task"),
             long_text=fields.long_text,
         )
 
@@ -166,9 +199,7 @@ class OpenAI(BaseDialect):
             data = [{"object": "embedding", "index": i} | each for i, own in enumerate(chunks) for each in own]
         else:
             data = [{"object": "embedding", "index": i, "embedding": row} for i, row in enumerate(embeddings)]
-        usage: dict[str, Any] = {"prompt_tokens": result.tokens, "total_tokens": result.tokens}
-        if result.truncated:
-            usage["truncated"] = result.truncated
+        usage = with_truncated({"prompt_tokens": result.tokens, "total_tokens": result.tokens}, result)
         answer = {"object": "list", "data": data, "model": request.model, "usage": usage}
         return dump_json(answer | {"errors": encode_failures(result.parts)} if request.partial else answer)
 
@@ -181,6 +212,21 @@ def openai_error(error: RedbatchError) -> dict[str, str | None]:
     """Returns an error as OpenAI's clients read it."""
     param = error.param if isinstance(error, RequestError) else None
     return {"message": error.message, "type": error_type(error), "param": param, "code": error.code}
+
+
+def _texts_of(value: object) -> object:
+    """Returns the field `input` with a text in place of each object with one, as Jina's clients send them.
+
+    Raises:
+        InvalidRequestError: an object has an image.
+    """
+    if not isinstance(value, list) or not value or type(value[0]) is int:  # of token ids there may be many
+        return value
+    for index, each in enumerate(value):
+        if isinstance(each, dict) and "image" in each:
+            message = f"input[{index}].image: images are not embedded here: send texts."
+            raise InvalidRequestError(message, param="input")
+    return [each["text"] if isinstance(each, dict) and each.keys() == {"text"} else each for each in value]
 
 
 def _by_type(types: Sequence[OutputType], encoded: Sequence[Iterable[Any]]) -> list[dict[str, Any] | None]:

@@ -52,6 +52,9 @@ OTHER_FIELDS: dict[tuple[int | str, ...], tuple[str, str]] = {
 }
 """For a field that was sent one value in place of a list, or the reverse: the field that takes it, and what to do."""
 
+Unserved = Mapping[str, tuple[tuple[object, ...], str]]
+"""Fields of other servers that have no effect here: the values that change nothing, and the advice for all others."""
+
 PIECE_BYTES = 2**20
 DIGITS, COMMA, BLANK = 10, ord(","), ord(" ")
 
@@ -80,6 +83,28 @@ def parse_openai_fields(body: bytes) -> dict[str, Any]:
         return parse_fields(body)
     except TooLargeError as error:
         raise InvalidRequestError(error.message) from None
+
+
+def check_served(values: Mapping[str, Any], unserved: Unserved) -> None:
+    """Raises InvalidRequestError: a field of a body would have an effect elsewhere, and has none here."""
+    for name, (harmless, advice) in unserved.items():
+        if name in values and values[name] not in harmless:
+            raise InvalidRequestError(f"{name}: {advice}", param=name)
+
+
+def one_of(fields: BaseModel, *names: str) -> Any:  # noqa: ANN401 - the type of these fields
+    """Returns the value of a field that has several names, of which a body has one; else the default of the first name.
+
+    Raises:
+        InvalidRequestError: the body has two of them, and they differ.
+    """
+    given = [name for name in names if name in fields.model_fields_set and getattr(fields, name) is not None]
+    first = given[0] if given else names[0]
+    value = getattr(fields, first)
+    for name in given[1:]:
+        if getattr(fields, name) != value:
+            raise InvalidRequestError(f"{name}: it says something else than {first}: send one of them.", param=name)
+    return value
 
 
 def parse_object(body: bytes, *, exact: bool = False) -> dict[str, Any]:

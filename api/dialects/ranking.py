@@ -6,12 +6,12 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import numpy as np
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
-from api.dialects.parsing import check_inputs
+from api.dialects.parsing import Unserved, check_inputs, one_of
 from api.dialects.vectors import rows_of
 from shared.codec import MAX_CUT_TOKENS, MAX_INSTRUCTION
-from shared.errors import InputFailedError, TooLargeError
+from shared.errors import InputFailedError, InvalidRequestError, TooLargeError
 from shared.messages import EMBED_ALL, SIGMOID, Options
 
 if TYPE_CHECKING:
@@ -31,19 +31,67 @@ PRIORITY: Any = Field(
 
 
 class CutFields(BaseModel):
-    """How much is read of a text or a pair, as vLLM's bodies name it."""
+    """How much is read of a text or a pair, as the bodies of vLLM and TEI name it."""
 
     truncate_prompt_tokens: Annotated[int, Field(ge=1, le=MAX_CUT_TOKENS)] | Literal[-1] | None = Field(
         default=None,
         description="Maximum tokens that are read of a text or pair, with special tokens; -1: the model's own maximum.",
     )
     truncation_side: Literal["left", "right"] = Field(default="right", description="Side from which to truncate.")
+    truncate: bool = Field(
+        default=True, description="Whether to truncate what is too long for the model; false makes it an error."
+    )
+    truncation_direction: Literal["left", "right"] | None = Field(
+        default=None, description="As truncation_side, in TEI's words."
+    )
 
     @property
     def options(self) -> Options:
-        """The options of the engine."""
+        """The options of the engine. Raises InvalidRequestError: two fields say different things."""
         tokens = self.truncate_prompt_tokens
-        return Options(truncate=self.truncation_side, max_tokens=None if tokens == -1 else tokens)
+        side = one_of(self, "truncation_side", "truncation_direction")
+        return Options(truncate=side if self.truncate else "no", max_tokens=None if tokens == -1 else tokens)
+
+
+UNSERVED: Unserved = {
+    "normalize": ((), "it was removed; send use_activation instead."),
+    "softmax": ((), "it was removed; send use_activation instead."),
+    "add_special_tokens": ((True,), "texts always have special tokens here."),
+    "on_error": (("fail",), "this route has all results or an error: POST /jobs returns those that there are."),
+}
+"""Fields that the routes for scores and labels do not have: the first two are former names of `use_activation`, which
+vLLM refuses, too, as clients that send them expect other numbers."""
+
+
+class ScoreFields(BaseModel):
+    """Whether scores are from 0 to 1, or logits."""
+
+    use_activation: bool = Field(default=True, description="Whether to return scores from 0 to 1; otherwise logits.")
+    raw_scores: bool | None = Field(
+        default=None, description="The opposite of use_activation, in the words of TEI and Infinity."
+    )
+
+    @property
+    def raw(self) -> bool:
+        """Whether scores are logits. Raises InvalidRequestError: both fields are set, and differ."""
+        if self.raw_scores is None:
+            return not self.use_activation
+        if "use_activation" in self.model_fields_set and self.use_activation == self.raw_scores:
+            message = "raw_scores: it says something else than use_activation: send one of them."
+            raise InvalidRequestError(message, param="raw_scores")
+        return self.raw_scores
+
+
+class TemplateFields(BaseModel):
+    """Values for the model's template."""
+
+    model_config = ConfigDict(
+        strict=True,
+        extra="allow",
+        json_schema_extra={"additionalProperties": False, "examples": [{"instruction": "Find animals."}]},
+    )
+
+    instruction: str | None = Field(default=None, max_length=MAX_INSTRUCTION, description="As instruction.")
 
 
 class PairFields(CutFields):
@@ -57,6 +105,9 @@ class PairFields(CutFields):
     instruct: str | None = Field(
         default=None, max_length=MAX_INSTRUCTION, description="As instruction, in SGLang's words."
     )
+    chat_template_kwargs: TemplateFields | None = Field(
+        default=None, description="An object with the instruction, in vLLM's words."
+    )
     max_tokens_per_query: int = Field(
         default=0, ge=0, le=MAX_CUT_TOKENS, description="Maximum tokens that are read of a query; 0: all."
     )
@@ -66,12 +117,22 @@ class PairFields(CutFields):
 
     @property
     def options(self) -> Options:
-        """The options of the engine, without the query."""
+        """The options of the engine, without the query. Raises InvalidRequestError: two fields say different things."""
         return super().options._replace(
-            instruction=self.instruction or self.instruct or None,
+            instruction=self._instruction(),
             max_query_tokens=self.max_tokens_per_query or None,
             max_document_tokens=self.max_tokens_per_doc or None,
         )
+
+    def _instruction(self) -> str | None:
+        template = self.chat_template_kwargs or TemplateFields()
+        if template.model_extra:
+            message = "chat_template_kwargs: send an instruction in it, and nothing else."
+            raise InvalidRequestError(message, param="chat_template_kwargs")
+        given = {each for each in (self.instruction, self.instruct, template.instruction) if each}
+        if len(given) > 1:
+            raise InvalidRequestError("instruction: there are several: send one of them.", param="instruction")
+        return next(iter(given), None)
 
 
 def score_activation(ops: Collection[str]) -> str:

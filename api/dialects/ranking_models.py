@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 
-from api.dialects.response_models import EXAMPLE_ID, OpenAIErrorFields, Usage, examples
+from api.dialects.response_models import EXAMPLE_ID, OpenAIErrorFields, Truncated, Usage, examples
 
 _FULL = "The queue is full: try again in 2 s."
 
@@ -80,6 +80,9 @@ class Meta(BaseModel):
     api_version: ApiVersion
     billed_units: BilledUnits
     tokens: MetaTokens
+    warnings: list[str] = Field(
+        default_factory=list, description="Which documents were truncated, of /v2/rerank; only if there are any."
+    )
 
 
 _RESULTS = [{"index": 0, "relevance_score": 0.9981}, {"index": 1, "relevance_score": 0.0024}]
@@ -134,6 +137,7 @@ class VoyageUsage(BaseModel):
     model_config = examples({"total_tokens": 14})
 
     total_tokens: int
+    truncated: Truncated
 
 
 class VoyageRankedDocument(BaseModel):

@@ -18,11 +18,18 @@ from api.dialects.base import BaseDialect
 from api.dialects.cohere import API_VERSION, LOWEST_PRIORITY, encode_cohere_error
 from api.dialects.headers import lane_of, resolve_timeout_ms
 from api.dialects.openai import openai_error
-from api.dialects.parsing import invalid_body_error, parse_fields, parse_object, too_many_inputs_error
-from api.dialects.ranking import PRIORITY, PairFields, Priority, check_pairs, rank
+from api.dialects.parsing import (
+    check_served,
+    invalid_body_error,
+    one_of,
+    parse_fields,
+    parse_object,
+    too_many_inputs_error,
+)
+from api.dialects.ranking import PRIORITY, UNSERVED, PairFields, Priority, ScoreFields, check_pairs, rank
 from api.dialects.request import MAX_MODEL, MAX_TIMEOUT_MS, MODEL_HEADER, InferenceRequest, Ranking
 from api.dialects.tei_rerank import TeiRerank, is_tei_rerank
-from api.dialects.vectors import dump_json
+from api.dialects.vectors import dump_json, with_truncated, with_warnings
 from api.errors import status_of
 from shared.errors import EmptyInputsError, InvalidRequestError, RedbatchError, RequestError
 from shared.messages import SCORE, Options
@@ -44,10 +51,11 @@ _DOCUMENT: dict[str, Any] = {
     ]
 }
 _QUERY = _DOCUMENT | {"description": "What the documents are ranked by: a text, or an object with one."}
-_DOCUMENTS = {"description": "The texts to rank, or objects with one each.", "type": "array", "minItems": 1}
+_LIST: dict[str, Any] = {"type": "array", "minItems": 1, "items": _DOCUMENT}
+_DOCUMENTS = {"description": "The texts to rank, or objects with one each; or a single text."}
 
 
-class RerankBody(PairFields):
+class RerankBody(PairFields, ScoreFields):
     """Body of POST /rerank and /v1/rerank with `documents`."""
 
     model_config = ConfigDict(
@@ -59,11 +67,10 @@ class RerankBody(PairFields):
     )
 
     query: Annotated[Any, WithJsonSchema(_QUERY)] = Field(default=None)
-    documents: Annotated[Any, WithJsonSchema(_DOCUMENTS | {"items": _DOCUMENT})] = Field(default=None)
+    documents: Annotated[Any, WithJsonSchema(_DOCUMENTS | {"anyOf": [_LIST, {"type": "string"}]})] = Field(default=None)
     model: str | None = Field(default=None, max_length=MAX_MODEL, description="A model that /v1/models lists.")
     top_n: int | None = Field(default=None, ge=0, description="Maximum number of results; 0, the default, for all.")
     return_documents: bool = Field(default=False, description="Whether the results have the documents.")
-    use_activation: bool = Field(default=True, description="Whether scores are from 0 to 1; otherwise logits.")
     priority: Priority | None = PRIORITY
     timeout_ms: int | None = Field(default=None, ge=1, le=MAX_TIMEOUT_MS, description="Maximum time for the answer.")
 
@@ -91,7 +98,7 @@ class VoyageRerankBody(RerankBody):
     )
 
     top_k: int | None = Field(default=None, ge=1, description="Maximum number of results; all by default.")
-    truncation: bool = Field(default=True, description="Whether to truncate a pair that is too long for the model.")
+    truncation: bool | None = Field(default=None, description="As truncate, in Voyage's words.")
 
     @model_validator(mode="after")
     def has_one_maximum(self) -> Self:
@@ -107,8 +114,9 @@ class VoyageRerankBody(RerankBody):
 
     @property
     def options(self) -> Options:
-        """The options of the engine, without the query."""
-        return super().options if self.truncation else super().options._replace(truncate="no")
+        """The options of the engine, without the query. Raises InvalidRequestError: two fields say different things."""
+        options = super().options
+        return options if one_of(self, "truncate", "truncation") else options._replace(truncate="no")
 
 
 class CohereRerankBody(RerankBody):
@@ -119,12 +127,19 @@ class CohereRerankBody(RerankBody):
     )
 
     model: str = Field(max_length=MAX_MODEL, description="A model that /v1/models lists.")
+    documents: Annotated[
+        Any, WithJsonSchema(_LIST | {"description": "The texts to rank, or objects with one each."})
+    ] = Field(default=None)
     top_n: int | None = Field(default=None, ge=1, description="Maximum number of results; all by default.")
     priority: Annotated[int, Field(ge=0, le=LOWEST_PRIORITY)] | Literal["interactive", "bulk"] | None = PRIORITY
 
 
 class Rerank(BaseDialect):
-    """The dialect of a body with `documents`. A body with `texts` is in TEI's."""
+    """The dialect of a body with `documents`. A body with `texts` is in TEI's.
+
+    Attributes:
+        takes_one: whether `documents` may be a single text.
+    """
 
     route = "/v1/rerank"
     body_model: type[RerankBody] = RerankBody
@@ -132,6 +147,7 @@ class Rerank(BaseDialect):
     reports_model = True
     has_stamp = True
     becomes_jobs = False
+    takes_one = True
 
     def for_body(self, body: bytes) -> BaseDialect:
         """Returns the dialect of a body. Raises InvalidRequestError: the body mixes two."""
@@ -142,8 +158,12 @@ class Rerank(BaseDialect):
     def parse(self, body: bytes, headers: Mapping[str, str], limits: RequestLimits) -> InferenceRequest:
         """Returns the request in a body; raises as `BaseDialect.parse` does."""
         values = parse_fields(body)
+        check_served(values, UNSERVED)
         query = _text_of(values.pop("query", None), "query")
-        documents = _documents_of(values.pop("documents", None), limits.max_inputs)
+        documents = values.pop("documents", None)
+        if self.takes_one and isinstance(documents, str):
+            documents = [documents]
+        documents = _documents_of(documents, limits.max_inputs)
         if MODEL_HEADER in headers:
             values.setdefault("model", headers[MODEL_HEADER])
         try:
@@ -160,7 +180,7 @@ class Rerank(BaseDialect):
             fields.options._replace(query=query),
             SCORE,
             model=fields.model,
-            ranking=Ranking(fields.max_results, fields.return_documents, not fields.use_activation),
+            ranking=Ranking(fields.max_results, fields.return_documents, fields.raw),
         )
 
     def encode_result(self, request: InferenceRequest, result: InferenceResult) -> bytes:
@@ -171,7 +191,7 @@ class Rerank(BaseDialect):
                 "id": request.stamp.request_id,
                 "object": "list",
                 "model": request.model,
-                "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
+                "usage": with_truncated({"prompt_tokens": tokens, "total_tokens": tokens}, result),
                 "results": _results(request, result),
                 "meta": {
                     "api_version": {"version": "2"},
@@ -199,9 +219,8 @@ class VoyageRerank(Rerank):
             {"index": index, "relevance_score": score} | ({"document": request.inputs[index]} if with_texts else {})
             for index, score in rank(result, request.ranking)
         ]
-        return dump_json(
-            {"object": "list", "data": data, "model": request.model, "usage": {"total_tokens": result.tokens}}
-        )
+        usage = with_truncated({"total_tokens": result.tokens}, result)
+        return dump_json({"object": "list", "data": data, "model": request.model, "usage": usage})
 
 
 class CohereRerank(Rerank):
@@ -209,6 +228,7 @@ class CohereRerank(Rerank):
 
     route = "/v2/rerank"
     body_model = CohereRerankBody
+    takes_one = False
 
     def for_body(self, body: bytes) -> BaseDialect:  # noqa: ARG002 - this path has one dialect
         """Returns this dialect."""
@@ -216,17 +236,13 @@ class CohereRerank(Rerank):
 
     def encode_result(self, request: InferenceRequest, result: InferenceResult) -> bytes:
         """Returns the body of an answer: the index and the score of each document, the best first."""
-        return dump_json(
-            {
-                "id": request.stamp.request_id,
-                "results": _results(request, result),
-                "meta": {
-                    "api_version": API_VERSION,
-                    "billed_units": {"search_units": num_units(len(request.inputs))},
-                    "tokens": {"input_tokens": result.tokens},
-                },
-            }
-        )
+        meta = {
+            "api_version": API_VERSION,
+            "billed_units": {"search_units": num_units(len(request.inputs))},
+            "tokens": {"input_tokens": result.tokens},
+        }
+        results = _results(request, result)
+        return dump_json({"id": request.stamp.request_id, "results": results, "meta": with_warnings(meta, result)})
 
     def encode_error(self, error: RedbatchError, request_id: str) -> tuple[int, bytes]:
         """Returns status and body of an answer with an error."""

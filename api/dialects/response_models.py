@@ -161,6 +161,7 @@ class Usage(BaseModel):
 
     prompt_tokens: int
     total_tokens: int
+    truncated: Truncated
 
 
 class EmbeddingsAnswer(_PartialAnswer):

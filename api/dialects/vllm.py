@@ -16,15 +16,25 @@ from api.dialects.openai import OpenAI
 from api.dialects.parsing import (
     INPUTS,
     check_inputs,
+    check_served,
     invalid_body_error,
     parse_fields,
     parse_inputs,
     parse_openai_fields,
     too_many_inputs_error,
 )
-from api.dialects.ranking import PRIORITY, CutFields, PairFields, Priority, check_pairs, scores_of
+from api.dialects.ranking import (
+    PRIORITY,
+    UNSERVED,
+    CutFields,
+    PairFields,
+    Priority,
+    ScoreFields,
+    check_pairs,
+    scores_of,
+)
 from api.dialects.request import MAX_MODEL, MAX_TIMEOUT_MS, MODEL_HEADER, InferenceRequest, Ranking
-from api.dialects.vectors import dump_json
+from api.dialects.vectors import dump_json, with_truncated
 from shared.errors import EmptyInputsError, InvalidRequestError, TooLargeError
 from shared.messages import CLASSIFY, SCORE
 
@@ -36,9 +46,6 @@ F = TypeVar("F", bound="VllmFields")
 PAIR_FIELDS = (("queries", "documents"), ("queries", "items"), ("data_1", "data_2"), ("text_1", "text_2"))
 """The names that clients use for the first and the second texts of pairs."""
 
-REMOVED_FIELDS = ("normalize", "softmax")
-"""Former names of `use_activation`, which vLLM refuses, too: clients that send them expect other numbers."""
-
 _TEXTS: dict[str, Any] = {
     "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}],
 }
@@ -46,13 +53,12 @@ _FIRST = _TEXTS | {"description": "The first text of all pairs, or that of each;
 _SECOND = _TEXTS | {"description": "The second text of each pair; also as documents, items, data_2."}
 
 
-class VllmFields(CutFields):
+class VllmFields(CutFields, ScoreFields):
     """The fields that vLLM's routes have in common."""
 
     model_config = ConfigDict(strict=True, extra="ignore")
 
     model: str | None = Field(default=None, max_length=MAX_MODEL, description="A model that /v1/models lists.")
-    use_activation: bool = Field(default=True, description="Whether to return scores from 0 to 1; otherwise logits.")
     priority: Priority | None = PRIORITY
     timeout_ms: int | None = Field(default=None, ge=1, le=MAX_TIMEOUT_MS, description="Maximum time for the answer.")
 
@@ -83,17 +89,18 @@ class _Vllm(OpenAI):
     def _head(self, request: InferenceRequest, result: InferenceResult) -> dict[str, Any]:
         """Returns the fields of an answer beside its data."""
         tokens = result.tokens
+        usage = {
+            "prompt_tokens": tokens,
+            "total_tokens": tokens,
+            "completion_tokens": 0,
+            "prompt_tokens_details": None,
+        }
         return {
             "id": request.stamp.request_id,
             "object": "list",
             "created": request.stamp.created_s,
             "model": request.model,
-            "usage": {
-                "prompt_tokens": tokens,
-                "total_tokens": tokens,
-                "completion_tokens": 0,
-                "prompt_tokens_details": None,
-            },
+            "usage": with_truncated(usage, result),
         }
 
 
@@ -150,9 +157,7 @@ class Classify(_Vllm):
 
 
 def _validate(model: type[F], values: dict[str, Any], headers: Mapping[str, str]) -> F:
-    for name in REMOVED_FIELDS:
-        if values.get(name) is not None:
-            raise InvalidRequestError(f"{name}: it was removed; send use_activation instead.", param=name)
+    check_served(values, UNSERVED)
     if MODEL_HEADER in headers:
         values.setdefault("model", headers[MODEL_HEADER])
     try:
@@ -171,7 +176,7 @@ def _request(
         fields.options,
         op,
         model=fields.model,
-        ranking=Ranking(raw=not fields.use_activation),
+        ranking=Ranking(raw=fields.raw),
     )
 
 

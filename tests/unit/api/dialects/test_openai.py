@@ -203,11 +203,69 @@ def test_errors_do_not_repeat_the_text(text: object) -> None:
         ({"truncation_side": "left"}, Options(normalize=True, truncate="left")),
         ({"truncate_prompt_tokens": 9}, Options(normalize=True, max_tokens=9)),
         ({"truncate_prompt_tokens": -1, "truncation_side": None}, Options(normalize=True)),
+        ({"truncation": False}, Options(normalize=True, truncate="no")),
+        ({"truncation": True, "truncate": True}, Options(normalize=True)),
+        ({"normalized": False}, Options(normalize=False)),
+        ({"use_activation": False, "normalized": None}, Options(normalize=False)),
+        ({"output_dimension": 64}, Options(normalize=True, dimensions=64)),
     ],
 )
 def test_options_are_passed_on(fields: dict[str, Any], options: Options) -> None:
     """Options reach the request; by default vectors are normalized."""
     assert DIALECT.parse(body(**fields), {}, LIMITS).options == options
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "harmless"),
+    [
+        ("late_chunking", True, False),
+        ("return_multivector", True, False),
+        ("add_special_tokens", False, True),
+        ("embed_dtype", "float16", "float32"),
+        ("endianness", "big", "native"),
+    ],
+)
+def test_what_would_give_other_vectors_is_not_ignored(name: str, value: object, harmless: object) -> None:
+    """A 400 names the field of Jina's or vLLM's that is not served; the value that is the default is accepted."""
+    error = fault(**{name: value})
+    assert (error.param, status_of_error(error)) == (name, 400)
+    assert error.message.startswith(f"{name}: ")
+    assert DIALECT.parse(body(**{name: harmless}), {}, LIMITS) == DIALECT.parse(body(), {}, LIMITS)
+
+
+@pytest.mark.parametrize(
+    ("fields", "name"),
+    [
+        ({"truncate": True, "truncation": False}, "truncation"),
+        ({"truncation_side": "left", "truncation_direction": "right"}, "truncation_direction"),
+        ({"normalize": True, "normalized": False}, "normalized"),
+        ({"normalized": True, "use_activation": False}, "use_activation"),
+        ({"input_type": "query", "task": "retrieval.passage"}, "task"),
+        ({"dimensions": 8, "output_dimension": 16}, "output_dimension"),
+        ({"output_dtype": "int8", "embedding_type": "float"}, "embedding_type"),
+    ],
+)
+def test_fields_that_contradict_each_other_are_refused(fields: dict[str, Any], name: str) -> None:
+    """One of them would be dropped. With the same value both may be there, as one may be null."""
+    first = next(iter(fields))
+    assert fault(**fields).message == f"{name}: it says something else than {first}: send one of them."
+    for other in (fields[first], None):
+        assert DIALECT.parse(body(**fields | {name: other}), {}, LIMITS).inputs == ("a",)
+
+
+@pytest.mark.parametrize(("priority", "lane"), [(-5, INTERACTIVE), (0, INTERACTIVE), (1, BULK), ("bulk", BULK)])
+def test_a_lower_priority_is_sooner(priority: object, lane: int) -> None:
+    """As in vLLM; names are Redbatch's own."""
+    assert DIALECT.parse(body(priority=priority), {}, LIMITS).lane == lane
+
+
+def test_an_object_with_a_text_stands_for_the_text() -> None:
+    """Jina's clients send such objects, also among texts. Images are refused, and so are other objects."""
+    assert DIALECT.parse(body(input=[{"text": "a"}, "b"]), {}, LIMITS).inputs == ("a", "b")
+    error = fault(input=["a", {"image": MARK}])
+    assert (error.message, error.param) == ("input[1].image: images are not embedded here: send texts.", "input")
+    for other in ({"text": 5}, {"text": "a", "title": "b"}, {}):
+        assert fault(input=["a", other]).message == "input[1] is neither a text nor a list of token ids."
 
 
 def result_of(*rows: list[float], per_entry: int = 2) -> InferenceResult:

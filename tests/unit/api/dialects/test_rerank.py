@@ -219,6 +219,16 @@ def test_the_errors_for_clients_of_voyage() -> None:
         (TEI, {"texts": ["a"], "truncate": None, "truncation_direction": "Left"}, Options(query="q", truncate="left")),
         (TEI, {"texts": ["a"], "prompt_name": "p"}, Options("p", query="q")),
         (RERANK, {"documents": ["a"], "truncation_side": "left"}, Options(query="q", truncate="left")),
+        (RERANK, {"documents": ["a"], "truncation_direction": "left"}, Options(query="q", truncate="left")),
+        (RERANK, {"documents": ["a"], "truncate": False}, Options(query="q", truncate="no")),
+        (COHERE, {"documents": ["a"], "model": "m", "truncate": False}, Options(query="q", truncate="no")),
+        (VOYAGE, {"documents": ["a"], "truncate": False, "top_k": 1}, Options(query="q", truncate="no")),
+        (RERANK, {"documents": "a"}, Options(query="q")),
+        (
+            RERANK,
+            {"documents": ["a"], "chat_template_kwargs": {"instruction": "i"}},
+            Options(query="q", instruction="i"),
+        ),
         (COHERE, {"documents": ["a"], "model": "m"}, Options(query="q")),
         (
             COHERE,
@@ -247,6 +257,49 @@ def test_options_out_of_their_bounds_are_refused(fields: dict[str, Any]) -> None
     """The error names the field."""
     with pytest.raises(InvalidRequestError, match=f"^{next(iter(fields))}: "):
         RERANK.parse(json.dumps(DOCUMENTS | fields).encode(), {}, LIMITS)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"truncation_side": "left", "truncation_direction": "right"}, "truncation_direction: it says something else"),
+        ({"use_activation": True, "raw_scores": True}, "raw_scores: it says something else than use_activation"),
+        ({"instruction": "i", "instruct": "j"}, "instruction: there are several"),
+        ({"instruction": "i", "chat_template_kwargs": {"instruction": "j"}}, "instruction: there are several"),
+        ({"chat_template_kwargs": {"enable_thinking": False}}, "chat_template_kwargs: send an instruction in it"),
+        ({"chat_template_kwargs": {"instruction": 5}}, "chat_template_kwargs.instruction: send a text."),
+        ({"normalize": False}, "normalize: it was removed; send use_activation instead."),
+        ({"softmax": True}, "softmax: it was removed; send use_activation instead."),
+        ({"add_special_tokens": False}, "add_special_tokens: texts always have special tokens here."),
+        ({"on_error": "null"}, "on_error: this route has all results or an error: POST /jobs"),
+    ],
+)
+def test_what_would_give_other_scores_is_not_ignored(fields: dict[str, Any], message: str) -> None:
+    """Fields that are not served, or that contradict each other, are refused by name."""
+    for dialect, status in ((RERANK, 400), (COHERE, 422), (VOYAGE, 400)):
+        found, body = error(dialect, DOCUMENTS | fields)
+        assert (found, body["message"][: len(message)]) == (status, message)
+    assert error(VOYAGE, DOCUMENTS | {"truncate": True, "truncation": False})[0] == 400
+
+
+def test_logits_have_two_names() -> None:
+    """That of vLLM, and that of TEI and Infinity; both may be there if they agree."""
+    for fields in ({"use_activation": False}, {"raw_scores": True}, {"raw_scores": True, "use_activation": False}):
+        assert answer(RERANK, DOCUMENTS | fields)["results"][0]["relevance_score"] == 3.0
+    assert answer(RERANK, DOCUMENTS | {"raw_scores": False})["results"][0]["relevance_score"] < 1
+
+
+def test_an_answer_says_which_documents_were_truncated() -> None:
+    """In its usage, and for clients of Cohere's second version in a warning; absent if there are none."""
+    request = RERANK.parse(json.dumps(DOCUMENTS).encode(), {}, LIMITS)
+    for truncated in ([0, 2], []):
+        result = result_of(*LOGITS)._replace(truncated=truncated)
+        for dialect in (RERANK, VOYAGE):
+            usage = json.loads(dialect.encode_result(request, result))["usage"]
+            assert usage.get("truncated", []) == truncated
+            assert ("truncated" in usage) == bool(truncated)
+        meta = json.loads(COHERE.encode_result(request, result))["meta"]
+        assert meta.get("warnings") == (["Truncated to the maximum length: 0, 2."] if truncated else None)
 
 
 @pytest.mark.parametrize(
@@ -386,7 +439,7 @@ def test_a_score_that_is_no_number_is_an_error() -> None:
     ("fields", "statuses", "message"),
     [
         ({"documents": []}, (400, 400), "invalid request: list of documents must not be empty"),
-        ({"documents": "a"}, (400, 422), "documents: send a list of texts"),
+        ({"documents": 5}, (400, 422), "documents: send a list of texts"),
         ({"documents": ["a", 1]}, (400, 422), 'documents[1]: send a text, or {"text": "..."}.'),
         ({"documents": [{"title": "a"}]}, (400, 422), 'documents[0]: send a text, or {"text": "..."}.'),
         ({"documents": ["a"] * 5}, (400, 400), "documents: 5 inputs are over the limit of 4"),

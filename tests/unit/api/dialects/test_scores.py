@@ -180,6 +180,29 @@ def test_a_score_that_is_no_number_and_labels_that_do_not_fit_are_errors() -> No
         answer(CLASSES, {"input": "a"}, [[0.0, 1.0]])
 
 
+@pytest.mark.parametrize(
+    ("dialect", "body"),
+    [(SCORES, {"text_1": "q", "text_2": "a"}), (CLASSES, {"input": "a"})],
+    ids=["score", "classify"],
+)
+def test_how_texts_are_cut_and_what_was_cut(dialect: BaseDialect, body: dict[str, Any]) -> None:
+    """Fields of TEI and vLLM say how; an answer has the indices of the inputs that were truncated, if there are any."""
+    for fields, truncate in (
+        ({"truncate": False}, "no"),
+        ({"truncation_direction": "left"}, "left"),
+        ({"truncation_side": "left"}, "left"),
+        ({"truncate": True}, "right"),
+    ):
+        assert parse(dialect, body | fields).options.truncate == truncate
+    request = parse(dialect, body | {"raw_scores": True})._replace(labels=LABELS._replace(names=("a",)))
+    assert request.ranking.raw
+    vectors = Vectors("", 0, 1, 1, np.asarray([1.0], dtype="<f4").tobytes())
+    for truncated in ([0], []):
+        result = InferenceResult([vectors], tokens=9, truncated=truncated)
+        usage = json.loads(dialect.encode_result(request, result))["usage"]
+        assert usage.get("truncated") == (truncated or None)
+
+
 @pytest.mark.parametrize(("priority", "lane"), [(-5, INTERACTIVE), (0, INTERACTIVE), (1, BULK), ("bulk", BULK)])
 def test_a_lower_priority_is_sooner(priority: object, lane: int) -> None:
     """As in vLLM; names are Redbatch's own."""
@@ -199,6 +222,18 @@ def test_a_lower_priority_is_sooner(priority: object, lane: int) -> None:
         (CLASSES, {"input": ["a"] * 5}, "input: 5 inputs are over the limit of 4"),
         (CLASSES, {}, "input: send a text"),
         (CLASSES, {"input": "a", "use_activation": 1}, "use_activation: send true or false."),
+        (CLASSES, {"input": "a", "on_error": "null"}, "on_error: this route has all results or an error: POST /jobs"),
+        (
+            SCORES,
+            {"text_1": "a", "text_2": "b", "on_error": "null"},
+            "on_error: this route has all results or an error",
+        ),
+        (
+            SCORES,
+            {"text_1": "a", "text_2": "b", "chat_template_kwargs": {"enable_thinking": False}},
+            "chat_template_kwargs: send an instruction in it",
+        ),
+        (CLASSES, {"input": "a", "add_special_tokens": False}, "add_special_tokens: texts always have special tokens"),
         (CLASSES, {"input": "a", "softmax": False}, "softmax: it was removed; send use_activation instead."),
         (
             SCORES,
