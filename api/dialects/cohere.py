@@ -15,13 +15,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from api.dialects.base import BaseDialect
 from api.dialects.headers import lane_of, resolve_timeout_ms
-from api.dialects.input_types import INSTRUCTION, MAX_INPUT_TYPE
+from api.dialects.input_types import PurposeFields
 from api.dialects.parsing import Unserved, check_inputs, check_served, invalid_body_error, parse_fields
 from api.dialects.quantization import FLOAT, OutputType, encode_rows, options_for
 from api.dialects.request import MAX_MODEL, MODEL_HEADER, InferenceRequest
 from api.dialects.vectors import dump_json, rows_of, with_warnings
 from api.errors import status_of
-from shared.codec import MAX_CUT_TOKENS, MAX_DIM
+from shared.codec import MAX_CUT_TOKENS, MAX_DIM, MAX_PROMPT_NAME
 from shared.errors import InvalidRequestError, RedbatchError, TooLargeError
 from shared.messages import Options
 
@@ -61,7 +61,7 @@ class ContentInput(BaseModel):
     content: list[TextPart] = Field(min_length=1, fail_fast=True)
 
 
-class CohereEmbedV1Body(BaseModel):
+class CohereEmbedV1Body(PurposeFields):
     """Body of POST /v1/embed."""
 
     model_config = ConfigDict(
@@ -71,13 +71,11 @@ class CohereEmbedV1Body(BaseModel):
     )
 
     model: str | None = Field(default=None, max_length=MAX_MODEL, description="A model that /v1/models lists.")
-    input_type: str | None = Field(
+    prompt_name: str | None = Field(
         default=None,
-        max_length=MAX_INPUT_TYPE,
-        description="What the texts are for, as search_query or search_document: the model's prompt for it goes before "
-        "them.",
+        max_length=MAX_PROMPT_NAME,
+        description="One of the model's prompts, in place of an input_type. Empty: none, not even its default.",
     )
-    instruction: str | None = INSTRUCTION
     texts: list[str] | None = Field(default=None, description="Several texts.", fail_fast=True)
     inputs: list[ContentInput] | None = Field(default=None, description="In place of texts.", fail_fast=True)
     embedding_types: list[OutputType] | None = Field(
@@ -154,7 +152,7 @@ class CohereEmbed(BaseDialect):
         inputs, types = tuple(fields.all_texts()), tuple(dict.fromkeys(fields.embedding_types or ()))
         check_inputs(inputs, limits, "texts[{}]")
         options = Options(
-            None,
+            fields.prompt_name,
             True,
             fields.output_dimension,
             CUT[fields.truncate],
@@ -168,7 +166,7 @@ class CohereEmbed(BaseDialect):
             options_for(types, options, "embedding_types"),
             model=fields.model,
             output_types=types,
-            input_type=fields.input_type,
+            input_type=fields.purpose,
         )
 
     def encode_result(self, request: InferenceRequest, result: InferenceResult) -> bytes:
@@ -203,8 +201,8 @@ class CohereEmbedV1(CohereEmbed):
 def encode_cohere_error(error: RedbatchError, request_id: str) -> tuple[int, bytes]:
     """Returns status and body of an answer with an error in Cohere's format.
 
-    A field that is missing or invalid is a 422, what is too large a 400.
+    A field that is missing or invalid is a 422; what is too large is a 400, and so is an input type without a prompt.
     """
-    is_field = type(error) is InvalidRequestError and error.param is not None
+    is_field = type(error) is InvalidRequestError and error.param not in (None, "input_type")
     status = INVALID_FIELD if is_field else 400 if isinstance(error, TooLargeError) else status_of(error)
     return status, orjson.dumps({"id": request_id, "message": error.message})

@@ -7,19 +7,14 @@ different names for its prompts, so the first name of a purpose that the model h
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
+from api.dialects.parsing import one_of
 from shared.codec import MAX_INSTRUCTION
 from shared.errors import InvalidRequestError
 
 MAX_INPUT_TYPE = 64
-INSTRUCTION: Any = Field(
-    default=None,
-    max_length=MAX_INSTRUCTION,
-    description="What the model is to do, in words: in place of the task in its prompt, as `Instruct: ...`.",
-)
 
 PURPOSES: tuple[tuple[str, ...], ...] = (
     ("query", "search_query", "retrieval.query"),
@@ -37,6 +32,30 @@ SUFFIXES = ("query", "passage")
 
 SYMMETRIC = PURPOSES[:2]
 """The purposes for which a model without any prompts has the same vectors: it reads both alike."""
+
+
+class PurposeFields(BaseModel):
+    """What the texts of a request for vectors are for."""
+
+    input_type: str | None = Field(
+        default=None,
+        max_length=MAX_INPUT_TYPE,
+        description="What the texts are for, as query or document: the model's prompt for it goes before them.",
+    )
+    task: str | None = Field(
+        default=None, max_length=MAX_INPUT_TYPE, description="As input_type, in Jina's words, as retrieval.query."
+    )
+    instruction: str | None = Field(
+        default=None,
+        max_length=MAX_INSTRUCTION,
+        description="What the model is to do, in words: in place of the task in its prompt, as `Instruct: ...`.",
+    )
+
+    @property
+    def purpose(self) -> str | None:
+        """The input type. Raises InvalidRequestError: both fields are set, and differ."""
+        purpose: str | None = one_of(self, "input_type", "task")
+        return purpose
 
 
 def split_suffix(model: str) -> tuple[str, str] | None:

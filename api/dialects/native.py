@@ -157,7 +157,7 @@ class Native(BaseDialect):
             single=single,
             model=fields.model or headers.get(MODEL_HEADER),
             output_types=types,
-            input_type=fields.input_type,
+            input_type=fields.purpose,
             long_text=fields.long_text,
         )
         return request if fields.parts is None else with_parts(request, fields.parts)

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSche
 
 from api.dialects.base import BaseDialect
 from api.dialects.headers import lane_of, resolve_timeout_ms
-from api.dialects.input_types import INSTRUCTION, MAX_INPUT_TYPE
+from api.dialects.input_types import PurposeFields
 from api.dialects.long_text import LONG_TEXT, LongText, chunks_of, with_long_text
 from api.dialects.parsing import (
     IDS,
@@ -71,7 +71,7 @@ _INPUTS: dict[str, Any] = {
 }
 
 
-class EmbeddingsBody(CutFields):
+class EmbeddingsBody(CutFields, PurposeFields):
     """Body of POST /v1/embeddings."""
 
     model_config = ConfigDict(
@@ -105,15 +105,6 @@ class EmbeddingsBody(CutFields):
         default="fail",
         description="null: an input that fails has null as its embedding, and is listed in `errors`.",
     )
-    input_type: str | None = Field(
-        default=None,
-        max_length=MAX_INPUT_TYPE,
-        description="What the texts are for, as query or document: the model's prompt for it goes before them.",
-    )
-    task: str | None = Field(
-        default=None, max_length=MAX_INPUT_TYPE, description="As input_type, in Jina's words, as retrieval.query."
-    )
-    instruction: str | None = INSTRUCTION
     long_text: LongText = LONG_TEXT
     output_dtype: OutputType = Field(
         default="float", description="Number format of the vectors; of binary and ubinary, eight numbers a byte."
@@ -184,7 +175,7 @@ class OpenAI(BaseDialect):
             base64=fields.encoding_format == "base64",
             model=fields.model,
             output_types=types,
-            input_type=one_of(fields, "input_type", "task"),
+            input_type=fields.purpose,
             long_text=fields.long_text,
         )
 

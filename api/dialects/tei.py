@@ -16,7 +16,7 @@ from pydantic import ConfigDict, Field, WithJsonSchema
 from api.dialects.base import BaseDialect
 from api.dialects.parsing import IDS, INPUTS, check_inputs, parse_fields, parse_inputs
 from api.dialects.request import InferenceRequest
-from api.dialects.tei_base import PROMPT, TeiDialect, TeiModel, TruncationFields, tei_request, validate_body
+from api.dialects.tei_base import PROMPT, EmbedFields, TeiDialect, TeiModel, tei_request, validate_body
 from api.dialects.tei_predict import TeiPredict
 from api.dialects.tei_rerank import TeiRerank, is_tei_rerank
 from api.dialects.vectors import dump_json, rows_of
@@ -45,7 +45,7 @@ _IDS = {
 }
 
 
-class EmbedAllBody(TruncationFields):
+class EmbedAllBody(EmbedFields):
     """Body of POST /embed_all."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"inputs": ["one", "two"]}]})
@@ -83,7 +83,7 @@ class SimilarityBody(TeiModel):
     model_config = ConfigDict(json_schema_extra={"examples": [{"inputs": _SIMILARITY_INPUTS}]})
 
     inputs: SimilarityInputs
-    parameters: TruncationFields = Field(default_factory=TruncationFields)
+    parameters: EmbedFields = Field(default_factory=EmbedFields)
 
 
 class TokenizeBody(TeiModel):
@@ -134,8 +134,8 @@ class Embed(TeiDialect):
         values = parse_fields(body)
         inputs = _inputs(values.pop("inputs", None), limits)
         fields = validate_body(TeiBody, values)
-        options = Options(fields.prompt_name, fields.normalize, fields.dimensions, fields.truncate_side)
-        return tei_request(inputs, EMBED, options, headers, limits)
+        options = _options_of(fields, normalize=fields.normalize)._replace(dimensions=fields.dimensions)
+        return tei_request(inputs, EMBED, options, headers, limits)._replace(input_type=fields.purpose)
 
     def encode_result(self, request: InferenceRequest, result: InferenceResult) -> bytes:  # noqa: ARG002 - one form
         """Returns the body of an answer with vectors."""
@@ -153,8 +153,8 @@ class EmbedAll(TeiDialect):
         values = parse_fields(body)
         inputs = _inputs(values.pop("inputs", None), limits)
         fields = validate_body(EmbedAllBody, values)
-        options = Options(fields.prompt_name, truncate=fields.truncate_side)
-        return tei_request(inputs, self.op, options, headers, limits)
+        request = tei_request(inputs, self.op, _options_of(fields), headers, limits)
+        return request._replace(input_type=fields.purpose)
 
     def encode_result(self, request: InferenceRequest, result: InferenceResult) -> bytes:  # noqa: ARG002 - one form
         """Returns the body of an answer with the vectors of each input's tokens."""
@@ -219,9 +219,8 @@ class Similarity(TeiDialect):
         if len(inputs) == 1 or "" in inputs:
             raise EmptyInputsError("`inputs` cannot be empty", param="inputs")
         check_inputs(inputs, limits, "inputs[{}]")
-        truncation = fields.parameters
-        options = Options(truncation.prompt_name, normalize=True, truncate=truncation.truncate_side)
-        return tei_request(inputs, EMBED, options, headers, limits)
+        options = _options_of(fields.parameters, normalize=True)
+        return tei_request(inputs, EMBED, options, headers, limits)._replace(input_type=fields.parameters.purpose)
 
     def encode_result(self, request: InferenceRequest, result: InferenceResult) -> bytes:  # noqa: ARG002 - one form
         """Returns the body of an answer: the cosine of the first input with each of the others."""
@@ -267,6 +266,10 @@ class Decode(TeiDialect):
     def encode_result(self, request: InferenceRequest, result: InferenceResult) -> bytes:  # noqa: ARG002 - one form
         """Returns the body of an answer with the text of each input."""
         return _join(result)
+
+
+def _options_of(fields: EmbedFields, *, normalize: bool | None = None) -> Options:
+    return Options(fields.prompt_name, normalize, truncate=fields.truncate_side, instruction=fields.instruction or None)
 
 
 def _inputs(value: object, limits: RequestLimits, name: str = "inputs") -> Sequence[str | bytes]:

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from api.dialects.base import BaseDialect
 from api.dialects.headers import lane_of, resolve_timeout_ms
+from api.dialects.input_types import PurposeFields
 from api.dialects.parsing import invalid_body_error
 from api.dialects.request import MODEL_HEADER, InferenceRequest
 from shared.codec import MAX_PROMPT_NAME
@@ -74,10 +75,10 @@ _WRONG_MODELS = {
 """TEI's message for an operation that the model does not offer."""
 
 _SPARSE_MODELS = {
-    EMBED: "Backend error: `normalize` is not available for SPLADE models",
+    EMBED: "Backend error: `normalize` is not available for SPLADE models. Neither is /embed without it",
     EMBED_ALL: "Backend error: `embed_all` is not available for SPLADE models",
 }
-"""The same for a sparse encoder: TEI normalizes by default."""
+"""The same for a sparse encoder: TEI normalizes by default, and without that has vectors of the whole vocabulary."""
 
 
 class TeiModel(BaseModel):
@@ -103,6 +104,10 @@ class TruncationFields(TeiModel):
         if not self.truncate:
             return "no"
         return "left" if self.truncation_direction.lower() == "left" else "right"
+
+
+class EmbedFields(TruncationFields, PurposeFields):
+    """The same, and what the texts are for: for the routes that embed."""
 
 
 class TeiDialect(BaseDialect):

@@ -7,14 +7,14 @@ from typing import Literal
 
 from pydantic import Field
 
-from api.dialects.input_types import INSTRUCTION, MAX_INPUT_TYPE
+from api.dialects.input_types import PurposeFields
 from api.dialects.strict_body import StrictBody
 from shared.codec import MAX_DIM, MAX_PROMPT_NAME
 from shared.errors import InvalidRequestError
 from shared.messages import CLASSIFY, DEFAULT_OPTIONS, EMBED, EMBED_SPARSE, PREDICT, SCORE, Options
 
 
-class TextOptions(StrictBody):
+class TextOptions(StrictBody, PurposeFields):
     """How texts are read, and how they become vectors."""
 
     prompt_name: str | None = Field(
@@ -38,13 +38,6 @@ class TextOptions(StrictBody):
         default="right", description="Side from which to truncate."
     )
 
-    input_type: str | None = Field(
-        default=None,
-        max_length=MAX_INPUT_TYPE,
-        description="What the texts are for, as query or document: the model's prompt for it goes before them.",
-    )
-    instruction: str | None = INSTRUCTION
-
     @property
     def options(self) -> Options:
         """The options of the engine."""
@@ -63,7 +56,7 @@ _NAMES = frozenset(TEXT_OPTIONS)
 _TRUNCATION = ("truncate", "truncation_direction")
 _OPTIONS_OF = {
     EMBED: TEXT_OPTIONS,
-    EMBED_SPARSE: ("prompt_name", "input_type", *_TRUNCATION),
+    EMBED_SPARSE: ("prompt_name", "input_type", "task", *_TRUNCATION),
     SCORE: ("instruction", *_TRUNCATION),  # if its template has a place for one: the worker knows
     CLASSIFY: _TRUNCATION,
     PREDICT: (),

@@ -100,7 +100,7 @@ async def _create_from_body(
     if len(values) > state.jobs.max_inputs:
         raise too_many_inputs_error(len(values), state.jobs.max_inputs, "max_job_inputs")
     lane = lane_of(body.priority, headers, BULK)
-    model, input_type = state.queues.without_suffix(body.model or headers.get(MODEL_HEADER), body.input_type)
+    model, input_type = state.queues.without_suffix(body.model or headers.get(MODEL_HEADER), body.purpose)
     queue, shard = await find_shard(request, state, model, tenant, idempotency_key)
     op = request.scope["state"][OP] = _check_op(state, queue, body.kind, body.model_fields_set)
     limits = shard.monitor.limits(tenant, state.jobs.timeout_s)
@@ -155,7 +155,7 @@ async def _create_from_lines(
     held = HeldMemory(state.body_budget, share_holder_of(request.scope))
     try:
         lane, fields = lane_of(None, headers, BULK), parse_query(request.query_params)
-        model, input_type = state.queues.without_suffix(headers.get(MODEL_HEADER), fields.input_type)
+        model, input_type = state.queues.without_suffix(headers.get(MODEL_HEADER), fields.purpose)
         queue, shard = await find_shard(request, state, model, tenant, idempotency_key)
         limits = shard.monitor.limits(tenant, state.jobs.timeout_s)
         _check_slots(state, tenant, is_limited=limits is not None)

@@ -146,7 +146,7 @@ COHERE = [
         "/v2/embed",
         EMBEDDING,
         {"texts": ["a"], "input_type": "x"},
-        422,
+        400,
         cohere("input_type: this model has no prompt for it; it has none."),
     ),
     ErrorCase(

@@ -181,21 +181,26 @@ def test_number_formats_that_cannot_be(served: GatewayProcess) -> None:
 def test_an_input_type_that_the_model_has_no_prompt_for(served: GatewayProcess) -> None:
     """Each route refuses it, and none repeats it; a model without prompts reads queries and documents alike."""
     client = JobClient(served)
+    similar = {"source_sentence": TEXTS[0], "sentences": TEXTS[1:]}
     for kind, status in (("clustering", 400), ("search_query", 200)):
         answers = [
-            *(post(served, route, {"texts": TEXTS, "input_type": kind}) for route in NATIVE),
+            *(post(served, route, {"texts": TEXTS, name: kind}) for route in NATIVE for name in ("input_type", "task")),
             post(served, "/v1/embeddings", {"model": "null", "input": TEXTS, "input_type": kind}),
             post(served, "/v1/embeddings", {"model": "null", "input": TEXTS, "task": kind}),
             post(served, "/v2/embed", {"model": "null", "texts": TEXTS, "input_type": kind}),
+            post(served, "/v1/embed", {"texts": TEXTS, "task": kind}),
+            *(post(served, route, {"inputs": TEXTS, "input_type": kind}) for route in ("/embed", "/embed_all", "/")),
+            post(served, "/similarity", {"inputs": similar, "parameters": {"task": kind}}),
         ]
-        *others, cohere = [each.status_code for each in answers]
-        assert others == [status] * len(others)
-        assert cohere == (422 if status == 400 else status)  # as Cohere's clients read it
+        statuses = [each.status_code for each in answers]
+        tei = 422 if status == 400 else status  # for each field that is invalid
+        assert statuses == [status] * (len(answers) - 4) + [tei] * 4
         if status == 400:
             assert all("input_type: this model has no prompt for it; it has none." in each.text for each in answers)
     refused = (
         client.post({"texts": TEXTS, "input_type": "clustering"}),
+        client.post({"texts": TEXTS, "task": "clustering"}),
         client.post_lines(TEXTS, query={"input_type": "clustering"}),
         post(served, "/embed", {"texts": TEXTS, "input_type": "query", "prompt_name": ""}),
     )
-    assert [each.status_code for each in refused] == [400] * 3
+    assert [each.status_code for each in refused] == [400] * 4

@@ -61,6 +61,8 @@ def test_the_fields_of_a_request() -> None:
     assert parse(texts=["a"], truncate="NONE").options.truncate == "no"
     options = parse(texts=["a"], max_tokens=9, instruction="Find animals.").options
     assert (options.max_tokens, options.instruction) == (9, "Find animals.")
+    assert parse(texts=["a"], prompt_name="query").options.prompt_name == "query"
+    assert parse(texts=["a"], task="retrieval.query").input_type == "retrieval.query"
 
 
 @pytest.mark.parametrize(

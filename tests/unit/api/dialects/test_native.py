@@ -154,6 +154,7 @@ def test_one_text_or_many(body: dict[str, Any], inputs: tuple[str, ...], single:
 OPTIONS: list[tuple[dict[str, Any], Options]] = [
     ({}, Options()),
     ({"prompt_name": "query"}, Options("query")),
+    ({"task": "query"}, Options()),
     ({"normalize": False}, Options(normalize=False)),
     ({"dimensions": 8}, Options(dimensions=8)),
     ({"truncate": True, "truncation_direction": "left"}, Options(truncate="left")),

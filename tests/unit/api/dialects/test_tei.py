@@ -26,8 +26,9 @@ from shared.errors import (
     RedbatchError,
     RequestError,
     TooLargeError,
+    UnsupportedOperationError,
 )
-from shared.messages import DECODE, EMBED, EMBED_ALL, TOKENIZE, Options, Timing, Values, Vectors
+from shared.messages import DECODE, EMBED, EMBED_ALL, EMBED_SPARSE, TOKENIZE, Options, Timing, Values, Vectors
 
 LIMITS = GatewaySettings(max_inputs=4, max_input_chars=50).requests
 DIALECTS = {each.route: each for each in (Embed("/"), EmbedAll("/all"), Similarity("/s"), Tokenize("/t"), Decode("/d"))}
@@ -89,6 +90,29 @@ def test_every_option_is_parsed() -> None:
     assert parse(body | {"truncate": False}).options.truncate == "no"
     request = parse(body | {"truncate": False}, "/all")
     assert (request.op, request.options) == (EMBED_ALL, Options("query", truncate="no"))
+
+
+@pytest.mark.parametrize("route", ["/", "/all", "/s"])
+def test_what_texts_are_for_is_a_field_on_each_route_that_embeds(route: str) -> None:
+    """In the words of several APIs; /similarity has it among its parameters."""
+
+    def request_with(**fields: str) -> InferenceRequest:
+        if route == "/s":
+            return parse({"inputs": {"source_sentence": "a", "sentences": ["b"]}, "parameters": fields}, route)
+        return parse({"inputs": "a", **fields}, route)
+
+    assert request_with(input_type="query").input_type == "query"
+    assert request_with(task="retrieval.query").input_type == "retrieval.query"
+    assert request_with(instruction="Find animals.").options.instruction == "Find animals."
+    with pytest.raises(InvalidRequestError, match=r"^task: it says something else than input_type"):
+        request_with(input_type="query", task="clustering")
+
+
+def test_a_sparse_encoder_has_no_dense_vectors_with_or_without_normalize() -> None:
+    """The message is true of both: TEI's words are for the former, its default."""
+    _, encoded = Embed("/").encode_error(UnsupportedOperationError.of(EMBED, "It is not.", (EMBED_SPARSE,)), "")
+    words = "Backend error: `normalize` is not available for SPLADE models. Neither is /embed without it. It is not."
+    assert json.loads(encoded)["error"] == words
 
 
 def test_tokenizer_requests() -> None:
