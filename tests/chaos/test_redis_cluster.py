@@ -30,7 +30,8 @@ REPLICA = 3
 
 MAX_FAILOVER_S = 5.0
 MAX_FOLLOW_S = 1.5
-"""Longest time from the promotion of a replica to the answers of all calls that waited for it."""
+"""Longest time from the promotion of a replica to the answers of all calls that waited for it. So an owner that dies
+delays no call by more than MAX_FAILOVER_S, if Redis promotes within 3.5 s."""
 
 VOTE_PAUSE_S = 4.5
 """Masters vote for no other replica of the same one within twice the time-out of nodes."""
@@ -126,13 +127,15 @@ class Followed:
         self.scenario.cluster.environment |= LONG_GRACE
         await self.scenario.start(model=MODEL, reclaim_idle_ms=60_000)
 
-    async def judge(self, fault: str, calls: list[Call], rounds: int, max_s: float = MAX_FAILOVER_S) -> None:
+    async def judge(
+        self, fault: str, calls: list[Call], rounds: int, max_s: float = MAX_FAILOVER_S, **figures: object
+    ) -> None:
         """Records a verdict: all calls must be answered, none later than `max_s`."""
         resubmitted = await self.scenario.resubmitted()
-        verdict = self.scenario.judge(f"F24 {fault}", calls, rounds=rounds, resubmitted=resubmitted)
+        verdict = self.scenario.judge(f"F24 {fault}", calls, rounds=rounds, resubmitted=resubmitted, **figures)
         assert all_correct(verdict)
         assert resubmitted <= rounds * max_in_flight(calls)
-        assert verdict.slowest_s <= max_s + self.scenario.margin_s
+        assert verdict.slowest_s <= max_s + self.scenario.extra_s
 
 
 @pytest_asyncio.fixture
@@ -187,4 +190,4 @@ async def test_processes_follow_when_the_owner_dies(followed: Followed) -> None:
         await asyncio.sleep(1.0)
     assert promoted_s < LONG_GRACE_S, "the gateways refuse calls from then on"
     fault = "the server of the queue dies, and the URL is that of the cluster"
-    await followed.judge(fault, calls, 1, max_s=promoted_s + MAX_FOLLOW_S)
+    await followed.judge(fault, calls, 1, promoted_s + MAX_FOLLOW_S, promoted_s=round(promoted_s, 2))

@@ -47,11 +47,6 @@ class ShardsScenario(Scenario):
         """What the cluster is, for the table."""
         return f"{len(self.all_shards)} shards, {self.workers_are}"
 
-    @property
-    def extra_s(self) -> float:
-        """Time in s that the machine may add to a bound in the short form; the long one has none."""
-        return 0.0 if self.thorough else self.margin_s
-
 
 @pytest_asyncio.fixture(params=[(2, OF_ALL), (3, OF_ALL), (2, OF_ONE)], ids=["2", "3", "2, a worker of each"])
 async def shards(
