@@ -38,6 +38,13 @@ MAX_AWAY_S = 20.0
 MAX_IN_FLIGHT_S = 0.5
 """An answer comes at most this long after Redis had the job."""
 
+SPLITS: list[dict[str, str | int]] = [
+    {"job_durability": "none"},
+    {"job_durability": "aof"},
+    *({"job_durability": "replicas", "job_replicas": number} for number in (0, 1, 2)),
+]
+"""Settings of gateways; `job_replicas` 0 is the default."""
+
 
 @dataclass(frozen=True)
 class Accepted:
@@ -107,6 +114,12 @@ class Replicated:
         """The replica that is promoted."""
         return self.replicas[-1]
 
+    def note(self, fault: str, accepted: Sequence[Accepted], lost: Sequence[Accepted], ended_at: float) -> None:
+        """Records how many jobs are lost, and how long before the end of the old master the first was accepted."""
+        window_s = max((ended_at - each.at for each in lost), default=0.0)
+        figures = {"jobs_lost": len(lost), "loss_window_s": round(window_s, 2)}
+        self.scenario.note(f"F26 {fault}", accepted=len(accepted), **figures)
+
     async def move(self) -> None:
         """Leads to the new master from now on."""
         await self.address.route(self.new)
@@ -123,6 +136,8 @@ async def replicated(
 ) -> AsyncIterator[Replicated]:
     """Yields a gateway with settings, on a master with a number of replicas; a pair of both is the parameter."""
     settings, num_replicas = request.param
+    if settings["job_durability"] == "aof" and users_are_on():
+        pytest.skip("a gateway with its Redis user cannot know that each write is on the disk")
     on_disk = ["--appendonly", "yes", "--appendfsync", "always"] if settings["job_durability"] == "aof" else []
     old, replicas = Server(options=on_disk), [Server() for _ in range(num_replicas)]
     async with AsyncExitStack() as stack:
@@ -152,20 +167,19 @@ async def test_a_failover_to_a_replica_that_lags(replicated: Replicated, request
     With `replicas` none are, as none are accepted meanwhile.
     """
     durability = request.node.callspec.params["replicated"][0]["job_durability"]
-    if durability == "aof" and users_are_on():
-        pytest.skip("a gateway with its Redis user cannot know that each write is on the disk")
     async with posting(replicated.gateway) as accepted:
         await asyncio.sleep(2.0)
         replicated.replication.hold()
         held_at = time.monotonic()
         await asyncio.sleep(LAG_S)
         os.kill(replicated.old.pid, signal.SIGKILL)
+        killed_at = time.monotonic()
     replicated.replication.lose()
     await promote(replicated.new)
     await replicated.move()
     lost = await lost_of(replicated.gateway, accepted)
-    fault = f"F26 failover, job_durability={durability}, replica 1 s behind"
-    replicated.scenario.note(fault, accepted=len(accepted), jobs_lost=len(lost))
+    fault = f"failover, job_durability={durability}, replica 1 s behind"
+    replicated.note(fault, accepted, lost, killed_at)
     assert len(accepted) > 10
     if durability == "replicas":
         assert [each for each in accepted if each.at > held_at + MAX_IN_FLIGHT_S] == lost == []
@@ -174,31 +188,27 @@ async def test_a_failover_to_a_replica_that_lags(replicated: Replicated, request
         assert min(each.at for each in lost) >= held_at, "a job was lost that the replica had"
 
 
-@pytest.mark.parametrize(
-    "replicated",
-    [({"job_durability": "replicas", "job_replicas": number}, 2) for number in (1, 2)],
-    indirect=True,
-    ids=str,
-)
+@pytest.mark.parametrize("replicated", [(each, 2) for each in SPLITS], indirect=True, ids=str)
 async def test_a_split(replicated: Replicated, request: pytest.FixtureRequest) -> None:
     """F26: the old master keeps one of its two replicas while the other is promoted, and later drops what it accepted.
 
-    With `job_replicas` 2 it accepts nothing meanwhile.
+    With `job_replicas` 2 it accepts nothing meanwhile. By default it accepts what its one replica has.
     """
-    job_replicas = request.node.callspec.params["replicated"][0]["job_replicas"]
+    settings = request.node.callspec.params["replicated"][0]
     async with posting(replicated.gateway) as before:
         await asyncio.sleep(1.0)
     await promote(replicated.new)
     split_at = time.monotonic()
     async with posting(replicated.gateway) as accepted:
         await asyncio.sleep(SPLIT_S)
+    healed_at = time.monotonic()
     await replicated.move()
     await follow(replicated.old, replicated.new)
     lost = await lost_of(replicated.gateway, accepted)
-    fault = f"F26 split, job_durability=replicas, job_replicas={job_replicas}"
-    replicated.scenario.note(fault, accepted=len(accepted), jobs_lost=len(lost))
+    names = ", ".join(f"{name}={each}" for name, each in settings.items())
+    replicated.note(f"split, {names}", accepted, lost, healed_at)
     assert await lost_of(replicated.gateway, before) == []
-    if job_replicas == 1:
-        assert len(lost) == len(accepted) > 0, "what one replica of a minority has is no safety"
-    else:
+    if settings.get("job_replicas") == 2:
         assert [each for each in accepted if each.at > split_at + MAX_IN_FLIGHT_S] == lost == []
+    else:
+        assert len(lost) == len(accepted) > 0, "what a minority has is no safety"
