@@ -32,8 +32,9 @@ MIN_GOODPUT = 0.9
 MAX_WASTED = 0.01
 """Maximum share of runs that end after the deadline of their request, because they began just before it."""
 
-MAX_LATE = 0.01
-"""Maximum share of accepted requests that are not answered in time: the percent above p99."""
+MAX_EXPIRED = 0.01
+"""Maximum share of accepted requests that end with a 504, because the wait was estimated too low: the percent above
+p99."""
 
 BRIEF_MIN_GOODPUT, BRIEF_MAX_WASTED = 0.6, 0.1
 """The same in the short form, whose few seconds may include some in which the machine stalls."""
@@ -56,11 +57,13 @@ async def test_overload_is_refused_and_the_rest_served(scenario: Scenario, times
     goodput, p99_ms = measured["ok"] / measured["window_s"] / PEAK, measured["latency_ms"]["p99"]
     slowest_s = round(measured["latency_ms"]["max"] / 1000, 2)
     figures = {"of_peak": round(goodput, 3), "p99_ms": round(p99_ms), "ran": int(ran), "answered": int(answered)}
-    figures |= {"calls": measured["requests"], "late": measured["late"], "slowest_s": slowest_s}
-    scenario.note(f"F17 {times} × overload", **figures, refused=measured["errors"])
     expired = measured["errors"].get("deadline_exceeded", 0)
+    late = measured["late"] - expired  # a 504 is sent at the deadline, so the client always has it after that
+    figures |= {"calls": measured["requests"], "late": late, "slowest_s": slowest_s}
+    scenario.note(f"F17 {times} × overload", **figures, refused=measured["errors"])
     assert set(measured["errors"]) <= {"overloaded", "queue_full", "deadline_exceeded"}
-    assert expired <= MAX_LATE * measured["ok"], f"the machine stalled for {still.longest_s:.2f} s"
+    assert expired <= MAX_EXPIRED * measured["ok"], f"the machine stalled for {still.longest_s:.2f} s"
+    assert late <= (0 if scenario.thorough else MAX_EXPIRED * measured["ok"])
     good, wasted = (MIN_GOODPUT, MAX_WASTED) if scenario.thorough else (BRIEF_MIN_GOODPUT, BRIEF_MAX_WASTED)
     assert goodput >= good
     assert p99_ms <= TIMEOUT_MS
