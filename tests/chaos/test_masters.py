@@ -148,7 +148,7 @@ async def test_a_planned_switch_with_two_masters(masters: Masters) -> None:
     assert verdict.slowest_s <= MAX_LATENCY_S + scenario.extra_s
 
 
-async def test_the_master_hangs(masters: Masters) -> None:
+async def test_a_master_hangs_behind_an_address(masters: Masters) -> None:
     """F23: connections to the old master stay open and unanswered, as those to a lost node; new ones find the other."""
     scenario, (old, new) = masters.scenario, masters.servers
     await follow(new, old)
