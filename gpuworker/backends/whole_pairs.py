@@ -5,13 +5,13 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import structlog
+from sentence_transformers.base.modules.transformer import ProcessingKwargs, Transformer
 from transformers import PreTrainedTokenizerFast
 
-from gpuworker.backends.base import UnsupportedError
+from gpuworker.backends.base import InputTooLongError, OneInputError, UnsupportedError
 from gpuworker.backends.prompts import Prompts
 from gpuworker.backends.whole_texts import CHARS_PER_TOKEN
 from gpuworker.model_spec import one_line
@@ -24,21 +24,25 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 
+_WHOLE: ProcessingKwargs = {
+    "common": {"return_tensors": None},
+    "text": {"padding": False, "truncation": False},
+    "chat_template": {"truncation": False},
+}
+"""Arguments with which the library returns all tokens of each pair."""
+
+
 @dataclass(frozen=True, slots=True)
 class WholePair:
     """A pair for a model that tokenizes texts itself, with the prompt that goes before it.
 
-    `truncated`: one of its texts was cut to the maximum that options set. What the model cuts, it does not report.
+    `truncated`: the model cuts it, or one of its texts was cut to the maximum that options set.
     """
 
     text: tuple[str, str]
-    prompt: str = ""
-    truncated: bool = False
-
-    @property
-    def tokens(self) -> int:
-        """Its approximate length."""
-        return max(1, (len(self.prompt) + sum(map(len, self.text))) // CHARS_PER_TOKEN)
+    prompt: str
+    tokens: int
+    truncated: bool
 
 
 class WholePairs:
@@ -46,44 +50,62 @@ class WholePairs:
 
     A template for chats puts its own texts around those of a pair, which share tokens with them: so a query cannot
     be tokenized once for all documents, and a text is cut before its template is applied.
+
+    The library cuts pairs without saying so: they are tokenized here to count, and again by the library to run.
     """
 
     def __init__(self, model: CrossEncoder) -> None:
         self._prompts = Prompts(model)
         self._takes_instructions = _takes_instructions(model)
-        self._model = model
+        self._module = _with_own_tokenizer(model)
+        self._max_tokens = None if self._module is None else _max_tokens(self._module)
 
-    @cached_property
+    @property
     def _tokenizer(self) -> Tokenizer | None:
-        """A copy of the model's tokenizer that cuts nothing; None if it has no fast one."""
-        tokenizer = getattr(self._model[0], "tokenizer", None)
-        if not isinstance(tokenizer, PreTrainedTokenizerFast):
-            return None
-        whole = copy.deepcopy(tokenizer.backend_tokenizer)
-        whole.no_truncation()
-        whole.no_padding()
-        return whole
+        """The model's tokenizer, which cuts nothing here; None if it has no fast one."""
+        tokenizer = None if self._module is None else self._module.tokenizer
+        return tokenizer.backend_tokenizer if isinstance(tokenizer, PreTrainedTokenizerFast) else None
 
     def read(self, inputs: Sequence[Input], options: Options) -> list[WholePair]:
         """Returns the pairs of the query with each input.
 
         Raises:
             InputRefusedError: there is no such prompt, no query, an input is no text, or the model cannot do this.
+            OneInputError: a pair is too long and must not be cut.
         """
         if options.query is None or not all(isinstance(each, str) for each in inputs):
             raise UnsupportedError("This model reads pairs of texts: send two texts, no token ids.")
-        if options.truncate != "right" or options.max_tokens is not None:
+        if options.truncate == "left" or options.max_tokens is not None:
             raise UnsupportedError(
-                "This model cuts long pairs itself: leave out truncate=false, the side and the maximum tokens of a "
-                "pair. That of a query or of a document is possible."
+                "This model cuts long pairs itself, at the right: leave out the side and the maximum tokens of a pair. "
+                "That of a query or of a document is possible."
             )
         prompt = self._prompt_of(options)
         query, is_query_cut = self._cut(options.query, options.max_query_tokens)
+        texts = [self._cut(str(each), options.max_document_tokens) for each in inputs]
+        lengths = self._count([(query, text) for text, _ in texts], prompt, may_cut=options.truncate != "no")
         pairs: list[WholePair] = []
-        for each in inputs:
-            text, is_cut = self._cut(str(each), options.max_document_tokens)
-            pairs.append(WholePair((query, text), prompt, is_cut or is_query_cut))
+        for (text, is_text_cut), length in zip(texts, lengths, strict=True):
+            tokens = length if self._max_tokens is None else min(length, self._max_tokens)
+            pairs.append(WholePair((query, text), prompt, tokens, is_query_cut or is_text_cut or tokens < length))
         return pairs
+
+    def _count(self, pairs: Sequence[tuple[str, str]], prompt: str, *, may_cut: bool) -> list[int]:
+        """Returns the number of tokens of each pair, with its template and not cut.
+
+        Raises:
+            InputRefusedError: pairs must not be cut, and this model's cannot be counted.
+            OneInputError: pairs must not be cut, and one is too long.
+        """
+        if self._module is None:
+            if not may_cut:
+                raise UnsupportedError("The tokens of this model cannot be counted before it cuts: leave truncate out.")
+            return [max(1, (len(prompt) + sum(map(len, each))) // CHARS_PER_TOKEN) for each in pairs]
+        lengths = _lengths(self._module, pairs, prompt)
+        for index, length in enumerate(lengths):
+            if not may_cut and self._max_tokens is not None and length > self._max_tokens:
+                raise OneInputError(InputTooLongError(length, self._max_tokens), index)
+        return lengths
 
     def _prompt_of(self, options: Options) -> str:
         if options.instruction is None:
@@ -102,6 +124,34 @@ class WholePairs:
             raise UnsupportedError("This model's tokenizer does not say where tokens are: name no maximum of them.")
         offsets = self._tokenizer.encode(text, add_special_tokens=False).offsets
         return (text[: offsets[max_tokens - 1][1]], True) if len(offsets) > max_tokens else (text, False)
+
+
+def _with_own_tokenizer(model: CrossEncoder) -> Transformer | None:
+    """Returns the part of a model that tokenizes, with a copy of its tokenizer; None if it is not the library's.
+
+    The library configures its tokenizer in each call, and another thread runs the model.
+    """
+    first = model[0]
+    if not isinstance(first, Transformer) or first.tokenizer is None:
+        return None
+    module: Transformer = copy.copy(first)
+    module.processor = copy.deepcopy(module.processor)
+    _lengths(module, [("a", "b")], "")  # configures it once and for all
+    return module
+
+
+def _lengths(module: Transformer, pairs: Sequence[tuple[str, str]], prompt: str) -> list[int]:
+    features = module.preprocess(pairs, prompt=prompt, processing_kwargs=_WHOLE)
+    return [len(ids) for ids in features["input_ids"]]
+
+
+def _max_tokens(module: Transformer) -> int | None:
+    """Returns to how many tokens the library cuts a pair."""
+    options: dict[str, Any] = {}
+    for each in ("common", "text", "chat_template"):
+        options |= cast("dict[str, Any]", module.processing_kwargs.get(each, {}))
+    length: int | None = options.get("max_length", module.max_seq_length)
+    return length
 
 
 def _takes_instructions(model: CrossEncoder) -> bool:

@@ -314,12 +314,38 @@ def test_a_language_model_with_a_template_is_a_reranker(tmp_path: Path, *, with_
         ]
         found = np.asarray(backend.run(backend.collate(mixed), SCORE, exclusive=False))[:, 0]
         assert np.abs(found - [*expected[:, 0], *prompted]).max() <= 1e-5
-    refused = (Options(), *(Options(query=QUERY, truncate=cut) for cut in ("no", "left")), Options(max_tokens=9))
-    for options in refused:
+    for options in (Options(), Options(query=QUERY, truncate="left"), Options(query=QUERY, max_tokens=9)):
         with pytest.raises(InputRefusedError, match="This model"):
             backend.tokenize(["a"], options)
     with pytest.raises(InputRefusedError, match="shows no tokens"):
         backend.show_tokens(["a"], Options())
+
+
+@pytest.mark.parametrize("max_length", [None, 40], ids=["of the tokenizer", "of the files"])
+def test_a_language_model_says_which_pairs_it_cuts(tmp_path: Path, max_length: int | None) -> None:
+    """By the tokens of the rendered template, as the library cuts it; or it refuses them, if they must be whole."""
+    folder = build_language_model_reranker(tmp_path / "plain")
+    if max_length is not None:
+        model = CrossEncoder(str(folder))
+        model[0].processing_kwargs = {"text": {"max_length": max_length}}
+        model.save_pretrained(str(tmp_path / "saved"))
+        folder = tmp_path / "saved"
+    backend, model = load(folder), CrossEncoder(str(folder))
+    longest = max_length or 512
+    for task in (None, "Is it about animals?"):
+        around = longest - len(model.preprocess([(QUERY, "")], prompt=task)["input_ids"][0])
+        texts = ["", "dog", *("dog " * (around + more) for more in (-1, 0, 1, 2, 700))]
+        read = backend.tokenize(texts, Options(query=QUERY, instruction=task))
+        cut = model.preprocess([(QUERY, each) for each in texts], prompt=task)["attention_mask"].sum(1).tolist()
+        assert [each.tokens for each in read] == cut
+        assert [each.truncated for each in read] == [False] * 4 + [True] * 3
+        whole = Options(query=QUERY, instruction=task, truncate="no")
+        assert [each.tokens for each in backend.tokenize(texts[:4], whole)] == cut[:4]
+        with pytest.raises(OneInputError) as refused:
+            backend.tokenize(texts, whole)
+        assert refused.value.index == 4
+        assert isinstance(refused.value.cause, InputTooLongError)
+        assert refused.value.cause.too_long == (longest + 1, longest)
 
 
 def test_an_instruction_is_the_prompt_of_a_template(tmp_path: Path) -> None:
