@@ -17,7 +17,7 @@ from gpuworker.consumer.inflight import InFlightEntries, InFlightEntry
 from gpuworker.consumer.result_handler import ResultHandler
 from gpuworker.consumer.shard_consumer import ShardConsumer
 from gpuworker.consumer.worker_state import WorkerState
-from gpuworker.consumer.worker_status import WorkerStatus
+from gpuworker.consumer.worker_status import WorkerStatus, describe_model
 from gpuworker.gpu.devices import Gpu
 from gpuworker.gpu.sharing import LeaseCallbacks, TurnEvent, create_sharing
 from gpuworker.ipc.engine_options import EngineOptions
@@ -35,7 +35,6 @@ from gpuworker.ipc.messages import (
 )
 from gpuworker.memory_meter import MemoryMeter
 from gpuworker.model_spec import is_function
-from gpuworker.model_type import name_of_ops
 from gpuworker.policy.circuit import CircuitState
 from gpuworker.policy.hang_timeout import HangTimeout
 from gpuworker.policy.standby import StandbyRule
@@ -205,16 +204,7 @@ class Worker:
         return [each.key for each in self._worker_state.in_flight.unanswered()]
 
     def _on_ready(self, ready: Ready) -> None:
-        of_texts = {
-            "type": name_of_ops(ready.ops),
-            "dim": ready.dim,
-            "dtype": ready.dtype,
-            "pooling": ready.pooling,
-            "max_input_tokens": ready.max_input_tokens,
-            "packed": ready.packs,
-        }
-        of_model = {} if is_function(ready.model) else of_texts
-        log.info("engine ready", model=ready.model, device=ready.device, **of_model)
+        log.info("engine ready", model=ready.model, device=ready.device, **describe_model(ready))
         worker_state = self._worker_state
         worker_state.batch_tokens, worker_state.revision = ready.max_batch_tokens, ready.revision
         worker_state.in_flight.max_counted_tokens = min_long_tokens(ready.max_batch_tokens)

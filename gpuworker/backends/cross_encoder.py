@@ -95,6 +95,8 @@ class CrossEncoderBackend(TransformerBackend):
             )
         self._type = model_type
         super().__init__(model, options)
+        if self._tokenizer is None:
+            self.max_input_tokens = self._whole_pairs.max_tokens or 0
 
     def _load(self, model: Model, options: EngineOptions, dtype: torch.dtype) -> CrossEncoder:
         loaded: CrossEncoder = load_model(CrossEncoder, model, options, self.device, dtype)

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 
+NO_MAX_LENGTH = 2**31
+"""A tokenizer whose files name no maximum length has a number far above this."""
+
 _WHOLE: ProcessingKwargs = {
     "common": {"return_tensors": None},
     "text": {"padding": False, "truncation": False},
@@ -52,13 +55,16 @@ class WholePairs:
     be tokenized once for all documents, and a text is cut before its template is applied.
 
     The library cuts pairs without saying so: they are tokenized here to count, and again by the library to run.
+
+    Attributes:
+        max_tokens: maximum tokens that the model reads of a pair; None for any number, or if they cannot be counted.
     """
 
     def __init__(self, model: CrossEncoder) -> None:
         self._prompts = Prompts(model)
         self._takes_instructions = _takes_instructions(model)
         self._module = _with_own_tokenizer(model)
-        self._max_tokens = None if self._module is None else _max_tokens(self._module)
+        self.max_tokens = None if self._module is None else _max_tokens(self._module)
 
     @property
     def _tokenizer(self) -> Tokenizer | None:
@@ -86,7 +92,7 @@ class WholePairs:
         lengths = self._count([(query, text) for text, _ in texts], prompt, may_cut=options.truncate != "no")
         pairs: list[WholePair] = []
         for (text, is_text_cut), length in zip(texts, lengths, strict=True):
-            tokens = length if self._max_tokens is None else min(length, self._max_tokens)
+            tokens = length if self.max_tokens is None else min(length, self.max_tokens)
             pairs.append(WholePair((query, text), prompt, tokens, is_query_cut or is_text_cut or tokens < length))
         return pairs
 
@@ -103,8 +109,8 @@ class WholePairs:
             return [max(1, (len(prompt) + sum(map(len, each))) // CHARS_PER_TOKEN) for each in pairs]
         lengths = _lengths(self._module, pairs, prompt)
         for index, length in enumerate(lengths):
-            if not may_cut and self._max_tokens is not None and length > self._max_tokens:
-                raise OneInputError(InputTooLongError(length, self._max_tokens), index)
+            if not may_cut and self.max_tokens is not None and length > self.max_tokens:
+                raise OneInputError(InputTooLongError(length, self.max_tokens), index)
         return lengths
 
     def _prompt_of(self, options: Options) -> str:
@@ -146,12 +152,12 @@ def _lengths(module: Transformer, pairs: Sequence[tuple[str, str]], prompt: str)
 
 
 def _max_tokens(module: Transformer) -> int | None:
-    """Returns to how many tokens the library cuts a pair."""
+    """Returns to how many tokens the library cuts a pair; None if it does not."""
     options: dict[str, Any] = {}
     for each in ("common", "text", "chat_template"):
         options |= cast("dict[str, Any]", module.processing_kwargs.get(each, {}))
     length: int | None = options.get("max_length", module.max_seq_length)
-    return length
+    return None if length is None or length > NO_MAX_LENGTH else length
 
 
 def _takes_instructions(model: CrossEncoder) -> bool:

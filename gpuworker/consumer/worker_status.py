@@ -10,6 +10,8 @@ from typing import NamedTuple
 from gpuworker import metrics
 from gpuworker.consumer.worker_state import WorkerState
 from gpuworker.ipc.messages import Ready
+from gpuworker.model_spec import is_function
+from gpuworker.model_type import name_of_ops
 from shared.messages import DRAINING, FAILING, LOADING, READY, STANDBY
 
 TICK_S = 1.0
@@ -18,6 +20,7 @@ STUCK_S = 10.0
 
 
 MAX_MEMORY_AGE_S = 10.0
+MAX_LOGGED_LABELS = 10
 
 
 class Memory(NamedTuple):
@@ -118,3 +121,23 @@ class WorkerStatus:
     def is_alive(self) -> bool:
         """Returns whether the event loop still runs. Redis has no influence: its outage must restart no engine."""
         return time.monotonic() - self._last_tick < STUCK_S
+
+
+def describe_model(ready: Ready) -> dict[str, object]:
+    """Returns what the log says of a model of texts; nothing for a function."""
+    if is_function(ready.model):
+        return {}
+    description: dict[str, object] = {
+        "type": name_of_ops(ready.ops),
+        "operations": sorted(ready.ops),
+        "dim": ready.dim,
+        "dtype": ready.dtype,
+        "pooling": ready.pooling,
+        "max_input_tokens": ready.max_input_tokens,
+        "packed": ready.packs,
+    }
+    if ready.labels:
+        description |= {"labels": list(ready.labels[:MAX_LOGGED_LABELS]), "activation": ready.activation}
+    if len(ready.labels) > MAX_LOGGED_LABELS:
+        description["num_labels"] = len(ready.labels)
+    return description

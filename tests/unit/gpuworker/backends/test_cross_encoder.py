@@ -332,6 +332,7 @@ def test_a_language_model_says_which_pairs_it_cuts(tmp_path: Path, max_length: i
         folder = tmp_path / "saved"
     backend, model = load(folder), CrossEncoder(str(folder))
     longest = max_length or 512
+    assert backend.max_input_tokens == longest
     for task in (None, "Is it about animals?"):
         around = longest - len(model.preprocess([(QUERY, "")], prompt=task)["input_ids"][0])
         texts = ["", "dog", *("dog " * (around + more) for more in (-1, 0, 1, 2, 700))]
