@@ -297,6 +297,28 @@ async def test_a_new_revision_fails_no_request(
     assert mixed == 0 if texts == 1 else mixed > 0
 
 
+async def test_scores_of_a_revision(isolated_cluster: GatewayCluster) -> None:
+    """A request to rerank is pinned to one as others are, and refused in the words of its route if it is gone."""
+    gateway, _ = await asyncio.gather(
+        isolated_cluster.start_gateway(), isolated_cluster.start_worker("simulated:labels=1,revision=new")
+    )
+    await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
+    routes: list[tuple[str, int, dict[str, Any]]] = [
+        ("/rerank", 422, {"query": "q", "texts": ["a", "b"]}),  # TEI has no 409
+        ("/v1/rerank", 409, {"query": "q", "documents": ["a", "b"]}),
+        ("/score", 409, {"text_1": "q", "text_2": ["a", "b"]}),
+    ]
+    for path, gone, body in routes:
+        for revision, status in (("sha256-new", 200), ("sha256-old", gone)):
+            pinned = {"x-model-revision": revision}
+            named = {"x-model": f"{isolated_cluster.queue}@{revision}"}
+            for headers in (pinned, named):
+                answer = plain_http.post(gateway.url + path, json=body, headers=headers)
+                assert answer.status_code == status, answer.text
+                assert answer.headers.get("x-model-revision") == ("sha256-new" if status == 200 else None)
+                assert status == 200 or "there is sha256-new" in answer.text
+
+
 async def test_a_mixed_request_whose_revision_is_gone_runs_again(
     isolated_cluster: GatewayCluster, client: httpx.AsyncClient
 ) -> None:

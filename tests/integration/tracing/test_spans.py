@@ -50,14 +50,21 @@ def inputs_of(batches: Sequence[ReadableSpan]) -> int:
     return sum(cast("int", (each.attributes or {})["redbatch.batch.inputs"]) for each in batches)
 
 
-async def test_a_request_has_spans_from_client_to_engine(start_traced: StartTraced, text: str) -> None:
+@pytest.mark.parametrize(
+    ("path", "fields", "model"),
+    [("/embed", ("text",), "null"), ("/score", ("text_1", "text_2"), "simulated:labels=1")],
+    ids=["embed", "score"],
+)
+async def test_a_request_has_spans_from_client_to_engine(
+    start_traced: StartTraced, text: str, path: str, fields: Sequence[str], model: str
+) -> None:
     """The spans of gateway, entry, batch and the engine's stages follow the client's span, in order of time."""
-    traced = await start_traced()
+    traced = await start_traced(model=model)
     headers = {"traceparent": f"00-{TRACE}-{CLIENT}-01", "tracestate": "a=b", "x-request-id": "mine"}
-    answer = await traced.client.post("/embed", json={"text": text}, headers=headers)
+    answer = await traced.client.post(path, json=dict.fromkeys(fields, text), headers=headers)
     assert answer.status_code == httpx.codes.OK
     [batch] = await traced.wait_until_named("process {}")
-    [server], [send] = traced.named("POST /embed"), traced.named("send {}")
+    [server], [send] = traced.named(f"POST {path}"), traced.named("send {}")
 
     assert server.parent is not None
     assert f"{server.parent.span_id:016x}" == CLIENT
