@@ -233,6 +233,20 @@ VLLM = [
         400,
         openai(refusal(EMBEDDING, "classify"), "model", "unsupported_operation"),
     ),
+    ErrorCase(
+        "/score",
+        RERANKER,
+        {"text_1": "a", "text_2": "b", "normalize": True},
+        400,
+        openai("normalize: it was removed; send use_activation instead.", "normalize"),
+    ),
+    ErrorCase(
+        "/classify",
+        CLASSIFIER,
+        {"input": "a", "softmax": False},
+        400,
+        openai("softmax: it was removed; send use_activation instead.", "softmax"),
+    ),
     ErrorCase("/classify", CLASSIFIER, {"input": []}, 400, openai(WANTED_INPUT, "input")),
     ErrorCase(
         "/v1/embeddings",

@@ -95,6 +95,31 @@ async def ghost_worker(cluster: GatewayCluster) -> AsyncIterator[None]:
     await queue.close()
 
 
+async def test_a_full_queue_refuses_to_rerank(cluster: GatewayCluster, client: httpx.AsyncClient) -> None:
+    """In the words of TEI, and of vLLM's and Cohere's clients; what was accepted is answered."""
+    gateway, worker = await asyncio.gather(
+        cluster.start_gateway(max_queue_inputs=5), cluster.start_worker("simulated:labels=1")
+    )
+    await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
+    worker.signal(signal.SIGSTOP)
+    ranked = {"query": "q", "texts": ["a", "b", "c"]}
+    url, headers = f"{gateway.url}/rerank", {"x-timeout-ms": "30000"}
+    try:
+        first = asyncio.create_task(client.post(url, json=ranked, headers=headers))
+        await wait_until(lambda: gateway.metric("redbatch_queue_inputs") == 3, "the first request is in the queue")
+        refused = await client.post(url, json=ranked, headers=headers)
+        body = {"query": "q", "documents": ["a", "b", "c"]}
+        also = await client.post(url, json=body, headers=headers)
+    finally:
+        worker.signal(signal.SIGCONT)
+    assert (refused.status_code, refused.json()["error_type"]) == (429, "Overloaded")
+    assert refused.json()["error"].startswith("Model is overloaded")
+    assert (also.status_code, also.json()["error"]["code"]) == (429, "queue_full")
+    assert all(int(each.headers["retry-after"]) >= 1 for each in (refused, also))
+    answer = await first
+    assert (answer.status_code, len(answer.json())) == (200, 3)
+
+
 async def test_a_request_is_accepted_as_a_whole_or_refused(
     cluster: GatewayCluster, client: httpx.AsyncClient, fake_heartbeat: None, raw: redis.asyncio.Redis
 ) -> None:
