@@ -83,6 +83,22 @@ PromptName = Annotated[
     str | None,
     typer.Option(help='One of the model\'s prompts, as query. "": no prompt.', rich_help_panel=OPTIONS_PANEL),
 ]
+InputType = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TYPE",
+        help="What the texts are for: query or document. It becomes one of the model's prompts.",
+        rich_help_panel=OPTIONS_PANEL,
+    ),
+]
+Instruction = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TASK",
+        help="The task, in words, of a model whose prompts have one.",
+        rich_help_panel=OPTIONS_PANEL,
+    ),
+]
 Truncate = Annotated[
     bool | None,
     typer.Option(
@@ -128,6 +144,8 @@ def embed(  # noqa: PLR0913, PLR0917 - each is an option of the command line
     keep: Keep = None,
     force: Force = False,
     prompt_name: PromptName = None,
+    input_type: InputType = None,
+    instruction: Instruction = None,
     truncate: Truncate = None,
     truncation_direction: TruncationDirection = None,
     normalize: Normalize = None,
@@ -137,10 +155,9 @@ def embed(  # noqa: PLR0913, PLR0917 - each is an option of the command line
 ) -> None:
     """Embed a file of texts: one vector per row, in order, beside its other columns.
 
-    The texts go to a gateway as jobs, which use the capacity that interactive
-    requests leave. Finished jobs are stored beside the output: after a kill or
-    an outage, the same command resumes. A row that cannot be embedded is empty
-    in the output, OUT.errors.jsonl has its error, and the exit code is 1.
+    The texts go to a gateway as jobs, in the capacity that requests leave. After
+    a kill or an outage, the same command resumes. A row that cannot be embedded
+    is empty in the output, OUT.errors.jsonl has its error, and it exits with 1.
 
     redbatch embed texts.jsonl -o vectors.npy
 
@@ -148,13 +165,13 @@ def embed(  # noqa: PLR0913, PLR0917 - each is an option of the command line
 
     zcat texts.txt.gz | redbatch embed - -o vectors.npy --prompt-name document
     """
-    from redbatch.embed.command import run
-    from redbatch.embed.plan import EmbedOptions, FileOptions, job_fields, split_names
-    from redbatch.embed.vectors import vector_work
+    from redbatch.embed import command, plan, vectors
 
-    files = FileOptions(source, out, input_format, column, split_names(keep), force)
-    work = vector_work(job_fields(prompt_name, truncate, truncation_direction, normalize, dimensions))
-    raise typer.Exit(run(EmbedOptions(files, url_of_gateway(url, up), api_key, model, slice_rows, in_flight, work)))
+    files = plan.FileOptions(source, out, input_format, column, plan.split_names(keep), force)
+    fields = plan.job_fields(prompt_name=prompt_name, input_type=input_type, instruction=instruction, truncate=truncate)
+    fields |= plan.job_fields(truncation_direction=truncation_direction, normalize=normalize, dimensions=dimensions)
+    gateway, work = url_of_gateway(url, up), vectors.vector_work(fields)
+    raise typer.Exit(command.run(plan.EmbedOptions(files, gateway, api_key, model, slice_rows, in_flight, work)))
 
 
 def url_of_gateway(url: str | None, up: int | None) -> str:

@@ -74,22 +74,9 @@ class EmbedOptions(NamedTuple):
     work: Work
 
 
-def job_fields(
-    prompt_name: str | None,
-    truncate: bool | None,
-    truncation_direction: str | None,
-    normalize: bool | None,
-    dimensions: int | None,
-) -> dict[str, object]:
+def job_fields(**options: object) -> dict[str, object]:
     """Returns the options of a job that the user set, as fields of a body or parameters of a query."""
-    fields: dict[str, object] = {
-        "prompt_name": prompt_name,
-        "truncate": truncate,
-        "truncation_direction": truncation_direction,
-        "normalize": normalize,
-        "dimensions": dimensions,
-    }
-    return {name: value for name, value in fields.items() if value is not None}
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def split_names(names: str | None) -> list[str] | None:

@@ -34,6 +34,14 @@ Keep = Annotated[
         rich_help_panel=cli.FILES_PANEL,
     ),
 ]
+Instruction = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TASK",
+        help="What relevance means, in words, for a model whose template has a place for it.",
+        rich_help_panel=OPTIONS_PANEL,
+    ),
+]
 Truncate = Annotated[
     bool | None,
     typer.Option(
@@ -69,6 +77,7 @@ def rerank(  # noqa: PLR0913, PLR0917 - each is an option of the command line
     input_format: cli.InputFormat = None,
     keep: Keep = None,
     force: cli.Force = False,
+    instruction: Instruction = None,
     truncate: Truncate = None,
     truncation_direction: TruncationDirection = None,
     raw_scores: RawScores = False,
@@ -92,9 +101,9 @@ def rerank(  # noqa: PLR0913, PLR0917 - each is an option of the command line
 
     query_column = _check_query(query, query_column)
     files = FileOptions(source, out, input_format, column, split_names(keep), force, query, query_column)
-    work = score_work(job_fields(None, truncate, truncation_direction, None, None), raw=raw_scores)
-    gateway = cli.url_of_gateway(url, up)
-    raise typer.Exit(run(EmbedOptions(files, gateway, api_key, model, slice_rows, in_flight, work)))
+    fields = job_fields(instruction=instruction, truncate=truncate, truncation_direction=truncation_direction)
+    work = score_work(fields, raw=raw_scores)
+    raise typer.Exit(run(EmbedOptions(files, cli.url_of_gateway(url, up), api_key, model, slice_rows, in_flight, work)))
 
 
 def _check_query(query: str | None, column: str | None) -> str | None:

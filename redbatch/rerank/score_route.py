@@ -20,7 +20,7 @@ class ScoreRoute(RequestRoute):
     """The route of the scores of pairs.
 
     Args:
-        fields: `truncate` and `truncation_direction`, as far as they are given.
+        fields: `truncate`, `truncation_direction` and `instruction`, as far as they are given.
         raw: whether scores are the logits of the model.
     """
 
@@ -36,7 +36,9 @@ class ScoreRoute(RequestRoute):
     def fields_of(self, contents: Sequence[Content], *, partial: bool) -> dict[str, object]:  # noqa: ARG002 - never
         """Returns the fields of a body."""
         pairs = cast("Sequence[dict[str, str]]", contents)
+        instruction = {name: value for name, value in self._fields.items() if name == "instruction"}
         return {
+            **instruction,
             "text_1": [each["query"] for each in pairs],
             "text_2": [each["text"] for each in pairs],
             "truncation_side": self._fields.get("truncation_direction", "right"),

@@ -14,7 +14,7 @@ def score_work(fields: Mapping[str, object], *, raw: bool) -> Work:
     """Returns the work of `redbatch rerank`.
 
     Args:
-        fields: options of each job, of truncation.
+        fields: options of each job: of truncation, and an instruction.
         raw: whether scores are the logits of the model.
     """
     choice = ColumnChoice(ScoreColumns.names, drops_text=False)

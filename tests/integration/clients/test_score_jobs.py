@@ -208,6 +208,16 @@ def test_the_command_has_one_query_for_lines_of_text(gateway: GatewayProcess, tm
     assert [TEXTS[table["rank"].index(1)], table["error"]] == [TEXTS[int(np.argmax(logits))], [None] * len(TEXTS)]
 
 
+def test_the_command_passes_an_instruction(gateway: GatewayProcess, tmp_path: Path) -> None:
+    """With the jobs that it creates: the simulated model reads it before the query."""
+    source, out = tmp_path / "texts.txt", tmp_path / "scores.npy"
+    source.write_text("\n".join(TEXTS))
+    done = rerank(gateway, source, out, "--query", QUERIES[0], "--instruction", "Find animals.")
+    assert done.exit_code == 0, done.output
+    expected = [score(f"Find animals.\0{QUERIES[0]}", each) for each in TEXTS]
+    assert np.load(out)[:, 0].tolist() == pytest.approx(expected, abs=1e-5)
+
+
 def test_the_load_generator_sends_documents_for_a_query(gateway: GatewayProcess, tmp_path: Path) -> None:
     """It counts their pairs, and takes no body besides."""
     out = tmp_path / "run.json"

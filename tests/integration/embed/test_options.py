@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
 import redis
+from sentence_transformers import SentenceTransformer
 
+from gpuworker.model_spec import parse_model
 from shared.connection import RedisConnection
 from tests import plain_http
 from tests.integration.embed.embed_command import check_rows, create_key, embed
@@ -131,3 +134,27 @@ async def test_requests_have_the_options_too(
     done = await embed(gateway, source, tmp_path / "p.npy", "--key", key, "--prompt-name", "query")
     assert done.returncode == 1
     assert all("no prompts" in str(each["error"]) for each in errors_of(tmp_path / "p.npy"))
+
+
+@pytest.mark.parametrize("scope", ["jobs", "embed"])
+async def test_what_texts_are_for_reaches_the_model(
+    cluster: GatewayCluster, connection: RedisConnection, tmp_path: Path, scope: Literal["jobs", "embed"]
+) -> None:
+    """In jobs and in requests: as one of its prompts, with an instruction in the place of its task."""
+    model = SentenceTransformer(parse_model("minilm").path, device="cpu")
+    model.prompts = {"query": "Instruct: Find.\nQuery: ", "document": "passage: "}
+    model.save(str(tmp_path / "my-model"))
+    key = await create_key(connection, scope)
+    gateway, _ = await asyncio.gather(
+        cluster.start_gateway(auth="on"), cluster.start_worker(str(tmp_path / "my-model"))
+    )
+    await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
+    source, out = tmp_path / "a.txt", tmp_path / "v.npy"
+    source.write_text("a\nb\n")
+    for options, prompt in (
+        (("--input-type", "document"), "passage: "),
+        (("--input-type", "query", "--instruction", "Find animals."), "Instruct: Find animals.\nQuery: "),
+    ):
+        done = await embed(gateway, source, out, "--key", key, "--force", *options)
+        assert done.returncode == 0, done.stderr
+        assert np.abs(np.load(out) - model.encode(["a", "b"], prompt=prompt)).max() <= 1e-5

@@ -81,7 +81,7 @@ ANY_TEXT = {"--gpu-lease-dir", "--pool", "--name", "--redis-sentinel-password"}
 
 OF_FILES = {"--column", "--keep", "--key", "--model", "--out", "--url"}
 ELSEWHERE = {
-    "embed": OF_FILES | {"--prompt-name"},
+    "embed": OF_FILES | {"--input-type", "--instruction", "--prompt-name"},
     "rerank": OF_FILES | {"--instruction", "--query", "--query-column"},
 }
 """Options whose values mean something in a file or to a gateway: see tests/integration/test_embed.py."""

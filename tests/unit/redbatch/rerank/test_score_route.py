@@ -28,6 +28,7 @@ def answer(request: httpx.Request) -> httpx.Response:
     if "long" in body["text_2"] and not body["truncate"]:
         return httpx.Response(400, json={"error": {"code": "invalid_request", "message": "too long"}})
     assert (body["truncation_side"], body["use_activation"], body["priority"]) == ("left", False, "bulk")
+    assert ("instruction" in body) == body["text_1"][0].startswith("instructed")
     scores = [len(first) * 10 + len(second) for first, second in zip(body["text_1"], body["text_2"], strict=True)]
     data = [{"index": index, "object": "score", "score": score} for index, score in enumerate(scores)]
     return httpx.Response(200, json={"data": data}, headers={"x-truncated-inputs": "2"})
@@ -60,6 +61,11 @@ def test_a_pair_that_is_too_long_is_an_error_without_truncation() -> None:
     contents: list[Content] = [{"query": "q", "text": each} for each in ("a", "long", "b")]
     assert run(contents, truncate=False).errors == {1: "invalid_request: too long"}
     assert run(contents).errors == {}
+
+
+def test_a_request_has_the_instruction() -> None:
+    """If there is one."""
+    assert run([{"query": "instructed", "text": "t"}], instruction="Find animals.").errors == {}
 
 
 def test_what_no_request_can_do_ends_the_run() -> None:
