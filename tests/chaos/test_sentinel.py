@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -26,6 +27,10 @@ pytestmark = [pytest.mark.redis, pytest.mark.slow]
 
 MAX_FAILOVER_S = 4.0
 """Longest answer where the master dies or hangs and `down-after` is 1 s."""
+
+MAX_FOLLOW_S = 1.5
+"""Longest time from the promotion of a replica to the answers of all calls that waited at a master that hangs. So they
+take MAX_FAILOVER_S, if the sentinels promote within 2.5 s: on a busy machine they took up to 3 s."""
 
 MAX_PLANNED_S, BUSY_S = 0.5, 0.5
 """Longest answer in a planned failover, and what other work on the machine may add to it: 0.43 and 0.49 s were measured
@@ -116,14 +121,17 @@ async def test_the_master_hangs(watched: Watched) -> None:
     await watched.start()
     async with watched.scenario.paced_load() as calls:
         master = await watched.group.master()
+        stopped_at = time.monotonic()
         os.kill(master.pid, signal.SIGSTOP)
         try:
             await watched.group.wait_for_failover(master)
+            promoted_s = time.monotonic() - stopped_at
             await asyncio.sleep(HANG_S / 2)
         finally:
             os.kill(master.pid, signal.SIGCONT)
         await asyncio.sleep(HANG_S / 2)
-    await watched.judge("Sentinel: the master hangs", calls, MAX_FAILOVER_S)
+    max_s = max(MAX_FAILOVER_S, promoted_s + MAX_FOLLOW_S)
+    await watched.judge("Sentinel: the master hangs", calls, max_s, promoted_s=round(promoted_s, 2))
 
 
 @pytest.mark.long
