@@ -60,11 +60,17 @@ class SilenceProbe:
             yield
         finally:
             probing.cancel()
-        if self._watched.num_timeouts > self._num_timeouts:  # a timeout closes the connection, so this is a new one
+        if self._is_after_timeout:  # a timeout closes the connection, so this is a new one
             self._reset_all()
 
+    @property
+    def _is_after_timeout(self) -> bool:
+        """Whether a call had a timeout, and none has been answered since."""
+        return self._watched.num_timeouts > self._num_timeouts
+
     async def _probe(self) -> None:
-        await asyncio.sleep(UNREACHABLE_AFTER_S)
+        if not self._is_after_timeout:  # otherwise the server has been silent for long enough
+            await asyncio.sleep(UNREACHABLE_AFTER_S)
         try:
             await self._wait_for_answer()
             await asyncio.sleep(LEAD_S)

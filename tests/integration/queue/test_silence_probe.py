@@ -14,7 +14,7 @@ from shared.connection import RedisConnection
 from shared.errors import RedisUnreachableError
 from shared.queue_connections import QueueConnections
 from shared.settings import QueueSettings
-from shared.silence_probe import UNREACHABLE_AFTER_S, SilenceProbe
+from shared.silence_probe import LEAD_S, UNREACHABLE_AFTER_S, SilenceProbe
 from tests.proxy import FaultProxy, ReplyAction
 from tests.servers import Server, stopped
 from tests.several_redis import follow, promote
@@ -105,6 +105,21 @@ async def test_all_connections_are_reset_after_a_silent_call_failed(process: Pro
     process.proxy.silent = False
     assert await process.call() == b"PONG"
     assert await process.has_reset()
+
+
+@pytest.mark.parametrize("timeout_s", [2.5])
+async def test_the_call_after_a_timeout_is_probed_at_once(process: Process) -> None:
+    """The silence has lasted long enough: if the address leads elsewhere meanwhile, that is noticed sooner."""
+    process.proxy.silent = True
+    with pytest.raises(RedisUnreachableError):
+        await process.call()
+    began = time.monotonic()
+    call = asyncio.create_task(process.call())
+    await asyncio.sleep(0.1)
+    process.proxy.silent = False
+    with pytest.raises(RedisUnreachableError):
+        await call
+    assert time.monotonic() - began < UNREACHABLE_AFTER_S + LEAD_S
 
 
 async def test_nothing_is_reset_if_redis_is_only_slow(process: Process, old: Server) -> None:
