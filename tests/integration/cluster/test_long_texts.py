@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -14,7 +15,7 @@ from sentence_transformers import SentenceTransformer
 
 from gpuworker.model_spec import parse_model
 from tests import plain_http
-from tests.integration.gateway.gateway_cluster import GatewayCluster, GatewayProcess, shared_gateway
+from tests.integration.gateway.gateway_cluster import GatewayCluster, GatewayProcess, metric, shared_gateway
 from tests.processes import Processes
 from tests.waiting import wait_until
 
@@ -23,6 +24,7 @@ pytestmark = [pytest.mark.redis, pytest.mark.model, pytest.mark.timeout(180)]
 LONG = " ".join(f"Sentence {i} is about the number {i * i} and naïve 漢字 🙂." for i in range(120))
 SHORT = "Hello, world"
 MAX_TOKENS = 256
+RUN = "redbatch_inputs_total"
 
 Post = Callable[..., httpx.Response]
 
@@ -152,6 +154,30 @@ async def test_the_mean_of_chunks_that_are_partly_cached(cluster: GatewayCluster
     mean = weighted_mean([longer[each["start"] : each["end"]] for each in chunks])
     found = (await asyncio.to_thread(embed_long, longer, "mean"))["embedding"]
     assert np.abs(np.array(found) - mean / np.linalg.norm(mean)).max() <= 1e-5
+
+
+async def test_the_chunks_of_a_text_are_for_all_workers(cluster: GatewayCluster) -> None:
+    """One text: while a worker that has run some of its chunks is suspended, another one runs others."""
+    settings = {"cores": 1, "max_batch_size": 1, "claim_window": 4, "reclaim_idle_ms": 60_000}
+    gateway = await cluster.start_gateway(inputs_per_entry=1)
+    workers = await asyncio.gather(*(cluster.start_worker("minilm", **settings) for _ in range(2)))
+    await wait_until(lambda: gateway.ready_workers(cluster.queue) == 2, "the gateway sees both workers")
+    text = LONG * 12
+    body = {"text": text, "long_text": "chunks", "timeout_ms": 60_000}
+    sent = asyncio.create_task(asyncio.to_thread(plain_http.post, f"{gateway.url}/embed", json=body, timeout=90))
+    try:
+        await wait_until(lambda: any(metric(each, RUN) for each in workers), "a worker has run a chunk", poll_s=0.01)
+        first, other = sorted(workers, key=lambda each: metric(each, RUN), reverse=True)
+        first.signal(signal.SIGSTOP)
+        await wait_until(lambda: metric(other, RUN) > 0, "the other worker has run a chunk")
+    finally:
+        for each in workers:
+            each.signal(signal.SIGCONT)
+    answer = await sent
+    assert answer.status_code == 200, answer.text
+    chunks = answer.json()["chunks"]
+    assert "".join(text[each["start"] : each["end"]] for each in chunks) == text
+    assert sum(metric(each, RUN) for each in workers) == len(chunks) > 50
 
 
 async def test_a_text_of_few_characters_and_many_tokens(post: Post) -> None:
