@@ -46,8 +46,17 @@ def npy_file() -> bytes:
 
 _IN_BASE64 = base64.b64encode(npy_file()).decode()
 _TEXTS: Any = {"texts": ["one", "two"], "normalize": True, "timeout_ms": 60_000, "priority": "bulk", "on_error": "null"}
+_CHUNKS: Any = {"texts": ["one", "two"], "long_text": "chunks", "output_dtype": "int8", "input_type": "document"}
+_PARTS: Any = {"texts": ["one", "two"], "return": ["dense"], "long_text": "error", "output_dtype": "binary"}
 _TEI: Any = {"inputs": ["one", [1, 2, 3]], "truncate": True, "truncation_direction": "Right", "normalize": False}
 _OPENAI: Any = {"input": ["one", "two"], "model": "null", "encoding_format": "float", "dimensions": 8, "user": "u"}
+_QUANTIZED: Any = {
+    "input": ["one"],
+    "model": "null",
+    "long_text": "mean",
+    "output_dtype": "ubinary",
+    "input_type": "query",
+}
 _SIMILAR: Any = {"inputs": {"source_sentence": "one", "sentences": ["two"]}, "parameters": {"truncate": True}}
 _RANKED: Any = {"query": "one", "texts": ["two", ""], "raw_scores": True, "return_text": True, "truncate": False}
 _DOCUMENTS: Any = {"query": "one", "documents": ["two", "three"], "model": "null", "top_n": 1, "priority": 1}
@@ -81,7 +90,7 @@ _CLASSIFIER_FIELD = ((b"X-Model", CLASSIFIER.encode()),)
 _RERANKER_FIELD = ((b"X-Model", RERANKER.encode()),)
 
 POSTS = (
-    Route(b"POST", b"/embed", ({"text": "one"}, _TEXTS, _TEI)),
+    Route(b"POST", b"/embed", ({"text": "one"}, _TEXTS, _TEI, _CHUNKS, _PARTS)),
     Route(b"POST", b"/batch_embed", (_TEXTS,)),
     Route(b"POST", b"/predict", _PREDICT),
     Route(b"POST", b"/v1/predict", _PREDICT),
@@ -90,7 +99,7 @@ POSTS = (
     Route(b"POST", b"/v1/classify", (_CLASSIFIED,)),
     Route(b"POST", b"/predict", (b"\x00\x01\xff",), OCTETS, _FUNCTION_FIELD),
     Route(b"POST", b"/predict", (npy_file(),), NPY, _FUNCTION_FIELD),
-    Route(b"POST", b"/v1/embeddings", (_OPENAI,)),
+    Route(b"POST", b"/v1/embeddings", (_OPENAI, _QUANTIZED)),
     Route(b"POST", b"/embeddings", (_OPENAI,)),
     Route(b"POST", b"/v2/embed", _COHERE),
     Route(b"POST", b"/v2/embed", _COHERE[1:], fields=((b"Prefer", b"respond-async"),)),

@@ -29,7 +29,11 @@ pytestmark = [
 NUM_CASES = 5_000
 SEED = 1
 REFUSED = {"/embed_sparse": (424,), "/tokenize": (422,), "/decode": (422,)}
-"""Statuses of routes for which no worker here has a model: a sparse encoder, or one with a tokenizer."""
+"""Statuses of routes for which no worker here has a model: a sparse encoder, or one with a tokenizer.
+
+Their bodies are read and checked before that. No simulated model offers these operations, and a real one takes seconds
+to load, and milliseconds for each of the many thousand texts of a campaign.
+"""
 
 USUAL_STATUSES = {200, 202, 400, 404, 405, 413, 414, 415, 422, 431}
 
