@@ -10,6 +10,7 @@ import structlog
 from api import metrics
 from api.dialects.input_types import prompt_of
 from api.dialects.long_text import IN_CHUNKS
+from api.dialects.parsing import CombinationError
 from api.dialects.quantization import check_dimensions
 from api.dialects.request import InferenceRequest, InferenceResult, Labels
 from api.dispatch.chunked_inference import ChunkLimits, compute_in_chunks
@@ -338,7 +339,7 @@ def _with_prompt(options: Options, input_type: str | None, workers: Sequence[Hea
         return options
     if options.prompt_name is not None:
         message = "prompt_name: send it, or an input_type (task), but not both."
-        raise InvalidRequestError(message, param="prompt_name")
+        raise CombinationError(message, param="prompt_name")
     if all(each.prompts is None for each in workers):  # too many for a heartbeat: the worker knows the names
         return options._replace(prompt_name=input_type)
     prompts = {name for each in workers for name in each.prompts or ()}

@@ -34,6 +34,7 @@
 - tei_predict: its API for classifiers.
 - tei_rerank: its rerank API.
 - text_options: options of texts: prompt, truncation, dimensions, length.
+- truncation: how much is read of a text or a pair.
 - usage_operation: the OpenAPI description of GET /usage.
 - vllm: the APIs of vLLM for scores and classes.
 - vectors: vectors as JSON and as .npy.

@@ -19,7 +19,8 @@ from api.dialects.input_types import PurposeFields
 from api.dialects.parsing import Unserved, check_inputs, check_served, invalid_body_error, parse_fields
 from api.dialects.quantization import FLOAT, OutputType, encode_rows, options_for
 from api.dialects.request import MAX_MODEL, MODEL_HEADER, InferenceRequest
-from api.dialects.vectors import dump_json, rows_of, with_warnings
+from api.dialects.truncation import with_warnings
+from api.dialects.vectors import dump_json, rows_of
 from api.errors import status_of
 from shared.codec import MAX_CUT_TOKENS, MAX_DIM, MAX_PROMPT_NAME
 from shared.errors import InvalidRequestError, RedbatchError, TooLargeError
@@ -201,8 +202,8 @@ class CohereEmbedV1(CohereEmbed):
 def encode_cohere_error(error: RedbatchError, request_id: str) -> tuple[int, bytes]:
     """Returns status and body of an answer with an error in Cohere's format.
 
-    A field that is missing or invalid is a 422; what is too large is a 400, and so is an input type without a prompt.
+    A field that is missing or invalid is a 422; what is too large is a 400, and so are fields that do not go together.
     """
-    is_field = type(error) is InvalidRequestError and error.param not in (None, "input_type")
+    is_field = type(error) is InvalidRequestError and error.param is not None
     status = INVALID_FIELD if is_field else 400 if isinstance(error, TooLargeError) else status_of(error)
     return status, orjson.dumps({"id": request_id, "message": error.message})

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
 
 from api.dialects.request import MAX_TIMEOUT_MS, PRIORITY_HEADER, TIMEOUT_HEADER
 from shared.errors import InvalidRequestError
@@ -15,6 +17,12 @@ if TYPE_CHECKING:
     from api.settings_groups import RequestLimits
 
 JSON = "application/json"
+Priority = int | Literal["interactive", "bulk"]
+PRIORITY: Any = Field(
+    default=None, description="0 or less, or a higher number or bulk for requests that no user waits for."
+)
+"""The field of a body with a priority: see `lane_of`."""
+
 MAX_DIGITS = 10
 _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*+"?')
 """A quoted string, also an unclosed one: without backtracking, time grows linearly with a header's length."""

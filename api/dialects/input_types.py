@@ -10,9 +10,8 @@ from collections.abc import Collection
 
 from pydantic import BaseModel, Field
 
-from api.dialects.parsing import one_of
+from api.dialects.parsing import CombinationError, one_of
 from shared.codec import MAX_INSTRUCTION
-from shared.errors import InvalidRequestError
 
 MAX_INPUT_TYPE = 64
 
@@ -43,7 +42,7 @@ class PurposeFields(BaseModel):
         description="What the texts are for, as query or document: the model's prompt for it goes before them.",
     )
     task: str | None = Field(
-        default=None, max_length=MAX_INPUT_TYPE, description="As input_type, in Jina's words, as retrieval.query."
+        default=None, max_length=MAX_INPUT_TYPE, description="Jina's name of input_type, as retrieval.query."
     )
     instruction: str | None = Field(
         default=None,
@@ -53,9 +52,14 @@ class PurposeFields(BaseModel):
 
     @property
     def purpose(self) -> str | None:
-        """The input type. Raises InvalidRequestError: both fields are set, and differ."""
-        purpose: str | None = one_of(self, "input_type", "task")
+        """The input type. Raises CombinationError: both fields are set, and differ."""
+        purpose: str | None = one_of(self, "input_type", "task", key=_names_of)
         return purpose
+
+
+def _names_of(input_type: str) -> tuple[str, ...]:
+    """Returns all names of the purpose that an input type stands for; that of a prompt alone for the prompt."""
+    return next((names for names in PURPOSES if input_type in names), (input_type,))
 
 
 def split_suffix(model: str) -> tuple[str, str] | None:
@@ -77,9 +81,9 @@ def prompt_of(input_type: str, prompts: Collection[str], filled: Collection[str]
             whose prompt for documents is called `passage`.
 
     Raises:
-        InvalidRequestError: the model has no prompt for it.
+        CombinationError: the model has no prompt for it.
     """
-    purpose = next((names for names in PURPOSES if input_type in names), ())
+    purpose = _names_of(input_type)
     for names in (filled, prompts):
         for name in (input_type, *purpose):
             if name in names:
@@ -87,4 +91,4 @@ def prompt_of(input_type: str, prompts: Collection[str], filled: Collection[str]
     if not prompts and purpose in SYMMETRIC:
         return ""
     known = ", ".join(sorted(prompts)) or "none"
-    raise InvalidRequestError(f"input_type: this model has no prompt for it; it has {known}.", param="input_type")
+    raise CombinationError(f"input_type: this model has no prompt for it; it has {known}.", param="input_type")

@@ -18,11 +18,12 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
 
 from api.dialects.base import BaseDialect
-from api.dialects.headers import lane_of, resolve_timeout_ms
+from api.dialects.headers import PRIORITY, Priority, lane_of, resolve_timeout_ms
 from api.dialects.input_types import PurposeFields
 from api.dialects.long_text import LONG_TEXT, LongText, chunks_of, with_long_text
 from api.dialects.parsing import (
     IDS,
+    TEXT,
     Unserved,
     check_inputs,
     check_served,
@@ -32,10 +33,10 @@ from api.dialects.parsing import (
     parse_openai_fields,
 )
 from api.dialects.quantization import OutputType, encode_rows, options_for
-from api.dialects.ranking import PRIORITY, CutFields, Priority
 from api.dialects.request import MAX_MODEL, MAX_TIMEOUT_MS, MODEL_HEADER, InferenceRequest
 from api.dialects.strict_body import ROUTE_OF_FIELD
-from api.dialects.vectors import dump_json, encode_failures, rows_of, with_truncated
+from api.dialects.truncation import CutFields, with_truncated
+from api.dialects.vectors import dump_json, encode_failures, rows_of
 from api.errors import status_of
 from shared.codec import MAX_DIM, MAX_PROMPT_NAME
 from shared.errors import InvalidRequestError, OverloadedError, RedbatchError, RequestError, TooLargeError
@@ -58,16 +59,15 @@ UNSERVED: Unserved = {
 }
 """Fields of Jina and vLLM that this route does not have."""
 
-_TEXT = {"type": "string", "minLength": 1}
 _OBJECT: dict[str, Any] = {
     "type": "object",
-    "properties": {"text": _TEXT},
+    "properties": {"text": TEXT},
     "required": ["text"],
     "additionalProperties": False,
 }
 _INPUTS: dict[str, Any] = {
     "description": "A text, the token ids of one text, or a list of texts, lists of token ids and objects with texts.",
-    "anyOf": [_TEXT, IDS, {"type": "array", "items": {"anyOf": [_TEXT, IDS, _OBJECT]}, "minItems": 1}],
+    "anyOf": [TEXT, IDS, {"type": "array", "items": {"anyOf": [TEXT, IDS, _OBJECT]}, "minItems": 1}],
 }
 
 
@@ -96,9 +96,9 @@ class EmbeddingsBody(CutFields, PurposeFields):
         description="One of the model's prompts, as query or document. Empty: no prompt, not even the model's default.",
     )
     normalize: bool = Field(default=True, description="Whether to normalize vectors to length 1.")
-    normalized: bool | None = Field(default=None, description="As normalize, in Jina's words.")
-    use_activation: bool | None = Field(default=None, description="As normalize, in vLLM's words.")
-    truncation: bool | None = Field(default=None, description="As truncate, in Voyage's words.")
+    normalized: bool | None = Field(default=None, description="Jina's name of normalize.")
+    use_activation: bool | None = Field(default=None, description="vLLM's name of normalize.")
+    truncation: bool | None = Field(default=None, description="Voyage's name of truncate.")
     timeout_ms: int | None = Field(default=None, ge=1, le=MAX_TIMEOUT_MS, description="Maximum time for the answer.")
     priority: Priority | None = PRIORITY
     on_error: Literal["fail", "null"] = Field(
@@ -111,11 +111,9 @@ class EmbeddingsBody(CutFields, PurposeFields):
     )
     embedding_type: OutputType | list[OutputType] | None = Field(
         default=None,
-        description="As output_dtype, in Jina's words; with several, each embedding is an object with all of them.",
+        description="Jina's name of output_dtype; with several, each embedding is an object with all of them.",
     )
-    output_dimension: int | None = Field(
-        default=None, ge=1, le=MAX_DIM, description="As dimensions, in Voyage's words."
-    )
+    output_dimension: int | None = Field(default=None, ge=1, le=MAX_DIM, description="Voyage's name of dimensions.")
 
     @property
     def options(self) -> Options:
@@ -132,10 +130,15 @@ class EmbeddingsBody(CutFields, PurposeFields):
     @property
     def output_types(self) -> tuple[OutputType, ...]:
         """The number formats of the vectors. Raises InvalidRequestError: a list of none, or two fields that differ."""
-        types = one_of(self, "output_dtype", "embedding_type")
+        types = _as_types(one_of(self, "output_dtype", "embedding_type", key=_as_types))
         if not types:
             raise InvalidRequestError("embedding_type: name at least one type.", param="embedding_type")
-        return tuple(dict.fromkeys(types)) if isinstance(types, list) else (types,)
+        return types
+
+
+def _as_types(value: OutputType | Sequence[OutputType]) -> tuple[OutputType, ...]:
+    """Returns one number format, or each of several once."""
+    return (value,) if isinstance(value, str) else tuple(dict.fromkeys(value))
 
 
 class OpenAI(BaseDialect):
@@ -155,7 +158,8 @@ class OpenAI(BaseDialect):
             raise InvalidRequestError(message, param="input")
         check_served(values, UNSERVED)
         try:
-            inputs = parse_inputs(_texts_of(values.pop("input", None)), limits.max_inputs, "input", partial=partial)
+            texts = _texts_of(values.pop("input", None), limits.max_inputs)
+            inputs = parse_inputs(texts, limits.max_inputs, "input", partial=partial)
         except TooLargeError as error:  # too many inputs, for which OpenAI answers 400
             raise InvalidRequestError(f"input: {error.message}", param="input") from None
         if MODEL_HEADER in headers:
@@ -205,19 +209,25 @@ def openai_error(error: RedbatchError) -> dict[str, str | None]:
     return {"message": error.message, "type": error_type(error), "param": param, "code": error.code}
 
 
-def _texts_of(value: object) -> object:
+def _texts_of(value: object, max_inputs: int) -> object:
     """Returns the field `input` with a text in place of each object with one, as Jina's clients send them.
 
     Raises:
         InvalidRequestError: an object has an image.
     """
-    if not isinstance(value, list) or not value or type(value[0]) is int:  # of token ids there may be many
+    # Of token ids there may be many, and a list that is too long is refused before its items are read.
+    if not isinstance(value, list) or not value or type(value[0]) is int or len(value) > max_inputs:
         return value
-    for index, each in enumerate(value):
-        if isinstance(each, dict) and "image" in each:
-            message = f"input[{index}].image: images are not embedded here: send texts."
-            raise InvalidRequestError(message, param="input")
-    return [each["text"] if isinstance(each, dict) and each.keys() == {"text"} else each for each in value]
+    if dict not in map(type, value):
+        return value
+    return [_text_of(each, index) if type(each) is dict else each for index, each in enumerate(value)]
+
+
+def _text_of(value: dict[str, object], index: int) -> object:
+    given = {name: each for name, each in value.items() if each is not None}
+    if "image" in given:
+        raise InvalidRequestError(f"input[{index}].image: images are not embedded here: send texts.", param="input")
+    return given["text"] if given.keys() == {"text"} else value
 
 
 def _by_type(types: Sequence[OutputType], encoded: Sequence[Iterable[Any]]) -> list[dict[str, Any] | None]:

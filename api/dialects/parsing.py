@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
@@ -64,12 +64,16 @@ IDS: dict[str, Any] = {
     "items": {"type": "integer", "minimum": 0, "maximum": MAX_ID},
     "minItems": 1,
 }
-_TEXT = {"type": "string", "minLength": 1}
+TEXT = {"type": "string", "minLength": 1}
 INPUTS: dict[str, Any] = {
     "description": "A text, the token ids of one text, or a list of texts and lists of token ids.",
-    "anyOf": [_TEXT, IDS, {"type": "array", "items": {"anyOf": [_TEXT, IDS]}, "minItems": 1}],
+    "anyOf": [TEXT, IDS, {"type": "array", "items": {"anyOf": [TEXT, IDS]}, "minItems": 1}],
 }
 """JSON schema of the field that `parse_inputs` takes."""
+
+
+class CombinationError(InvalidRequestError):
+    """Two fields contradict each other, or the model cannot do what a valid field asks for."""
 
 
 def parse_fields(body: bytes) -> dict[str, Any]:
@@ -92,18 +96,27 @@ def check_served(values: Mapping[str, Any], unserved: Unserved) -> None:
             raise InvalidRequestError(f"{name}: {advice}", param=name)
 
 
-def one_of(fields: BaseModel, *names: str) -> Any:  # noqa: ANN401 - the type of these fields
+def one_of(fields: BaseModel, *names: str, key: Callable[[Any], object] | None = None) -> Any:  # noqa: ANN401 - theirs
     """Returns the value of a field that has several names, of which a body has one; else the default of the first name.
 
+    Args:
+        fields: the body.
+        names: of the field.
+        key: what two values have in common that mean the same; by default they have to be equal.
+
     Raises:
-        InvalidRequestError: the body has two of them, and they differ.
+        CombinationError: the body has two of them, and they differ.
     """
-    given = [name for name in names if name in fields.model_fields_set and getattr(fields, name) is not None]
-    first = given[0] if given else names[0]
-    value = getattr(fields, first)
-    for name in given[1:]:
-        if getattr(fields, name) != value:
-            raise InvalidRequestError(f"{name}: it says something else than {first}: send one of them.", param=name)
+    if fields.model_fields_set.isdisjoint(names[1:]):
+        return getattr(fields, names[0])
+    given = [(name, getattr(fields, name)) for name in names if name in fields.model_fields_set]
+    given = [(name, value) for name, value in given if value is not None]
+    if not given:
+        return getattr(fields, names[0])
+    first, value = given[0]
+    for name, other in given[1:]:
+        if (other != value) if key is None else (key(other) != key(value)):
+            raise CombinationError(f"{name}: it contradicts {first}: send one of them.", param=name)
     return value
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from api.dialects.parsing import Unserved, check_inputs, one_of
+from api.dialects.parsing import CombinationError, Unserved, check_inputs
+from api.dialects.truncation import CutFields
 from api.dialects.vectors import rows_of
 from shared.codec import MAX_CUT_TOKENS, MAX_INSTRUCTION
 from shared.errors import InputFailedError, InvalidRequestError, TooLargeError
@@ -23,36 +24,6 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float32]
 
 NOT_A_NUMBER = "score is NaN"
-Priority = int | Literal["interactive", "bulk"]
-PRIORITY: Any = Field(
-    default=None, description="0 or less, or a higher number or bulk for requests that no user waits for."
-)
-"""The field of a body with a priority: see `lane_of`."""
-
-
-class CutFields(BaseModel):
-    """How much is read of a text or a pair, as the bodies of vLLM and TEI name it."""
-
-    truncate_prompt_tokens: Annotated[int, Field(ge=1, le=MAX_CUT_TOKENS)] | Literal[-1] | None = Field(
-        default=None,
-        description="Maximum tokens that are read of a text or pair, with special tokens; -1: the model's own maximum.",
-    )
-    truncation_side: Literal["left", "right"] = Field(default="right", description="Side from which to truncate.")
-    truncate: bool = Field(
-        default=True, description="Whether to truncate what is too long for the model; false makes it an error."
-    )
-    truncation_direction: Literal["left", "right"] | None = Field(
-        default=None, description="As truncation_side, in TEI's words."
-    )
-
-    @property
-    def options(self) -> Options:
-        """The options of the engine. Raises InvalidRequestError: two fields say different things."""
-        tokens = self.truncate_prompt_tokens
-        side = one_of(self, "truncation_side", "truncation_direction")
-        return Options(truncate=side if self.truncate else "no", max_tokens=None if tokens == -1 else tokens)
-
-
 UNSERVED: Unserved = {
     "normalize": ((), "it was removed; send use_activation instead."),
     "softmax": ((), "it was removed; send use_activation instead."),
@@ -68,17 +39,17 @@ class ScoreFields(BaseModel):
 
     use_activation: bool = Field(default=True, description="Whether to return scores from 0 to 1; otherwise logits.")
     raw_scores: bool | None = Field(
-        default=None, description="The opposite of use_activation, in the words of TEI and Infinity."
+        default=None, description="The opposite of use_activation: its name in the APIs of TEI and Infinity."
     )
 
     @property
     def raw(self) -> bool:
-        """Whether scores are logits. Raises InvalidRequestError: both fields are set, and differ."""
+        """Whether scores are logits. Raises CombinationError: both fields are set, and differ."""
         if self.raw_scores is None:
             return not self.use_activation
         if "use_activation" in self.model_fields_set and self.use_activation == self.raw_scores:
-            message = "raw_scores: it says something else than use_activation: send one of them."
-            raise InvalidRequestError(message, param="raw_scores")
+            message = "raw_scores: it contradicts use_activation: send one of them."
+            raise CombinationError(message, param="raw_scores")
         return self.raw_scores
 
 
@@ -102,11 +73,9 @@ class PairFields(CutFields):
         max_length=MAX_INSTRUCTION,
         description="What relevance means, in words, for a reranker whose template has a place for it.",
     )
-    instruct: str | None = Field(
-        default=None, max_length=MAX_INSTRUCTION, description="As instruction, in SGLang's words."
-    )
+    instruct: str | None = Field(default=None, max_length=MAX_INSTRUCTION, description="SGLang's name of instruction.")
     chat_template_kwargs: TemplateFields | None = Field(
-        default=None, description="An object with the instruction, in vLLM's words."
+        default=None, description="Where clients of vLLM have the instruction."
     )
     max_tokens_per_query: int = Field(
         default=0, ge=0, le=MAX_CUT_TOKENS, description="Maximum tokens that are read of a query; 0: all."
@@ -131,7 +100,9 @@ class PairFields(CutFields):
             raise InvalidRequestError(message, param="chat_template_kwargs")
         given = {each for each in (self.instruction, self.instruct, template.instruction) if each}
         if len(given) > 1:
-            raise InvalidRequestError("instruction: there are several: send one of them.", param="instruction")
+            raise InvalidRequestError(
+                "instruction: it contradicts instruct or chat_template_kwargs: send one of them.", param="instruction"
+            )
         return next(iter(given), None)
 
 

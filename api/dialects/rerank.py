@@ -16,7 +16,7 @@ from pydantic import ConfigDict, Field, ValidationError, WithJsonSchema, model_v
 
 from api.dialects.base import BaseDialect
 from api.dialects.cohere import API_VERSION, LOWEST_PRIORITY, encode_cohere_error
-from api.dialects.headers import lane_of, resolve_timeout_ms
+from api.dialects.headers import PRIORITY, Priority, lane_of, resolve_timeout_ms
 from api.dialects.openai import openai_error
 from api.dialects.parsing import (
     check_served,
@@ -26,10 +26,11 @@ from api.dialects.parsing import (
     parse_object,
     too_many_inputs_error,
 )
-from api.dialects.ranking import PRIORITY, UNSERVED, PairFields, Priority, ScoreFields, check_pairs, rank
+from api.dialects.ranking import UNSERVED, PairFields, ScoreFields, check_pairs, rank
 from api.dialects.request import MAX_MODEL, MAX_TIMEOUT_MS, MODEL_HEADER, InferenceRequest, Ranking
 from api.dialects.tei_rerank import TeiRerank, is_tei_rerank
-from api.dialects.vectors import dump_json, with_truncated, with_warnings
+from api.dialects.truncation import with_truncated, with_warnings
+from api.dialects.vectors import dump_json
 from api.errors import status_of
 from shared.errors import EmptyInputsError, InvalidRequestError, RedbatchError, RequestError
 from shared.messages import SCORE, Options
@@ -98,7 +99,7 @@ class VoyageRerankBody(RerankBody):
     )
 
     top_k: int | None = Field(default=None, ge=1, description="Maximum number of results; all by default.")
-    truncation: bool | None = Field(default=None, description="As truncate, in Voyage's words.")
+    truncation: bool | None = Field(default=None, description="Voyage's name of truncate.")
 
     @model_validator(mode="after")
     def has_one_maximum(self) -> Self:

@@ -134,8 +134,8 @@ class Embed(TeiDialect):
         values = parse_fields(body)
         inputs = _inputs(values.pop("inputs", None), limits)
         fields = validate_body(TeiBody, values)
-        options = _options_of(fields, normalize=fields.normalize)._replace(dimensions=fields.dimensions)
-        return tei_request(inputs, EMBED, options, headers, limits)._replace(input_type=fields.purpose)
+        options = _options_of(fields, normalize=fields.normalize, dimensions=fields.dimensions)
+        return tei_request(inputs, EMBED, options, headers, limits, fields.purpose)
 
     def encode_result(self, request: InferenceRequest, result: InferenceResult) -> bytes:  # noqa: ARG002 - one form
         """Returns the body of an answer with vectors."""
@@ -153,8 +153,7 @@ class EmbedAll(TeiDialect):
         values = parse_fields(body)
         inputs = _inputs(values.pop("inputs", None), limits)
         fields = validate_body(EmbedAllBody, values)
-        request = tei_request(inputs, self.op, _options_of(fields), headers, limits)
-        return request._replace(input_type=fields.purpose)
+        return tei_request(inputs, self.op, _options_of(fields), headers, limits, fields.purpose)
 
     def encode_result(self, request: InferenceRequest, result: InferenceResult) -> bytes:  # noqa: ARG002 - one form
         """Returns the body of an answer with the vectors of each input's tokens."""
@@ -220,7 +219,7 @@ class Similarity(TeiDialect):
             raise EmptyInputsError("`inputs` cannot be empty", param="inputs")
         check_inputs(inputs, limits, "inputs[{}]")
         options = _options_of(fields.parameters, normalize=True)
-        return tei_request(inputs, EMBED, options, headers, limits)._replace(input_type=fields.parameters.purpose)
+        return tei_request(inputs, EMBED, options, headers, limits, fields.parameters.purpose)
 
     def encode_result(self, request: InferenceRequest, result: InferenceResult) -> bytes:  # noqa: ARG002 - one form
         """Returns the body of an answer: the cosine of the first input with each of the others."""
@@ -268,8 +267,9 @@ class Decode(TeiDialect):
         return _join(result)
 
 
-def _options_of(fields: EmbedFields, *, normalize: bool | None = None) -> Options:
-    return Options(fields.prompt_name, normalize, truncate=fields.truncate_side, instruction=fields.instruction or None)
+def _options_of(fields: EmbedFields, *, normalize: bool | None = None, dimensions: int | None = None) -> Options:
+    instruction = fields.instruction or None
+    return Options(fields.prompt_name, normalize, dimensions, fields.truncate_side, instruction=instruction)
 
 
 def _inputs(value: object, limits: RequestLimits, name: str = "inputs") -> Sequence[str | bytes]:

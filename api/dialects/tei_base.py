@@ -13,6 +13,7 @@ from api.dialects.headers import lane_of, resolve_timeout_ms
 from api.dialects.input_types import PurposeFields
 from api.dialects.parsing import invalid_body_error
 from api.dialects.request import MODEL_HEADER, InferenceRequest
+from api.dialects.truncation import Direction
 from shared.codec import MAX_PROMPT_NAME
 from shared.errors import (
     BodyTimeoutError,
@@ -75,7 +76,7 @@ _WRONG_MODELS = {
 """TEI's message for an operation that the model does not offer."""
 
 _SPARSE_MODELS = {
-    EMBED: "Backend error: `normalize` is not available for SPLADE models. Neither is /embed without it",
+    EMBED: "Backend error: `normalize` is not available for SPLADE models, nor /embed without it",
     EMBED_ALL: "Backend error: `embed_all` is not available for SPLADE models",
 }
 """The same for a sparse encoder: TEI normalizes by default, and without that has vectors of the whole vocabulary."""
@@ -93,9 +94,7 @@ class TruncationFields(TeiModel):
     model_config = ConfigDict(json_schema_extra={"examples": [{"truncate": True, "truncation_direction": "right"}]})
 
     truncate: bool = Field(default=True, description="Whether to truncate a text that is too long for the model.")
-    truncation_direction: Literal["Left", "left", "Right", "right"] = Field(
-        default="right", description="Side from which to truncate."
-    )
+    truncation_direction: Direction = Field(default="right", description="Side from which to truncate.")
     prompt_name: str | None = PROMPT
 
     @property
@@ -153,9 +152,15 @@ def validate_body(model: type[B], values: dict[str, Any]) -> B:
 
 
 def tei_request(
-    inputs: Sequence[str | bytes], op: str, options: Options, headers: Mapping[str, str], limits: RequestLimits
+    inputs: Sequence[str | bytes],
+    op: str,
+    options: Options,
+    headers: Mapping[str, str],
+    limits: RequestLimits,
+    input_type: str | None = None,
 ) -> InferenceRequest:
     """Returns a request whose time, lane and model its headers name. Raises InvalidRequestError: one is malformed."""
     timeout_ms = resolve_timeout_ms(None, headers, len(inputs), limits)
     lane = lane_of(None, headers)
-    return InferenceRequest(tuple(inputs), timeout_ms, lane, options, op, model=headers.get(MODEL_HEADER))
+    model = headers.get(MODEL_HEADER)
+    return InferenceRequest(tuple(inputs), timeout_ms, lane, options, op, model=model, input_type=input_type)

@@ -56,7 +56,7 @@ _NAMES = frozenset(TEXT_OPTIONS)
 _TRUNCATION = ("truncate", "truncation_direction")
 _OPTIONS_OF = {
     EMBED: TEXT_OPTIONS,
-    EMBED_SPARSE: ("prompt_name", "input_type", "task", *_TRUNCATION),
+    EMBED_SPARSE: ("prompt_name", "input_type", "task", "instruction", *_TRUNCATION),
     SCORE: ("instruction", *_TRUNCATION),  # if its template has a place for one: the worker knows
     CLASSIFY: _TRUNCATION,
     PREDICT: (),

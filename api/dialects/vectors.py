@@ -28,18 +28,6 @@ def dump_json(value: dict[str, Any] | list[Any] | NDArray[np.float32]) -> bytes:
     return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
-def with_truncated(usage: dict[str, Any], result: InferenceResult) -> dict[str, Any]:
-    """Returns the usage in an answer, also with the indices of the inputs that were truncated, if there are any."""
-    return usage | {"truncated": result.truncated} if result.truncated else usage
-
-
-def with_warnings(meta: dict[str, Any], result: InferenceResult) -> dict[str, Any]:
-    """Returns the meta of an answer in Cohere's format, also with a warning if inputs were truncated."""
-    if not result.truncated:
-        return meta
-    return meta | {"warnings": [f"Truncated to the maximum length: {', '.join(map(str, result.truncated))}."]}
-
-
 def rows_of(result: InferenceResult) -> Rows | NDArray[np.float32]:
     """Returns the vector of each input: an array of shape (inputs, dim) if no input failed."""
     parts = result.parts

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from pydantic import ConfigDict, Field, ValidationError, WithJsonSchema
 
 from api.dialects.classes import class_scores
-from api.dialects.headers import lane_of, resolve_timeout_ms
+from api.dialects.headers import PRIORITY, Priority, lane_of, resolve_timeout_ms
 from api.dialects.openai import OpenAI
 from api.dialects.parsing import (
     INPUTS,
@@ -24,17 +24,15 @@ from api.dialects.parsing import (
     too_many_inputs_error,
 )
 from api.dialects.ranking import (
-    PRIORITY,
     UNSERVED,
-    CutFields,
     PairFields,
-    Priority,
     ScoreFields,
     check_pairs,
     scores_of,
 )
 from api.dialects.request import MAX_MODEL, MAX_TIMEOUT_MS, MODEL_HEADER, InferenceRequest, Ranking
-from api.dialects.vectors import dump_json, with_truncated
+from api.dialects.truncation import CutFields, with_truncated
+from api.dialects.vectors import dump_json
 from shared.errors import EmptyInputsError, InvalidRequestError, TooLargeError
 from shared.messages import CLASSIFY, SCORE
 

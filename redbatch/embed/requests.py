@@ -23,8 +23,6 @@ TIMEOUT_MS = 300_000
 
 EXTRA_TIMEOUT_S = 30.0
 BAD_REQUEST, TOO_LARGE = httpx.codes.BAD_REQUEST, httpx.codes.REQUEST_ENTITY_TOO_LARGE
-INPUT_STATUSES = (BAD_REQUEST, TOO_LARGE, httpx.codes.INTERNAL_SERVER_ERROR)
-"""Statuses of a request of which one input may be at fault."""
 
 
 class Batch(NamedTuple):
@@ -40,12 +38,12 @@ class RequestRoute(Protocol):
 
     Attributes:
         path: of the route.
-        input_statuses: those of a request of which one input may be at fault.
+        input_errors: statuses and codes of a request of which one input may be at fault.
         is_partial: whether an answer may lack the inputs that fail.
     """
 
     path: str
-    input_statuses: Sequence[int]
+    input_errors: Sequence[int | str]
     is_partial: bool
 
     def fields_of(self, contents: Sequence[Content], *, partial: bool) -> dict[str, object]:
@@ -63,7 +61,7 @@ class EmbedRoute(RequestRoute):
     """
 
     path = "/embed"
-    input_statuses = INPUT_STATUSES
+    input_errors = (BAD_REQUEST, TOO_LARGE, httpx.codes.INTERNAL_SERVER_ERROR)
     is_partial = True
 
     def __init__(self, fields: Mapping[str, object]) -> None:
@@ -120,7 +118,7 @@ class RequestEmbedder:
     async def _embed_batch(self, contents: Sequence[Content]) -> Batch:
         """Returns the vectors of the inputs of a request; if it fails, those of the inputs that do not."""
         route = self._route
-        answer = await self._post(contents, route.input_statuses)
+        answer = await self._post(contents, route.input_errors)
         if not answer.is_success and route.is_partial:
             answer = await self._post(contents, (TOO_LARGE,), partial=True)
         if answer.is_success:
@@ -134,7 +132,7 @@ class RequestEmbedder:
         return Batch(vectors, _merge_errors(halves), sum(half.num_truncated for half in halves))
 
     async def _post(
-        self, contents: Sequence[Content], allowed: Sequence[int], *, partial: bool = False
+        self, contents: Sequence[Content], allowed: Sequence[int | str], *, partial: bool = False
     ) -> httpx.Response:
         fields = self._route.fields_of(contents, partial=partial)
         body = {**fields, "priority": "bulk", "timeout_ms": TIMEOUT_MS}

@@ -9,11 +9,17 @@ import httpx
 import numpy as np
 
 from redbatch.embed.readers import Content
-from redbatch.embed.requests import INPUT_STATUSES, Batch, RequestRoute
+from redbatch.embed.requests import Batch, RequestRoute
 
 TRUNCATED_HEADER = "x-truncated-inputs"
-LENGTH_STATUSES = (httpx.codes.REQUEST_ENTITY_TOO_LARGE, httpx.codes.INTERNAL_SERVER_ERROR)
+LENGTH_ERRORS: Sequence[int | str] = (
+    httpx.codes.REQUEST_ENTITY_TOO_LARGE,
+    httpx.codes.INTERNAL_SERVER_ERROR,
+)
 """Statuses of a request of which one pair may be at fault, if pairs are truncated; a 400 is for all pairs then."""
+
+TOO_LONG = "invalid_request"
+"""The code for a pair that is too long, if pairs are not truncated; a model that scores no pairs has another one."""
 
 
 class ScoreRoute(RequestRoute):
@@ -31,14 +37,14 @@ class ScoreRoute(RequestRoute):
         self._fields = fields
         self._raw = raw
         self._truncate = fields.get("truncate", True)
-        self.input_statuses = LENGTH_STATUSES if self._truncate else INPUT_STATUSES
+        self.input_errors = LENGTH_ERRORS if self._truncate else (TOO_LONG, *LENGTH_ERRORS)
 
     def fields_of(self, contents: Sequence[Content], *, partial: bool) -> dict[str, object]:  # noqa: ARG002 - never
         """Returns the fields of a body."""
         pairs = cast("Sequence[dict[str, str]]", contents)
-        instruction = {name: value for name, value in self._fields.items() if name == "instruction"}
+        instruction = self._fields.get("instruction")
         return {
-            **instruction,
+            **({} if instruction is None else {"instruction": instruction}),
             "text_1": [each["query"] for each in pairs],
             "text_2": [each["text"] for each in pairs],
             "truncation_side": self._fields.get("truncation_direction", "right"),

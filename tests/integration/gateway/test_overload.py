@@ -90,9 +90,12 @@ async def ghost_worker(cluster: GatewayCluster) -> AsyncIterator[None]:
             await asyncio.sleep(0.05)
 
     sending = asyncio.create_task(send())
-    yield
-    sending.cancel()
-    await queue.close()
+    try:
+        yield
+    finally:
+        sending.cancel()
+        await asyncio.wait([sending])
+        await queue.close()
 
 
 async def test_a_full_queue_refuses_to_rerank(cluster: GatewayCluster, client: httpx.AsyncClient) -> None:

@@ -248,9 +248,24 @@ def test_what_would_give_other_vectors_is_not_ignored(name: str, value: object, 
 def test_fields_that_contradict_each_other_are_refused(fields: dict[str, Any], name: str) -> None:
     """One of them would be dropped. With the same value both may be there, as one may be null."""
     first = next(iter(fields))
-    assert fault(**fields).message == f"{name}: it says something else than {first}: send one of them."
+    assert fault(**fields).message == f"{name}: it contradicts {first}: send one of them."
+    alone = DIALECT.parse(body(**{first: fields[first]}), {}, LIMITS)
     for other in (fields[first], None):
-        assert DIALECT.parse(body(**fields | {name: other}), {}, LIMITS).inputs == ("a",)
+        assert DIALECT.parse(body(**fields | {name: other}), {}, LIMITS) == alone
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"truncation_side": "left", "truncation_direction": "Left"},
+        {"input_type": "query", "task": "retrieval.query"},
+        {"output_dtype": "int8", "embedding_type": ["int8"]},
+    ],
+)
+def test_two_words_for_one_thing_do_not_contradict_each_other(fields: dict[str, Any]) -> None:
+    """As names of purposes, and a list of one."""
+    first = next(iter(fields))
+    assert DIALECT.parse(body(**fields), {}, LIMITS) == DIALECT.parse(body(**{first: fields[first]}), {}, LIMITS)
 
 
 @pytest.mark.parametrize(("priority", "lane"), [(-5, INTERACTIVE), (0, INTERACTIVE), (1, BULK), ("bulk", BULK)])

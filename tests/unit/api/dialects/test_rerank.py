@@ -262,10 +262,16 @@ def test_options_out_of_their_bounds_are_refused(fields: dict[str, Any]) -> None
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"truncation_side": "left", "truncation_direction": "right"}, "truncation_direction: it says something else"),
-        ({"use_activation": True, "raw_scores": True}, "raw_scores: it says something else than use_activation"),
-        ({"instruction": "i", "instruct": "j"}, "instruction: there are several"),
-        ({"instruction": "i", "chat_template_kwargs": {"instruction": "j"}}, "instruction: there are several"),
+        (
+            {"truncation_side": "left", "truncation_direction": "right"},
+            "truncation_direction: it contradicts truncation_side",
+        ),
+        ({"use_activation": True, "raw_scores": True}, "raw_scores: it contradicts use_activation"),
+        ({"instruction": "i", "instruct": "j"}, "instruction: it contradicts instruct or chat_template_kwargs"),
+        (
+            {"instruction": "i", "chat_template_kwargs": {"instruction": "j"}},
+            "instruction: it contradicts instruct or chat_template_kwargs",
+        ),
         ({"chat_template_kwargs": {"enable_thinking": False}}, "chat_template_kwargs: send an instruction in it"),
         ({"chat_template_kwargs": {"instruction": 5}}, "chat_template_kwargs.instruction: send a text."),
         ({"normalize": False}, "normalize: it was removed; send use_activation instead."),

@@ -94,7 +94,7 @@ def test_every_option_is_parsed() -> None:
 
 @pytest.mark.parametrize("route", ["/", "/all", "/s"])
 def test_what_texts_are_for_is_a_field_on_each_route_that_embeds(route: str) -> None:
-    """In the words of several APIs; /similarity has it among its parameters."""
+    """By the names of several APIs; /similarity has it among its parameters."""
 
     def request_with(**fields: str) -> InferenceRequest:
         if route == "/s":
@@ -104,14 +104,14 @@ def test_what_texts_are_for_is_a_field_on_each_route_that_embeds(route: str) -> 
     assert request_with(input_type="query").input_type == "query"
     assert request_with(task="retrieval.query").input_type == "retrieval.query"
     assert request_with(instruction="Find animals.").options.instruction == "Find animals."
-    with pytest.raises(InvalidRequestError, match=r"^task: it says something else than input_type"):
+    with pytest.raises(InvalidRequestError, match=r"^task: it contradicts input_type"):
         request_with(input_type="query", task="clustering")
 
 
 def test_a_sparse_encoder_has_no_dense_vectors_with_or_without_normalize() -> None:
     """The message is true of both: TEI's words are for the former, its default."""
     _, encoded = Embed("/").encode_error(UnsupportedOperationError.of(EMBED, "It is not.", (EMBED_SPARSE,)), "")
-    words = "Backend error: `normalize` is not available for SPLADE models. Neither is /embed without it. It is not."
+    words = "Backend error: `normalize` is not available for SPLADE models, nor /embed without it. It is not."
     assert json.loads(encoded)["error"] == words
 
 

@@ -68,8 +68,9 @@ def test_a_request_has_the_instruction() -> None:
     assert run([{"query": "instructed", "text": "t"}], instruction="Find animals.").errors == {}
 
 
-def test_what_no_request_can_do_ends_the_run() -> None:
+@pytest.mark.parametrize("truncate", [True, False])
+def test_what_no_request_can_do_ends_the_run(truncate: bool) -> None:
     """A model that scores no pairs."""
     with pytest.raises(ExceptionGroup) as caught:
-        run([{"query": "wrong", "text": "t"}])
+        run([{"query": "wrong", "text": "t"}], truncate=truncate)
     assert caught.group_contains(RequestRefusedError, match="unsupported_operation")
