@@ -100,9 +100,8 @@ class PairFields(CutFields):
             raise InvalidRequestError(message, param="chat_template_kwargs")
         given = {each for each in (self.instruction, self.instruct, template.instruction) if each}
         if len(given) > 1:
-            raise InvalidRequestError(
-                "instruction: it contradicts instruct or chat_template_kwargs: send one of them.", param="instruction"
-            )
+            message = "instruction: it contradicts instruct or chat_template_kwargs: send one of them."
+            raise CombinationError(message, param="instruction")
         return next(iter(given), None)
 
 
