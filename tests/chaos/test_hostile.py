@@ -106,9 +106,9 @@ ATTACKS: dict[str, tuple[Attack, int]] = {
     "endless bodies": (endless_body, 413),
     "deep JSON": (deep_json, 400),
     "wide JSON": (wide_json, 400),
-    "10 MB of brackets on /v1": (brackets, 413),
-    "a million empty texts on /v1": (empty_texts, 413),
-    "1.5 million token ids on /v1": (token_ids, 413),
+    "10 MB of brackets on /v1": (brackets, 400),
+    "a million empty texts on /v1": (empty_texts, 400),
+    "1.5 million token ids on /v1": (token_ids, 400),
 }
 
 
