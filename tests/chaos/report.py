@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config) -> None:
-    """Prints the figures of all scenarios; writes them into the documentation if requested and if all tests passed."""
+    """Prints the figures of all scenarios; writes those of tests that passed into the documentation if requested."""
     rows = _rows(terminalreporter)
     if not rows:
         return
@@ -55,13 +55,16 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatu
         table.add_row(*_cells(row))
     Console(width=160).print(table)
     if RUN in config.stash:
-        if exitstatus == pytest.ExitCode.OK:
-            _write(rows, config.stash[RUN], is_whole=config.args == WHOLE and not config.getoption("keyword"))
-        else:
-            terminalreporter.write_line("The table was not written: a test failed.")
+        is_whole = config.args == WHOLE and not config.getoption("keyword") and exitstatus == pytest.ExitCode.OK
+        failed = {report.nodeid for name in ("failed", "error") for report in terminalreporter.stats.get(name, ())}
+        if passed := _rows(terminalreporter, failed):
+            _write(passed, config.stash[RUN], is_whole=is_whole)
+        for nodeid in sorted(failed):
+            terminalreporter.write_line(f"It failed, so its rows were not written: {nodeid}")
 
 
-def _rows(terminalreporter: pytest.TerminalReporter) -> Rows:
+def _rows(terminalreporter: pytest.TerminalReporter, leave_out: Collection[str] = ()) -> Rows:
+    """Returns the figures that tests noted, except those with some ids."""
     ends = {
         report.nodeid: report
         for reports in terminalreporter.stats.values()
@@ -72,7 +75,7 @@ def _rows(terminalreporter: pytest.TerminalReporter) -> Rows:
         (re.sub(r".*::|\[.*", "", nodeid), row)
         for nodeid, report in ends.items()
         for name, row in report.user_properties
-        if name == FAULT and isinstance(row, dict)
+        if name == FAULT and isinstance(row, dict) and nodeid not in leave_out
     ]
     return sorted(rows, key=lambda row: _rank(row[1]["fault"]))
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from tests.chaos.report import make_block, merge_rows
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.chaos.report import FAULT, RUN, WHOLE, make_block, merge_rows, pytest_terminal_summary
 
 EARLIER, LATER, LAST = (f"2026-01-0{day} 10:00 UTC, commit c{day}." for day in (1, 2, 3))
 
@@ -30,3 +35,26 @@ def test_a_run_that_is_repeated_is_named_once() -> None:
     assert merge_rows(once, ROWS[:2], LAST).split("\n\n")[0] == "\n".join(
         [EARLIER, f"`test_b`: {LATER}", f"`test_a`: {LAST}"]
     )
+
+
+def test_a_test_that_fails_leaves_the_rows_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are written as those of a part of the tests; the log names what failed."""
+    written: list[Any] = []
+    monkeypatch.setattr("tests.chaos.report._write", lambda rows, _, *, is_whole: written.append((rows, is_whole)))
+    stats = {
+        "": [teardown("a", "F1"), teardown("b", "F2")],
+        "passed": [teardown("a", "F1", when="call")],
+        "failed": [teardown("b", "F2", when="call")],
+    }
+    lines: list[str] = []
+    reporter: Any = SimpleNamespace(stats=stats, write_line=lines.append)
+    config: Any = SimpleNamespace(stash={RUN: {}}, args=WHOLE, getoption=lambda _: "")
+    pytest_terminal_summary(reporter, pytest.ExitCode.TESTS_FAILED, config)
+    assert written == [([("a", {"fault": "F1"})], False)]
+    assert lines == ["It failed, so its rows were not written: b"]
+
+
+def teardown(nodeid: str, fault: str, when: Any = "teardown") -> pytest.TestReport:  # noqa: ANN401 - one of pytest's
+    """Returns the report of a phase of a test that noted a fault."""
+    properties = [(FAULT, {"fault": fault})]
+    return pytest.TestReport(nodeid, ("", 0, ""), {}, "passed", None, when, user_properties=properties)
