@@ -30,6 +30,10 @@ log, limited_log = structlog.get_logger(), LimitedLog()
 RETRY_MIN_S = 0.05
 RETRY_MAX_S = 1.0
 LOADING_PAUSE_S = 0.2
+UNCOMMITTED_S = 1.0
+"""How long entries are claimed while no answer reaches Redis: in a planned failover each connection is lost for less,
+and claims that waited for that of the commits would come later than it."""
+
 MAX_CLAIM = 512
 """Maximum entries of one claim. Redis runs nothing else meanwhile, for about 5 µs each."""
 
@@ -103,13 +107,9 @@ class Claimer:
 
     @property
     def _can_take(self) -> bool:
-        state = self._worker_state
-        return (
-            self._engine.ready
-            and not state.stopping
-            and not state.standby
-            and self._shard.uncommitted_since is None  # it would keep what it cannot answer
-        )
+        state, since = self._worker_state, self._shard.uncommitted_since
+        can_answer = since is None or time.monotonic() - since < UNCOMMITTED_S  # it keeps what it cannot answer
+        return self._engine.ready and not state.stopping and not state.standby and can_answer
 
     @property
     def _num_held(self) -> int:
