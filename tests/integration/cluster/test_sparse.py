@@ -71,7 +71,7 @@ async def test_sparse_vectors_over_http(cluster: GatewayCluster, tmp_path: Path)
     refused = await asyncio.to_thread(plain_http.post, f"{gateway.url}/embed", json={"text": "a"}, timeout=60)
     assert refused.status_code == 400, refused.text
     for route, body, message in (
-        ("/embed", {"inputs": "a"}, "`normalize` is not available for SPLADE models"),
+        ("/embed", {"inputs": "a"}, "`normalize` is not available for SPLADE models, nor /embed without it"),
         ("/embed_all", {"inputs": "a"}, "`embed_all` is not available for SPLADE models"),
         ("/rerank", {"query": "a", "texts": ["b"]}, "model is not a re-ranker model"),
     ):

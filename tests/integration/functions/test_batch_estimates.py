@@ -76,7 +76,7 @@ async def test_the_log_has_the_estimate_for_which_requests_are_refused(cluster: 
         assert answer.status_code == 504
     [line] = [each for each in log_lines(worker) if each["msg"].startswith("inputs were refused")]
     assert line["level"] == "warning"
-    assert 0 < line["left_s"] <= 0.5
+    assert 0 < line["left_s"] <= 0.51  # processes read their clocks at different moments
     assert line["batch_s"] > 0.9
 
 

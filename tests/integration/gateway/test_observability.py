@@ -50,7 +50,7 @@ def test_the_openapi_document_describes_only_existing_behavior(served: GatewayPr
     assert set(page["components"]["schemas"]["EmbedBody"]["properties"]) == {
         *("text", "texts", "timeout_ms", "priority", "on_error", "model"),
         *("prompt_name", "normalize", "dimensions", "truncate", "truncation_direction"),
-        *("input_type", "instruction", "long_text", "output_dtype", "return"),
+        *("input_type", "task", "instruction", "long_text", "output_dtype", "return"),
     }
     assert {each["name"] for each in embed["parameters"]} == {
         *("X-Timeout-Ms", "X-Priority", "X-Request-Id", "X-Model", "X-Model-Revision", "X-Tenant"),

@@ -91,8 +91,8 @@ def test_an_empty_prompt_name_is_accepted_by_every_model(served: GatewayProcess)
         ({"truncate": "maybe"}, "truncate: "),
         ({"model": "minilm"}, "model: with a body of lines, send the header X-Model."),
         ({"priority": "bulk"}, "priority: with a body of lines, send the header X-Priority."),
-        ({"a b": 1}, "no such parameter; this route takes prompt_name"),
-        ({"inputs": "a"}, "inputs: there is no such parameter; this route takes prompt_name"),
+        ({"a b": 1}, "no such parameter; this route takes input_type"),
+        ({"inputs": "a"}, "inputs: there is no such parameter; this route takes input_type"),
     ],
 )
 def test_a_wrong_query_is_refused(served: GatewayProcess, query: dict[str, object], message: str) -> None:
