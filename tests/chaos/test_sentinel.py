@@ -32,9 +32,9 @@ MAX_FOLLOW_S = 1.5
 """Longest time from the promotion of a replica to the answers of all calls that waited at a master that hangs. So they
 take MAX_FAILOVER_S, if the sentinels promote within 2.5 s: on a busy machine they took up to 3 s."""
 
-MAX_PLANNED_S, BUSY_S = 0.5, 0.5
-"""Longest answer in a planned failover, and what other work on the machine may add to it: 0.43 and 0.49 s were measured
-when there was none, 0.69 to 0.97 s beside it."""
+MAX_PLANNED_S = 1.0
+"""Longest answer in a planned failover. The goal is 0.5 s: 0.43 to 0.63 s were measured on a machine without other
+work, 0.69 to 0.97 s beside it."""
 
 HANG_S = 6.0
 DEMOTED_AFTER_S = 12.0
@@ -150,7 +150,7 @@ async def test_planned_failovers(watched: Watched) -> None:
     verdict = watched.scenario.judge(fault, calls, rounds=rounds, resubmitted=resubmitted)
     assert all_correct(verdict)
     assert resubmitted <= rounds * max_in_flight(calls)
-    assert verdict.slowest_s <= MAX_PLANNED_S + BUSY_S + watched.scenario.extra_s
+    assert verdict.slowest_s <= MAX_PLANNED_S + watched.scenario.extra_s
 
 
 @pytest.mark.long
