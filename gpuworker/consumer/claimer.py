@@ -30,7 +30,7 @@ log, limited_log = structlog.get_logger(), LimitedLog()
 RETRY_MIN_S = 0.05
 RETRY_MAX_S = 1.0
 LOADING_PAUSE_S = 0.2
-UNCOMMITTED_S = 1.0
+UNCOMMITTED_CLAIMS_S = 1.0
 """How long entries are claimed while no answer reaches Redis: in a planned failover each connection is lost for less,
 and claims that waited for that of the commits would come later than it."""
 
@@ -108,7 +108,7 @@ class Claimer:
     @property
     def _can_take(self) -> bool:
         state, since = self._worker_state, self._shard.uncommitted_since
-        can_answer = since is None or time.monotonic() - since < UNCOMMITTED_S  # it keeps what it cannot answer
+        can_answer = since is None or time.monotonic() - since < UNCOMMITTED_CLAIMS_S  # it keeps what it cannot answer
         return self._engine.ready and not state.stopping and not state.standby and can_answer
 
     @property

@@ -31,7 +31,7 @@ SLOW_S = 0.5
 """A longer call indicates a stall, after which every worker needs time to renew what it holds."""
 
 
-UNCOMMITTED_S = 2.0
+UNCOMMITTED_RENEWALS_S = 2.0
 """How long answers may fail to reach a Redis that answers renewals before the entries are left to other workers: their
 connection may be lost for good, as where the name of Redis can no longer be resolved."""
 
@@ -91,7 +91,7 @@ class Reclaimer:
     def _can_answer(self, now: float) -> bool:
         """Whether this worker is to keep its entries: others take over what is not renewed."""
         since = self._shard.uncommitted_since
-        return since is None or now - max(since, self._failed_at) < UNCOMMITTED_S
+        return since is None or now - max(since, self._failed_at) < UNCOMMITTED_RENEWALS_S
 
     async def _join(self) -> None:
         """Creates the group again: a claimer that blocks for an entry may notice seconds later that it is gone."""
