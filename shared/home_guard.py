@@ -113,6 +113,12 @@ class HomeGuard:
             if connection is not but:
                 connection.reset()
 
+    def leave_for(self, server: str) -> None:
+        """Resets each connection that leads elsewhere: this server (host and port) is said to be the master now."""
+        for connection in self._connections:
+            if connection.server not in ("", server):
+                connection.reset()
+
     async def stop(self) -> None:
         """Ends what runs in the background."""
         if self._looking is not None:

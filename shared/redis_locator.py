@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from shared.errors import RedisUnreachableError
 from shared.redis_survey import Survey
+from shared.redis_switches import SentinelSwitches
 from shared.redis_topology import (
     SLOTS_QUESTION,
     master_questions,
@@ -43,6 +44,9 @@ class Locator(Protocol):
     def forget(self) -> None:
         """Has the next `locate` ask again: there was no connection to the server."""
 
+    async def follow(self, on_switch: Callable[[Address], None]) -> None:
+        """Calls `on_switch` when another server is said to be the one to connect to; until cancelled."""
+
     async def close(self) -> None:
         """Closes the connections over which it asks."""
 
@@ -62,6 +66,10 @@ class FixedLocator:
 
     def forget(self) -> None:
         """Does nothing."""
+
+    async def follow(self, on_switch: Callable[[Address], None]) -> None:  # noqa: ARG002 - as of a Locator
+        """Waits until cancelled."""
+        await asyncio.Event().wait()
 
     async def close(self) -> None:
         """Does nothing."""
@@ -116,13 +124,15 @@ class SentinelLocator:
     Args:
         url: with the sentinels and the master's name.
         survey: over which they are queried.
+        switches: hears from them.
     """
 
     watches = True
 
-    def __init__(self, url: RedisUrl, survey: Survey) -> None:
+    def __init__(self, url: RedisUrl, survey: Survey, switches: SentinelSwitches) -> None:
         self._url = url
         self._survey = survey
+        self._switches = switches
         self._answer = _LastAnswer(self._ask)
 
     async def locate(self) -> Address | None:
@@ -143,8 +153,17 @@ class SentinelLocator:
         """Has the next `locate` ask again."""
         self._answer.forget()
 
+    async def follow(self, on_switch: Callable[[Address], None]) -> None:
+        """Calls `on_switch` with the address that a sentinel announces; the next `locate` asks all of them."""
+
+        def handle(address: Address) -> None:
+            self._answer.forget()
+            on_switch(address)
+
+        await self._switches.follow(handle)
+
     async def close(self) -> None:
-        """Closes the connections to the sentinels."""
+        """Closes the connections over which it asks."""
         await self._answer.stop()
         await self._survey.close()
 
@@ -193,6 +212,10 @@ class ClusterLocator:
     def forget(self) -> None:
         """Has the next `locate` ask again."""
         self._answer.forget()
+
+    async def follow(self, on_switch: Callable[[Address], None]) -> None:  # noqa: ARG002 - as of a Locator
+        """Waits until cancelled: a server that has lost the slot says so itself."""
+        await asyncio.Event().wait()
 
     async def close(self) -> None:
         """Closes the connections to the servers that are queried."""

@@ -17,6 +17,7 @@ from shared.keys import Keys
 from shared.redis_locator import ClusterLocator, FixedLocator, Locator, SentinelLocator
 from shared.redis_password import read_password
 from shared.redis_survey import Survey, set_tls_context
+from shared.redis_switches import SentinelSwitches
 from shared.redis_topology import moved_to, slot_of
 from shared.redis_url import Address, Kind, parse_url
 from shared.redis_wire import Wire, system_reason
@@ -79,7 +80,8 @@ class ConnectionSource:
             self._pool.connection_kwargs["credential_provider"] = PasswordFile(settings.redis_password_file, user)
         self.locator: Locator = FixedLocator()
         if url.kind is Kind.SENTINEL:
-            self.locator = SentinelLocator(url, Survey(self._connect_sentinel, self.tls, settings.redis_timeout_s))
+            survey = Survey(self._connect_sentinel, self.tls, settings.redis_timeout_s)
+            self.locator = SentinelLocator(url, survey, SentinelSwitches(url, self._connect_sentinel, self.tls))
         elif url.kind is Kind.CLUSTER:
             self.locator = ClusterLocator(
                 url, slot_of(keys.tag or keys.queue), Survey(self._connect_server, self.tls, settings.redis_timeout_s)

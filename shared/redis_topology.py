@@ -12,6 +12,9 @@ from shared.redis_url import Address
 
 SLOTS_QUESTION = ("CLUSTER", "SLOTS")
 
+SWITCH_CHANNEL = "+switch-master"
+"""The channel on which a sentinel announces that a master has another address."""
+
 NUM_SLOTS = 16_384
 
 SlotRange = tuple[int, int, Address]
@@ -42,6 +45,15 @@ def newest_master(answers: Iterable[Sequence[Any]]) -> Address | None:
         except (AttributeError, KeyError, TypeError, ValueError):
             continue
     return max(votes, key=lambda vote: (vote[0], votes[vote]))[1] if votes else None
+
+
+def switched_to(message: Sequence[Any], name: str) -> Address | None:
+    """Returns the new address of a master in a message of SWITCH_CHANNEL; None if the message is not about it."""
+    try:
+        master, _old_host, _old_port, host, port = message[2].decode().split(" ")
+        return Address(host, int(port)) if master == name else None
+    except (AttributeError, IndexError, TypeError, ValueError):
+        return None
 
 
 def parse_slots(reply: Sequence[Any], queried: Address) -> list[SlotRange]:

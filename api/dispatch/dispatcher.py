@@ -119,7 +119,8 @@ class Dispatcher:
         await self.monitor.poll()
         bell = partial(self._replies.run_bell, self._keys, self.gateway)
         monitor, deferred = self.monitor, self._replies.run_deferred
-        parts = (self._submitter.run, self.charges.run, bell, deferred, monitor.run, monitor.beat)
+        follow = self.connections.follow_switches
+        parts = (self._submitter.run, self.charges.run, bell, deferred, monitor.run, monitor.beat, follow)
         with bound_contextvars(**monitor.place):
             self._tasks = [asyncio.create_task(run_forever(part)) for part in parts]
 

@@ -81,6 +81,7 @@ class ShardConsumer:
             ("reclaim", self._reclaimer.run()),
             ("feed jobs", self._job_feeder.run()),
             ("heartbeat", self._heartbeat.run()),
+            ("follow switches", self._connections.follow_switches()),
         )
         with self._name_redis():
             tasks = [asyncio.create_task(part, name=name) for name, part in parts]

@@ -8,19 +8,22 @@ import os
 import signal
 import time
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
+import redis.asyncio
 from typer.testing import CliRunner
 
 from redbatch.commands import app
 from shared import consumer
 from shared.connection import RedisConnection
 from shared.errors import RedisUnreachableError
+from shared.process.tasks import cancel_and_wait
 from shared.queue_connections import QueueConnections
 from shared.settings import QueueSettings
-from tests.sentinels import SentinelGroup, sentinel_group
+from tests.sentinels import START_S, SentinelGroup, sentinel_group
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.asyncio(loop_scope="module")]
@@ -84,6 +87,37 @@ async def test_all_connections_follow_a_planned_failover(group: SentinelGroup, q
     assert await port_of(waiting) == master.port
     assert moves == [None]
     await group.wait_until_joined()
+
+
+async def have_subscribers(group: SentinelGroup, number: int) -> bool:
+    """Returns whether each sentinel has this number of clients that hear its announcements."""
+    counts = []
+    for sentinel in group.sentinels:
+        async with redis.asyncio.Redis(port=sentinel.port, password=SENTINEL_PASSWORD, protocol=2) as raw:
+            counts.append(len(await raw.client_list(_type="pubsub")))
+    return counts == [number] * len(counts)
+
+
+async def test_a_switch_is_followed_without_a_question(group: SentinelGroup, queue: QueueConnections) -> None:
+    """Sentinels announce it, and a connection that waits is reset. A sentinel that comes back is heard again."""
+    waiting = queue.connection("waiting")
+    await waiting.ping()
+    following = asyncio.create_task(queue.follow_switches())
+    try:
+        await wait_until(partial(have_subscribers, group, 1), "the sentinels are heard")
+        first = group.sentinels[0]
+        first.kill()
+        wait = asyncio.create_task(waiting.call("BLPOP", queue.keys.reply("nobody"), "0", block_s=60.0))
+        await group.fail_over()
+        with pytest.raises(RedisUnreachableError):
+            await asyncio.wait_for(wait, START_S)
+        assert await port_of(waiting) == (await group.master()).port
+        first.start()
+        await wait_until(partial(have_subscribers, group, 1), "the sentinel that came back is heard")
+        await group.wait_until_joined()
+    finally:
+        await cancel_and_wait([following])
+    await wait_until(partial(have_subscribers, group, 0), "the connections to the sentinels are closed")
 
 
 async def test_a_dead_sentinel_and_one_that_hangs_delay_nothing(group: SentinelGroup, queue: QueueConnections) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from redis.crc import key_slot
 
@@ -13,6 +15,7 @@ from shared.redis_topology import (
     owner_of_slot,
     parse_slots,
     slot_of,
+    switched_to,
     tag_of_shard,
 )
 from shared.redis_url import Address
@@ -117,3 +120,27 @@ def test_shards_are_spread_over_the_slots(num_shards: int) -> None:
     assert parts == list(range(num_shards))
     if num_shards == 1:
         assert tags == ["minilm"]
+
+
+def test_a_sentinel_announces_the_new_address_of_a_master() -> None:
+    """With its name, the old address and the new one."""
+    message = [b"message", b"+switch-master", b"mymaster 10.0.0.1 6379 redis-2 6380"]
+    assert switched_to(message, "mymaster") == Address("redis-2", 6380)
+    assert switched_to(message, "another") is None
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        None,
+        1,
+        [],
+        [b"subscribe", b"+switch-master", 1],
+        [b"message", b"+switch-master", b""],
+        [b"message", b"+switch-master", b"mymaster a 1 b x"],
+        [b"message", b"+switch-master", b"mymaster a 1 b 2 c"],
+    ],
+)
+def test_any_other_message_announces_no_address(message: Any) -> None:  # noqa: ANN401 - as redis-py reads it
+    """Nothing that a sentinel sends ends the process."""
+    assert switched_to(message, "mymaster") is None
