@@ -177,12 +177,14 @@ async def test_inputs_that_cannot_run(own_scenario: Scenario) -> None:
         refused = await attackers.send_lines(EMPTY, EMPTY, MIXED * 500_000)
         accepted = await attackers.send_lines(BESIDE_A_TEXT, BESIDE_A_TEXT, MIXED * 10_000)
         await asyncio.gather(*(attackers.delete(path) for status, path in accepted if status == 202))
-        statuses = Counter(str(status) for status, _ in refused + accepted)
-        return {"statuses": statuses, "redis_keeps_mb": await kept_mb(attackers.scenario, before_mb)}
+        outcomes = Counter(f"{status} {code}" for status, code in refused) + Counter(str(each) for each, _ in accepted)
+        return {"outcomes": outcomes, "redis_keeps_mb": await kept_mb(attackers.scenario, before_mb)}
 
     await own_scenario.start_worker("null", max_batch_size=256, claim_window=1_024)
     figures = await judge_attack(own_scenario, "F21 inputs that cannot run", attack, MAX_EMPTY_GROWTH_MB)
-    assert figures["statuses"] == {"400": 2, "413": 1, "202": 3}
+    others = {"400 nothing_to_run": 2, "202": 3}
+    # While another tenant's results are there, this one's share is full before the job is known to be too large.
+    assert figures["outcomes"] in ({**others, "413 too_large": 1}, {**others, "429 too_many_results": 1})
 
 
 LINE = b'"%b"\n' % (b"x" * 10_000)
