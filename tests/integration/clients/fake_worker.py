@@ -14,10 +14,10 @@ import numpy as np
 from shared import consumer
 from shared.codec import encode_reply
 from shared.consumer import CommitOptions, EntryAnswer
-from shared.messages import CLASSIFY, FAILING, READY, SCORE, Entry, Failure, Heartbeat, Vectors
+from shared.messages import CLASSIFY, FAILING, READY, SCORE, Entry, Failure, Heartbeat, TooLong, Vectors
 from shared.queue_connections import QueueConnections
 from tests import plain_http
-from tests.integration.clients.error_cases import QUEUE, REQUEST_ID, TEXT_BODIES
+from tests.integration.clients.error_cases import LONG, QUEUE, REQUEST_ID, TEXT_BODIES
 from tests.integration.gateway.gateway_cluster import GatewayProcess
 from tests.integration.queue.actors import Worker
 from tests.waiting import wait_until
@@ -31,11 +31,16 @@ NAN = Vectors("", 0, 1, 1, np.float32("nan").tobytes())
 class FakeWorker:
     """A worker of a reranker, as its heartbeats say.
 
+    Args:
+        queue: that it serves.
+        more_ops: operations that it offers beside those of a reranker.
+
     Attributes:
         queue: its name.
     """
 
-    def __init__(self, queue: QueueConnections) -> None:
+    def __init__(self, queue: QueueConnections, more_ops: tuple[str, ...] = ()) -> None:
+        self._ops = (SCORE, CLASSIFY, *more_ops)
         self._worker = Worker(queue.connection("fake"), queue.keys, "fake")
         self.queue = queue.keys.queue
 
@@ -48,7 +53,7 @@ class FakeWorker:
     async def beat(self, failing: str = "") -> None:
         """Sends a heartbeat; `failing` is the exception with which all batches fail, if they do."""
         name, state = self._worker.name, FAILING if failing else READY
-        beat = Heartbeat(name, "host", 1, "cpu", "fake", 1, state, 0.0, 0, 0, 0, ops=(SCORE, CLASSIFY))
+        beat = Heartbeat(name, "host", 1, "cpu", "fake", 1, state, 0.0, 0, 0, 0, ops=self._ops)
         beat = replace(beat, labels=("LABEL_0",), activation="sigmoid", failing=failing, retry_s=1.0, prompts=())
         await consumer.heartbeat(self._worker.connection, self._worker.keys, beat, TTL_MS)
 
@@ -77,11 +82,11 @@ class FakeWorker:
         await self._commit(entries, sent)
         return await call
 
-    async def refuse_until(self, call: asyncio.Task[T], message: str) -> T:
-        """Answers all entries with an error, until a call is done; returns what it returns."""
+    async def refuse_until(self, call: asyncio.Task[T], refusal: Failure) -> T:
+        """Answers all entries with a failure, until a call is done; returns what it returns."""
 
         async def is_done() -> bool:
-            await self._commit(await self._worker.claim(), failure("invalid_request", message))
+            await self._commit(await self._worker.claim(), refusal)
             return call.done()
 
         await wait_until(is_done, "the call is done", timeout_s=300)
@@ -98,3 +103,7 @@ class FakeWorker:
 def failure(code: str, message: str) -> Failure:
     """Returns a failure of an entry with one input."""
     return Failure("", 0, 1, code, message)
+
+
+TOO_LONG = failure("invalid_request", LONG)._replace(too_long=TooLong(733, 512))
+"""Of an input that a model refuses because of its length."""

@@ -19,10 +19,11 @@ import numpy as np
 import pytest
 
 from bench.peers import environment
+from shared.messages import EMBED
 from shared.queue_connections import QueueConnections
 from tests.integration.clients.conftest import Guarded
 from tests.integration.clients.error_cases import LONG, LONG_FOR_TEI
-from tests.integration.clients.fake_worker import FakeWorker
+from tests.integration.clients.fake_worker import TOO_LONG, FakeWorker
 from tests.integration.clients.test_openai import DOCUMENTS, model_of, unit_vector
 from tests.integration.clients.test_rerank import QUERY, TEXTS, order, post, queue_of
 from tests.integration.documents.blocks import FRAMEWORKS, Block, blocks
@@ -226,7 +227,7 @@ async def test_errors_are_shown(
     expected: dict[str, list[str]],
 ) -> None:
     """Each client shows the status and the message; clients that heed Retry-After wait, and succeed."""
-    worker = FakeWorker(queue)
+    worker = FakeWorker(queue, (EMBED,))
     await worker.join()
     await wait_until(lambda: guarded.gateway.ready_workers(worker.queue) == 1, "the gateway knows the worker")
     spent = {"query": "a" * 50_000, "texts": ["b"]}  # of its tokens for hours
@@ -243,7 +244,7 @@ async def test_errors_are_shown(
     }
     num_limited = guarded.gateway.errors("rate_limited", guarded.queue)
     call = asyncio.create_task(asyncio.to_thread(lambda: run(*script, **job)))
-    found = await worker.refuse_until(call, LONG)
+    found = await worker.refuse_until(call, TOO_LONG)
     await worker.leave()
     assert found["errors"].keys() == expected.keys()
     for case, messages in expected.items():

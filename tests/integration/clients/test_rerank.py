@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from huggingface_hub import InferenceClient
 
-from shared.messages import Failure, TooLong, Vectors
+from shared.messages import Failure, Vectors
 from shared.queue_connections import QueueConnections
 from tests import plain_http
 from tests.integration.clients.conftest import RERANKER, Guarded
@@ -40,7 +40,7 @@ from tests.integration.clients.error_cases import (
     own,
     rerank,
 )
-from tests.integration.clients.fake_worker import NAN, FakeWorker, failure
+from tests.integration.clients.fake_worker import NAN, TOO_LONG, FakeWorker, failure
 from tests.integration.gateway.gateway_cluster import (
     GatewayCluster,
     GatewayProcess,
@@ -410,7 +410,7 @@ def test_each_error_of_the_tables(gateway: GatewayProcess, case: ErrorCase) -> N
 
 MODEL_ERRORS: list[tuple[Failure | Vectors, list[int], tuple[str, str, str], tuple[str, str]]] = [
     (
-        failure("invalid_request", LONG)._replace(too_long=TooLong(733, 512)),
+        TOO_LONG,
         [422, 400, 400, 400, 422],
         (LONG, "invalid_request", "invalid_request_error"),
         (LONG_FOR_TEI, "Validation"),
