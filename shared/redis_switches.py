@@ -19,7 +19,7 @@ from shared.tls import Tls
 log = structlog.get_logger()
 
 MAX_SILENCE_S = 60.0
-"""A connection on which nothing has arrived for so long is opened again: it may lead nowhere."""
+"""A connection on which nothing has arrived for this long is opened again: it may lead nowhere."""
 
 RETRY_S = 2.0
 """Until the next attempt to connect to a sentinel. Meanwhile the others are heard, and all are queried each second."""
