@@ -60,7 +60,7 @@
 - redis_opener: opens a connection to Redis.
 - redis_password: reads a password that expires from its file.
 - redis_survey: asks several servers the same question at once.
-- redis_switches: hears from sentinels that a master has another address.
+- redis_subscriptions: subscribes to sentinels, which announce new masters.
 - redis_topology: what sentinels and servers of a Redis Cluster say about masters.
 - redis_url: URLs of Redis, and what is wrong with one.
 - redis_wire: commands and replies over one socket.

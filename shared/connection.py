@@ -159,11 +159,11 @@ class RedisConnection:
         """Reads again which Redis this is, as its replication id changes when it gets a replica; raises as `call` does.
 
         Does nothing if there is no connection, or if Redis does not identify itself. If sentinels name another master,
-        all connections are reset: the former one may not have noticed yet.
+        the connections to the former one are reset: it may not have noticed yet.
         """
         async with self._lock:
-            if self._wire is not None and await self._opener.has_moved():
-                self._connections.reset_all()
+            if self._wire is not None and (master := await self._opener.find_master()) is not None:
+                self._connections.home.reset_others(str(master))
             if self._wire is None or self._wire.is_lost or not self._is_server_known:
                 return
             server = parse_identity(await self._exchange(IDENTITY))

@@ -113,8 +113,8 @@ class HomeGuard:
             if connection is not but:
                 connection.reset()
 
-    def leave_for(self, server: str) -> None:
-        """Resets each connection that leads elsewhere: this server (host and port) is said to be the master now."""
+    def reset_others(self, server: str) -> None:
+        """Resets each connection that leads elsewhere than to this server (host and port): it is the master now."""
         for connection in self._connections:
             if connection.server not in ("", server):
                 connection.reset()

@@ -69,7 +69,7 @@ class QueueConnections:
 
     async def follow_switches(self) -> None:
         """Moves all connections as soon as a sentinel says that another server is the master; until cancelled."""
-        await self.source.locator.follow(lambda master: self.home.leave_for(str(master)))
+        await self.source.locator.follow(lambda master: self.home.reset_others(str(master)))
 
     def reset_all(self) -> None:
         """Resets every connection to the home: see `RedisConnection.reset`."""

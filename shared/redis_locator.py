@@ -10,8 +10,8 @@ from math import inf
 from typing import Any, Protocol
 
 from shared.errors import RedisUnreachableError
+from shared.redis_subscriptions import SentinelSubscriptions
 from shared.redis_survey import Survey
-from shared.redis_switches import SentinelSwitches
 from shared.redis_topology import (
     SLOTS_QUESTION,
     master_questions,
@@ -95,10 +95,12 @@ class _LastAnswer:
         return await asyncio.shield(self._task)
 
     async def _find(self) -> Address:
-        version = self._version
-        address = await self._ask()
-        if version == self._version:  # otherwise a server has named another one meanwhile, or this one is too old
-            self.set(address)
+        for _ in range(2):
+            version = self._version
+            address = await self._ask()
+            if version == self._version:
+                self.set(address)
+                break  # otherwise another server was named meanwhile, and this answer may be too old
         return address
 
     def set(self, address: Address) -> None:
@@ -124,15 +126,15 @@ class SentinelLocator:
     Args:
         url: with the sentinels and the master's name.
         survey: over which they are queried.
-        switches: hears from them.
+        subscriptions: to their announcements.
     """
 
     watches = True
 
-    def __init__(self, url: RedisUrl, survey: Survey, switches: SentinelSwitches) -> None:
+    def __init__(self, url: RedisUrl, survey: Survey, subscriptions: SentinelSubscriptions) -> None:
         self._url = url
         self._survey = survey
-        self._switches = switches
+        self._subscriptions = subscriptions
         self._answer = _LastAnswer(self._ask)
 
     async def locate(self) -> Address | None:
@@ -160,7 +162,7 @@ class SentinelLocator:
             self._answer.forget()
             on_switch(address)
 
-        await self._switches.follow(handle)
+        await self._subscriptions.run(handle)
 
     async def close(self) -> None:
         """Closes the connections over which it asks."""

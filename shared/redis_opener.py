@@ -16,8 +16,8 @@ from shared.errors import RedisUnreachableError
 from shared.keys import Keys
 from shared.redis_locator import ClusterLocator, FixedLocator, Locator, SentinelLocator
 from shared.redis_password import read_password
+from shared.redis_subscriptions import SentinelSubscriptions
 from shared.redis_survey import Survey, set_tls_context
-from shared.redis_switches import SentinelSwitches
 from shared.redis_topology import moved_to, slot_of
 from shared.redis_url import Address, Kind, parse_url
 from shared.redis_wire import Wire, system_reason
@@ -81,7 +81,7 @@ class ConnectionSource:
         self.locator: Locator = FixedLocator()
         if url.kind is Kind.SENTINEL:
             survey = Survey(self._connect_sentinel, self.tls, settings.redis_timeout_s)
-            self.locator = SentinelLocator(url, survey, SentinelSwitches(url, self._connect_sentinel, self.tls))
+            self.locator = SentinelLocator(url, survey, SentinelSubscriptions(url, self._connect_sentinel, self.tls))
         elif url.kind is Kind.CLUSTER:
             self.locator = ClusterLocator(
                 url, slot_of(keys.tag or keys.queue), Survey(self._connect_server, self.tls, settings.redis_timeout_s)
@@ -129,8 +129,9 @@ class RedisOpener:
         """Connects and sends the name. Raises RedisUnreachableError, an error of redis-py, OSError or TimeoutError."""
         num_cancellations = _num_cancellations()
         locator = self._source.locator
-        if not (self._roams and self._address) and (address := await locator.locate()) is not None:
-            self._address = address
+        if not (self._roams and self._address):
+            self._address = None  # until it is found, no announcement of a master concerns this connection
+            self._address = await locator.locate()
         if self._address is not None:
             _lead_to(self._connection, self._address)
         await set_tls_context(self._connection, self._source.tls)
@@ -172,16 +173,16 @@ class RedisOpener:
         self._address = None
         self._source.locator.forget()
 
-    async def has_moved(self) -> bool:
-        """Whether the server is known to be elsewhere now; not if no sentinel says so soon, while Redis may answer."""
+    async def find_master(self) -> Address | None:
+        """Returns where the server is now; None if no sentinel says so soon, while Redis may answer."""
         locator = self._source.locator
         if not locator.watches:
-            return False
+            return None
         try:
             async with asyncio.timeout(MAX_CHECK_S):
-                return await locator.locate() != self._address
+                return await locator.locate()
         except (RedisUnreachableError, TimeoutError):
-            return False
+            return None
 
     def describe_failure(self, error: Exception, *, connecting: bool) -> str:
         """Returns the reason why there is no reply."""

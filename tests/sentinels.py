@@ -26,6 +26,8 @@ DOWN_AFTER_MS = 1_000
 FAILOVER_TIMEOUT_MS = 3_000
 START_S = 20.0
 STOP_S = 5.0
+ANNOUNCED_WITHIN_S = 4.0
+"""Time for connections to follow an announcement: half of that until sentinels make the former master a replica."""
 
 
 class Sentinel:

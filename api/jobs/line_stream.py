@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from api.state import State
 
 SLICE_BYTES = 4 * 1024
-"""Bytes of lines that are parsed at a time: as the shortest inputs, they take about 3 ms, once for each body."""
+"""Bytes of lines that are parsed at a time: as the shortest inputs, no other task runs for about 3 ms."""
 
 
 async def read_lines(

@@ -24,6 +24,7 @@ from gpuworker.gpu.devices import Gpu
 from gpuworker.ipc.engine_process import EngineProcess
 from shared import consumer
 from shared.errors import RedisUnreachableError
+from shared.process.tasks import run_forever
 from shared.queue_connections import QueueConnections
 
 log = structlog.get_logger()
@@ -81,7 +82,7 @@ class ShardConsumer:
             ("reclaim", self._reclaimer.run()),
             ("feed jobs", self._job_feeder.run()),
             ("heartbeat", self._heartbeat.run()),
-            ("follow switches", self._connections.follow_switches()),
+            ("follow switches", run_forever(self._connections.follow_switches)),
         )
         with self._name_redis():
             tasks = [asyncio.create_task(part, name=name) for name, part in parts]

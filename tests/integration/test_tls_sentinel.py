@@ -13,12 +13,13 @@ import trustme
 
 from redbatch.up.local_redis import LocalRedisError
 from shared.errors import RedisUnreachableError
+from shared.process.tasks import cancel_and_wait
 from shared.queue_connections import QueueConnections
 from shared.settings import QueueSettings
 from tests.integration.gateway.gateway_cluster import GatewayCluster, has_vectors
 from tests.integration.test_tls import write_certificates
 from tests.processes import Processes
-from tests.sentinels import SentinelGroup, sentinel_group
+from tests.sentinels import ANNOUNCED_WITHIN_S, SentinelGroup, sentinel_group
 from tests.servers import skip
 from tests.waiting import wait_until
 
@@ -55,23 +56,25 @@ def settings_of(group: SentinelGroup, folder: Path, **more: object) -> QueueSett
 
 
 async def test_connections_follow_the_master_with_tls(group: SentinelGroup, queue_name: str, tmp_path: Path) -> None:
-    """Sentinels and Redis are verified by name, also after a failover."""
+    """Sentinels and Redis are verified by name, also after a failover, which sentinels announce."""
     queue = QueueConnections(settings_of(group, tmp_path), queue_name, "test")
     connection = queue.connection("any")
     await connection.ping()
     before = connection.server
     assert before.startswith("localhost:")
+    following = asyncio.create_task(queue.follow_switches())
+    await asyncio.sleep(1)  # for the subscriptions
     await group.fail_over()
 
     async def has_moved() -> bool:
         try:
-            await connection.check_home()
             await connection.ping()
         except RedisUnreachableError:
             await asyncio.sleep(0.05)
         return connection.server != before
 
-    await wait_until(has_moved, "the connection leads to the new master")
+    await wait_until(has_moved, "the connection leads to the new master", timeout_s=ANNOUNCED_WITHIN_S)
+    await cancel_and_wait([following])
     await connection.ping()
     assert connection.server.startswith("localhost:")
     await queue.close()

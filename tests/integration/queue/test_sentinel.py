@@ -23,7 +23,7 @@ from shared.errors import RedisUnreachableError
 from shared.process.tasks import cancel_and_wait
 from shared.queue_connections import QueueConnections
 from shared.settings import QueueSettings
-from tests.sentinels import START_S, SentinelGroup, sentinel_group
+from tests.sentinels import ANNOUNCED_WITHIN_S, SentinelGroup, sentinel_group
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.asyncio(loop_scope="module")]
@@ -90,7 +90,7 @@ async def test_all_connections_follow_a_planned_failover(group: SentinelGroup, q
 
 
 async def have_subscribers(group: SentinelGroup, number: int) -> bool:
-    """Returns whether each sentinel has this number of clients that hear its announcements."""
+    """Returns whether each sentinel has this number of subscribers."""
     counts = []
     for sentinel in group.sentinels:
         async with redis.asyncio.Redis(port=sentinel.port, password=SENTINEL_PASSWORD, protocol=2) as raw:
@@ -99,24 +99,28 @@ async def have_subscribers(group: SentinelGroup, number: int) -> bool:
 
 
 async def test_a_switch_is_followed_without_a_question(group: SentinelGroup, queue: QueueConnections) -> None:
-    """Sentinels announce it, and a connection that waits is reset. A sentinel that comes back is heard again."""
-    waiting = queue.connection("waiting")
+    """Sentinels announce it, and a connection that waits is reset. There is a new subscription to one that comes back.
+
+    Sentinels would cut the connection too, but only when they make the former master a replica, 8 s later.
+    """
+    waiting, first = queue.connection("waiting"), group.sentinels[0]
     await waiting.ping()
     following = asyncio.create_task(queue.follow_switches())
     try:
-        await wait_until(partial(have_subscribers, group, 1), "the sentinels are heard")
-        first = group.sentinels[0]
+        await wait_until(partial(have_subscribers, group, 1), "the process subscribes")
         first.kill()
         wait = asyncio.create_task(waiting.call("BLPOP", queue.keys.reply("nobody"), "0", block_s=60.0))
         await group.fail_over()
         with pytest.raises(RedisUnreachableError):
-            await asyncio.wait_for(wait, START_S)
+            await asyncio.wait_for(wait, ANNOUNCED_WITHIN_S)
         assert await port_of(waiting) == (await group.master()).port
         first.start()
-        await wait_until(partial(have_subscribers, group, 1), "the sentinel that came back is heard")
-        await group.wait_until_joined()
+        await wait_until(partial(have_subscribers, group, 1), "the process subscribes again")
     finally:
         await cancel_and_wait([following])
+        first.kill()
+        first.start()
+        await group.wait_until_joined()
     await wait_until(partial(have_subscribers, group, 0), "the connections to the sentinels are closed")
 
 

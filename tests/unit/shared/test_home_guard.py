@@ -18,10 +18,9 @@ HOME, OTHER = Server("1", "a"), Server("2", "b")
 class Connection:
     """A connection over which Redis has answered at a time."""
 
-    server = ""
-
-    def __init__(self, answered_at: float = -inf) -> None:
+    def __init__(self, answered_at: float = -inf, server: str = "") -> None:
         self.answered_at = answered_at
+        self.server = server
         self.was_cut = False
 
     def reset(self) -> None:
@@ -94,3 +93,10 @@ async def test_a_successor_is_looked_for_after_the_home_has_died() -> None:
         await asyncio.sleep(0)
     assert (looks, connection.was_cut) == (1, True), "it was found"
     await guard.stop()
+
+
+async def test_connections_to_another_server_than_the_master_are_cut() -> None:
+    """Those to the master stay, and so do those of which no server is known yet."""
+    connections = [Connection(server=each) for each in ("a:1", "b:1", "", "a:1")]
+    HomeGuard("q", connections, connect_nowhere).reset_others("b:1")
+    assert [each.was_cut for each in connections] == [True, False, False, True]

@@ -132,7 +132,6 @@ def test_a_sentinel_announces_the_new_address_of_a_master() -> None:
 @pytest.mark.parametrize(
     "message",
     [
-        None,
         1,
         [],
         [b"subscribe", b"+switch-master", 1],

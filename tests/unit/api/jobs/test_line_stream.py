@@ -54,10 +54,10 @@ async def read_chunks(*pieces: bytes) -> list[tuple[int, list[JobInput]]]:
 
 
 async def test_a_piece_of_tiny_lines_is_parsed_in_slices() -> None:
-    """Other tasks run after each 16 KiB, and all inputs without a text share one error."""
+    """Other tasks run after each 4 KiB, and all inputs without a text share one error."""
     chunks = await read_chunks(b'""\n' * 85_000)
     assert sum(len(chunk) for _, chunk in chunks) == 85_000
-    assert max(len(chunk) for _, chunk in chunks) <= 16 * 1_024 // 3 + 1
+    assert max(len(chunk) for _, chunk in chunks) <= 4 * 1_024 // 3 + 1
     turns = [each for each, _ in chunks]
     assert all(later > earlier for earlier, later in pairwise(turns))
     assert len({id(each) for _, chunk in chunks for each in chunk}) == 1
