@@ -108,18 +108,16 @@ async def test_a_switch_is_followed_without_a_question(group: SentinelGroup, que
     following = asyncio.create_task(queue.follow_switches())
     try:
         await wait_until(partial(have_subscribers, group, 1), "the process subscribes")
-        first.kill()
         wait = asyncio.create_task(waiting.call("BLPOP", queue.keys.reply("nobody"), "0", block_s=60.0))
         await group.fail_over()
         with pytest.raises(RedisUnreachableError):
             await asyncio.wait_for(wait, ANNOUNCED_WITHIN_S)
         assert await port_of(waiting) == (await group.master()).port
+        first.kill()
         first.start()
         await wait_until(partial(have_subscribers, group, 1), "the process subscribes again")
     finally:
         await cancel_and_wait([following])
-        first.kill()
-        first.start()
         await group.wait_until_joined()
     await wait_until(partial(have_subscribers, group, 0), "the connections to the sentinels are closed")
 
