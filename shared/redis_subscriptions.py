@@ -17,7 +17,7 @@ from shared.tls import Tls
 
 log = structlog.get_logger()
 
-MAX_SILENCE_S = 60.0
+PING_AFTER_S = 60.0
 """After this time without a message, a PING shows whether the connection still leads to the sentinel."""
 
 RETRY_S = 2.0
@@ -73,7 +73,7 @@ class SentinelSubscriptions:
 async def _next_message(connection: AbstractConnection) -> Any:  # noqa: ANN401 - as redis-py reads it
     """Returns what a sentinel sends next. Raises TimeoutError: it does not even answer a PING."""
     for _ in range(2):
-        message = await connection.read_response(timeout=MAX_SILENCE_S)
+        message = await connection.read_response(timeout=PING_AFTER_S)
         if message is not None:  # redis-py returns None when the time is over
             return message
         await connection.send_command("PING")

@@ -51,7 +51,7 @@ class Sentinel:
 
     async def read_response(self, timeout: float) -> object:  # noqa: ASYNC109 - as redis-py's
         """Returns the next reply, or raises it."""
-        assert timeout == redis_subscriptions.MAX_SILENCE_S
+        assert timeout == redis_subscriptions.PING_AFTER_S
         replies = self._replies[min(self.num_opened, len(self._replies)) - 1]
         reply = next(replies, Ellipsis)
         if reply is Ellipsis:
