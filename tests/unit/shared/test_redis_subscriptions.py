@@ -67,7 +67,7 @@ class Sentinel:
 
 
 async def subscribe(monkeypatch: pytest.MonkeyPatch, first: Sentinel, until_opened: int) -> list[Address]:
-    """Subscribes until the first sentinel has had a number of connections; returns the announced addresses."""
+    """Subscribes until a number of connections to the first sentinel were opened; returns the announced addresses."""
     monkeypatch.setattr(redis_subscriptions, "RETRY_S", 0.0)
     sentinels, found = {"a": first, "b": Sentinel([SUBSCRIBED])}, list[Address]()
     subscriptions = SentinelSubscriptions(URL, lambda node: cast("Any", sentinels[node.host]), Tls("", "", ""))
