@@ -87,21 +87,24 @@ class _LastAnswer:
 
     async def get(self) -> Address:
         """Returns the address. Raises RedisUnreachableError: no server answers. If cancelled, the question goes on."""
-        if self._address is not None and asyncio.get_running_loop().time() < self._fresh_until:
-            return self._address
+        if (address := self._fresh_address()) is not None:
+            return address
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._find(), name="locate Redis")
             self._task.add_done_callback(lambda task: task.cancelled() or task.exception())  # its caller may be gone
         return await asyncio.shield(self._task)
 
     async def _find(self) -> Address:
-        for _ in range(2):
-            version = self._version
-            address = await self._ask()
-            if version == self._version:
-                self.set(address)
-                break  # otherwise another server was named meanwhile, and this answer may be too old
-        return address
+        version = self._version
+        address = await self._ask()
+        if version == self._version:
+            self.set(address)
+            return address
+        # Another server was named meanwhile, or is to be looked for again: this answer may be too old.
+        return self._fresh_address() or await self._ask()
+
+    def _fresh_address(self) -> Address | None:
+        return self._address if asyncio.get_running_loop().time() < self._fresh_until else None
 
     def set(self, address: Address) -> None:
         """Sets the address, as a server has named it."""
