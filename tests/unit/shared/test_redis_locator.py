@@ -60,7 +60,7 @@ class SwitchAtOnce:
 
 
 async def test_the_server_that_another_names_meanwhile_is_used() -> None:
-    """MOVED is newer than the answer to a question that was sent before; nothing is asked again."""
+    """MOVED is newer than the answer to a question that was sent before; no further question is sent."""
     survey = Survey(lambda address: [[[0, 16_383, [address.host.encode(), address.port]]]])
     locator = ClusterLocator(parse_url("redis+cluster://s"), 0, cast("Any", survey))
     locating = asyncio.create_task(locator.locate())
