@@ -99,7 +99,7 @@ class ModelSettings(QueueSettings):
         default=True,
         title="On a CPU: arrange float32 weights once",
         description="On a CPU, in float32: arrange weights for the matrix product once. About 8 % faster, a single "
-        "text 15 %; takes additional memory of twice the size of the weights.",
+        "text 15 %; takes additional memory of twice the size of the weights, on some CPUs three times.",
     )
 
     int8_ranges: Annotated[str, ValueForm("the path of a .npy file")] | None = Field(

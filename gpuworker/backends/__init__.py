@@ -5,6 +5,7 @@
 - buckets: batches of few shapes.
 - cross_encoder: rerankers and classifiers.
 - equivalence: the check that another way to run gives the same vectors.
+- first_tokens: the last layer of a transformer for the first token of each text alone.
 - function: a user's class as a model.
 - function_values: the inputs and outputs of such a class.
 - function_methods: the methods of that class, and what their results have to be.

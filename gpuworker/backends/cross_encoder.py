@@ -6,13 +6,14 @@ embeddings, up to the activation: a gateway makes scores of the logits.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from sentence_transformers import CrossEncoder
 from sentence_transformers.util import batch_to_device
 
+from gpuworker.backends import first_tokens
 from gpuworker.backends.equivalence import largest_difference
 from gpuworker.backends.model_loading import load_model
 from gpuworker.backends.sentence_runner import SentenceRunner
@@ -46,26 +47,6 @@ class ScoringRunner(SentenceRunner):
             features = batch_to_device(self.model.preprocess(pairs, prompt=prompt), self.model.device)
             logits: Vector = self.model(features)[self.output].float().cpu().numpy()
         return logits
-
-
-def _give_first_tokens_to_head(loaded: CrossEncoder) -> None:
-    """Has the head of a model get the first token of each sequence of a packed batch, as it reads of a padded one.
-
-    A model whose head reads anything else has other logits then, and does not run packed (see acceleration).
-    """
-    body = getattr(loaded.transformers_model, "base_model", None)
-    layers = getattr(body, "encoder", None) or getattr(body, "transformer", None)
-    if isinstance(layers, torch.nn.Module):
-        layers.register_forward_hook(_keep_first_tokens, with_kwargs=True)
-
-
-def _keep_first_tokens(_module: object, _arguments: object, named: Mapping[str, Any], output: Any) -> Any:  # noqa: ANN401 - of any model
-    """A hook after the layers of a transformer: of a packed batch, keeps the first token of each sequence."""
-    boundaries = named.get("cu_seq_lens_q")
-    if boundaries is not None:
-        first_tokens = output.last_hidden_state[0, boundaries[:-1].long()]
-        output.last_hidden_state = first_tokens.unsqueeze(1)
-    return output
 
 
 class CrossEncoderBackend(TransformerBackend):
@@ -106,7 +87,7 @@ class CrossEncoderBackend(TransformerBackend):
             found = scoring_type(names, is_multi_label=getattr(loaded.config, "problem_type", "") == MULTI_LABEL)
         self.ops, self.labels, self.activation = frozenset(found.ops), found.labels, found.activation
         self._whole_pairs = WholePairs(loaded)
-        _give_first_tokens_to_head(loaded)
+        first_tokens.give_to_head(loaded.transformers_model)
         return loaded
 
     def tokenize(self, inputs: Sequence[Input], options: Options = DEFAULT_OPTIONS) -> Sequence[Encoded]:

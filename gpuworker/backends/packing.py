@@ -67,37 +67,57 @@ def attend(
 ) -> tuple[torch.Tensor, None]:
     """Computes the attention of a packed batch: tensors of shape (1, heads, tokens, size) to (1, tokens, heads, size).
 
+    The queries may be of fewer tokens of each sequence than the keys (see first_tokens).
+
     Raises:
         ValueError: the batch is not packed, or needs another attention; such a model must not run packed.
     """
-    boundaries = kwargs.get("cu_seq_lens_q")
-    if boundaries is None or attention_mask is not None or key.shape[1] != query.shape[1]:
+    queries, keys = kwargs.get("cu_seq_lens_q"), kwargs.get("cu_seq_lens_k")
+    if queries is None or keys is None or attention_mask is not None or key.shape[1] != query.shape[1]:
         raise ValueError("this attention takes packed batches, without a mask and with a key for each head")
     if kwargs.get("sliding_window") is not None:  # nothing else shows it: texts within the window would be right
         raise ValueError("this attention has no window")
     if query.is_cuda:
         q, k, v = (each[0].transpose(0, 1) for each in (query, key, value))
-        longest = kwargs["max_length_q"]
-        attended = varlen_attn(q, k, v, boundaries, boundaries, longest, longest, scale=scaling)
+        longest = kwargs["max_length_q"], kwargs["max_length_k"]
+        attended = varlen_attn(q, k, v, queries, keys, *longest, scale=scaling)
         return cast("torch.Tensor", attended).unsqueeze(0), None
-    return _by_length(query, key, value, boundaries.tolist(), scaling), None
+    return _by_length(query, key, value, list(zip(_lengths(queries), _lengths(keys), strict=True)), scaling), None
+
+
+def _lengths(boundaries: torch.Tensor) -> list[int]:
+    return [stop - start for start, stop in pairwise(boundaries.tolist())]
 
 
 def _by_length(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, ends: list[int], scaling: float | None
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, lengths: list[tuple[int, int]], scaling: float | None
 ) -> torch.Tensor:
-    """Computes the attention of sequences that are sorted by length: all of one length at once."""
+    """Computes the attention of sequences that are sorted by length: all of one length at once.
+
+    Args:
+        query: shape (1, heads, tokens that ask, size).
+        key: shape (1, heads, tokens, size).
+        value: as `key`.
+        lengths: of each sequence, the number of its tokens in `query` and in `key`.
+        scaling: of the products of queries and keys.
+    """
     out = torch.empty_like(query.transpose(1, 2), memory_format=torch.contiguous_format)
     heads, size = query.shape[1], query.shape[3]
-    at = 0
-    for length, group in groupby(stop - start for start, stop in pairwise(ends)):
+    q_at = k_at = 0
+    for (q_length, k_length), group in groupby(lengths):
         number = len(list(group))
-        end = at + length * number
-        q, k, v = (each[0, :, at:end].view(heads, number, length, size).transpose(0, 1) for each in (query, key, value))
+        q_end, k_end = q_at + q_length * number, k_at + k_length * number
+        q = _sequences(query[0, :, q_at:q_end], number)
+        k, v = (_sequences(each[0, :, k_at:k_end], number) for each in (key, value))
         attended = scaled_dot_product_attention(q, k, v, scale=scaling)
-        out[0, at:end].view(number, length, heads, size).copy_(attended.transpose(1, 2))
-        at = end
+        out[0, q_at:q_end].view(number, q_length, heads, size).copy_(attended.transpose(1, 2))
+        q_at, k_at = q_end, k_end
     return out
+
+
+def _sequences(tokens: torch.Tensor, number: int) -> torch.Tensor:
+    """Takes tokens of sequences of one length apart: shape (heads, tokens, size) to (number, heads, length, size)."""
+    return tokens.view(tokens.shape[0], number, -1, tokens.shape[2]).transpose(0, 1)
 
 
 AttentionInterface.register(IMPLEMENTATION, attend)

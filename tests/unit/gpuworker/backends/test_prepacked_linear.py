@@ -101,7 +101,7 @@ def test_each_number_of_cores_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(prepacked_linear, "_seconds", seconds)
     assert prepacked_linear.prepack(model(), (2, 1, 2)) == 4
-    assert [number for number, _ in calls] == [1] * 6 + [2] * 6
+    assert [number for number, _ in calls] == [1] * 12 + [2] * 12  # MKL's and the usual one, oneDNN's and MKL's
     assert not any(thread.is_alive() for _, thread in calls)
 
 
@@ -119,7 +119,7 @@ def test_a_slower_layout_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("wrong", ["numbers", "nan", "shape"])
 def test_a_layout_with_other_results_is_not_used(monkeypatch: pytest.MonkeyPatch, wrong: str) -> None:
     """The operator guarantees nothing for the numbers of rows that it gets here, so a trial decides."""
-    product = prepacked_linear._product
+    product = prepacked_linear._mkl_product
 
     def broken(layer: Linear) -> prepacked_linear.Product:
         right = product(layer)
@@ -135,10 +135,58 @@ def test_a_layout_with_other_results_is_not_used(monkeypatch: pytest.MonkeyPatch
 
         return product_with_error
 
-    monkeypatch.setattr(prepacked_linear, "_product", broken)
+    monkeypatch.setattr(prepacked_linear, "_mkl_product", broken)
     layers = model()
     assert prepacked_linear.prepack(layers, (1,)) == 2
     assert [is_prepacked(layers[i]) for i in (0, 2, 3, 5)] == [False, True, False, True]
+
+
+def bits_with(layers: Sequential, rows: int) -> torch.Tensor:
+    """Returns the product of the first layer and random numbers."""
+    with torch.inference_mode():
+        result: torch.Tensor = layers[0](torch.randn(1, rows, 48, generator=torch.Generator().manual_seed(rows)))
+    return result
+
+
+@pytest.mark.parametrize("is_faster", [True, False])
+def test_products_of_many_rows_use_onednn_where_it_is_faster(
+    monkeypatch: pytest.MonkeyPatch, *, is_faster: bool
+) -> None:
+    """Those of few rows do not, because it compiles code for each number of rows."""
+    rows_seen = []
+    product = prepacked_linear._onednn_product
+
+    def recorded(layer: Linear) -> prepacked_linear.Product:
+        with_layout = product(layer)
+
+        def product_of(inputs: torch.Tensor) -> torch.Tensor:
+            rows_seen.append(inputs.shape[-2])
+            return with_layout(inputs)
+
+        return product_of
+
+    monkeypatch.setattr(prepacked_linear, "_onednn_product", recorded)
+    times = itertools.cycle((LAID_OUT_S, USUAL_S, LAID_OUT_S if is_faster else USUAL_S, USUAL_S))
+    monkeypatch.setattr(prepacked_linear, "_seconds", lambda *_: next(times))
+    layers = model()
+    assert prepacked_linear.prepack(layers, (1,)) == 4
+    rows_seen.clear()
+    for rows in (1, 300, prepacked_linear.MANY_ROWS - 1, prepacked_linear.MANY_ROWS, 1_000):
+        bits_with(layers, rows)
+    assert rows_seen == ([prepacked_linear.MANY_ROWS, 1_000] if is_faster else [])
+
+
+@FASTER
+def test_a_layout_of_onednn_with_other_results_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then many rows have the bits that MKL's layout gives."""
+    usual, broken = model(), model()
+    broken.load_state_dict(usual.state_dict())
+    monkeypatch.setattr(prepacked_linear, "_has_onednn", lambda: False)
+    prepacked_linear.prepack(usual, (1,))
+    monkeypatch.setattr(prepacked_linear, "_has_onednn", lambda: True)
+    monkeypatch.setattr(prepacked_linear, "_onednn_product", lambda layer: lambda inputs: layer(inputs) + 0.1)
+    prepacked_linear.prepack(broken, (1,))
+    assert torch.equal(bits_with(broken, 700), bits_with(usual, 700))
 
 
 @FASTER
