@@ -177,7 +177,7 @@ class Queues:
 
         Raises RedbatchError: as `without_suffix` does.
         """
-        if request.op not in (EMBED, EMBED_ALL, EMBED_SPARSE, EMBED_PARTS):
+        if request.model is None or request.op not in (EMBED, EMBED_ALL, EMBED_SPARSE, EMBED_PARTS):
             return request
         model, input_type = self.without_suffix(request.model, request.input_type)
         return request if model == request.model else request._replace(model=model, input_type=input_type)

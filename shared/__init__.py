@@ -37,6 +37,7 @@
 - messages: entries, bodies, replies and heartbeats, as values.
 - model_names: names of models, and of their queues.
 - option_words: what an option takes, in words, for errors.
+- record: a record of named fields, cheap to create.
 - parts: the parts of an embedding, dense, sparse and multi-vector, as bytes.
 - process: what every process needs to run: settings, logs, an admin port, tracing.
 - producer: the gateway's operations on the queue.

@@ -16,6 +16,7 @@ from api.tenants import ANONYMOUS, Tenant
 from shared.errors import RequestError
 from shared.keys import INTERACTIVE
 from shared.messages import CLASSIFY, DEFAULT_OPTIONS, EMBED, SCORE, Failure, Input, Options, Reply
+from shared.record import Record
 
 MAX_TIMEOUT_MS = 300_000
 TIMEOUT_HEADER, PRIORITY_HEADER, MODEL_HEADER, PREFER_HEADER = "x-timeout-ms", "x-priority", "x-model", "prefer"
@@ -63,7 +64,7 @@ class Span(NamedTuple):
     stop: int
 
 
-class InferenceRequest(NamedTuple):
+class InferenceRequest(Record, frozen=True):
     """A client's request.
 
     `op` is one of messages.OPS, and `lane` an index of keys.LANES. If `partial`, the answer may lack the inputs that
@@ -118,7 +119,7 @@ class InferenceRequest(NamedTuple):
         return is_cut or self.input_type is not None or self.long_text in IN_CHUNKS
 
 
-class InferenceResult(NamedTuple):
+class InferenceResult(Record, frozen=True):
     """The result of a request: a reply for each entry, in order, and the means of the entries' times (ms).
 
     `tokens` counts the tokens that the model has read. A failed entry of a `partial` request has no times. `truncated`

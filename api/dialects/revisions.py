@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 
 from api.dialects.request import REVISION_HEADER, InferenceRequest
 from shared.errors import InvalidRequestError
@@ -12,10 +13,14 @@ MAX_REVISION = 64
 """Maximum length of a revision, in characters."""
 
 REVISION_PATTERN = f"[A-Za-z0-9._:-]{{1,{MAX_REVISION}}}"
+MAX_CACHED = 64
+"""Texts of which it is known whether they are revisions: each answer has one."""
+
 _REVISION = re.compile(REVISION_PATTERN)
 _REVISIONS = re.compile(f"{REVISION_PATTERN}(,{REVISION_PATTERN})*")
 
 
+@lru_cache(MAX_CACHED)
 def are_revisions(text: str) -> bool:
     """Whether a text is one revision, or several that commas separate, and nothing else: then it may be a header."""
     return _REVISIONS.fullmatch(text) is not None

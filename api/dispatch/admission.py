@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from math import ceil
-from typing import NamedTuple
 
 from shared.errors import (
     DeadlineExceededError,
@@ -18,6 +17,7 @@ from shared.errors import (
     TooLargeError,
 )
 from shared.messages import DOES_NOT_LOAD, LOADING, MAX_TOKENS, READY
+from shared.record import Record
 from shared.tenants import Quota, QuotaWait
 
 MIN_RETRY_AFTER_S = 1.0
@@ -32,7 +32,7 @@ LIMIT_JITTER, MAX_LIMIT_JITTER_S = 0.1, 5.0
 """The same for clients whose tenant is rate limited; smaller, as the time of the next tokens is known exactly."""
 
 
-class ClusterState(NamedTuple):
+class ClusterState(Record, frozen=True):
     """The state of Redis and of the fleet, as a gateway knows it.
 
     `redis_down_s` is how long Redis has not answered (0 while it answers). `worker_unseen_s` is the time since the last

@@ -22,6 +22,7 @@ from api.dispatch.splitting import cost_of
 from api.settings_groups import EntryLimits
 from shared.errors import DeadlineExceededError, InternalError, ModelError, RedbatchError, RequestError
 from shared.messages import EMBED, Input, Reply, Vectors
+from shared.record import Record
 
 log = structlog.get_logger()
 
@@ -46,7 +47,7 @@ class CoalescedRequest(NamedTuple):
     num_coalesced: int
 
 
-class _Member(NamedTuple):
+class _Member(Record, frozen=True):
     """A request in an entry: its first input there, their number, and its result; None: it must be sent by itself."""
 
     first: int

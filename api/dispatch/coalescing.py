@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from api.dialects.request import InferenceRequest
 from api.settings_groups import EntryLimits
 from api.tenants import Tenant
 from shared.keys import INTERACTIVE
 from shared.long_entries import LONG_PARTS
 from shared.messages import EMBED, Options
+from shared.record import Record
 
 MAX_REQUEST_INPUTS, MAX_CHARS = 4, 512
 """Maximum inputs of a request that may share an entry, and characters of each: a short text would wait for a long one
@@ -23,7 +22,7 @@ TOKENS_MARGIN = 2
 """The tokens that a gateway estimates may be half of those that the tokenizer finds."""
 
 
-class CoalescingLoad(NamedTuple):
+class CoalescingLoad(Record, frozen=True):
     """What there is to share: interactive requests in flight of this gateway, and the ready workers.
 
     `vector_bytes` are those of a vector. An entry is long (shared.long_entries) with `min_long_tokens`, or with half of
@@ -37,7 +36,7 @@ class CoalescingLoad(NamedTuple):
     max_batch_size: int
 
 
-class EntryBounds(NamedTuple):
+class EntryBounds(Record, frozen=True):
     """The maximum requests, inputs and estimated tokens of an entry that requests share."""
 
     requests: int
@@ -80,7 +79,7 @@ def may_share(request: InferenceRequest) -> bool:
     )
 
 
-class SharedKey(NamedTuple):
+class SharedKey(Record, frozen=True):
     """What the requests in an entry have in common."""
 
     options: Options

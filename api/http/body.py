@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from starlette.requests import ClientDisconnect
 
@@ -20,6 +20,7 @@ from shared.errors import (
     TooManyBodiesError,
     UnsupportedMediaTypeError,
 )
+from shared.record import Record
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -38,7 +39,7 @@ class BodyUnreadError(Exception):
         self.error = error
 
 
-class BodyLimits(NamedTuple):
+class BodyLimits(Record, frozen=True):
     """The limits of one body: its size, the time for it to arrive, and the budget of which its holder has a share.
 
     `setting` names the setting of its size. `other_types` are the media types that it may have beside JSON.

@@ -47,9 +47,9 @@ def test_the_vectors_of_an_entry_are_bounded() -> None:
 def test_no_shared_entry_is_long(max_batch_tokens: int, max_batch_size: int) -> None:
     """Workers would run it after all short ones; the tokens are estimated, and may be twice as many."""
     given = CoalescingLoad(1_000, 1, 8, min_long_tokens(max_batch_tokens), max_batch_size)
-    _, inputs, tokens = entry_bounds(LIMITS, given)
-    assert not is_long(2 * tokens, inputs, given.min_long_tokens, max_batch_size)
-    assert inputs <= LIMITS.max_inputs
+    bounds = entry_bounds(LIMITS, given)
+    assert not is_long(2 * bounds.tokens, bounds.inputs, given.min_long_tokens, max_batch_size)
+    assert bounds.inputs <= LIMITS.max_inputs
 
 
 def request(*inputs: str, **fields: Any) -> InferenceRequest:  # noqa: ANN401 - any field of a request
