@@ -53,6 +53,8 @@ def split_runnable(backend: Backend, rows: Sequence[BatchRow]) -> list[tuple[Bat
     Rows for EMBED_ALL run apart from all others, and so do those for SCORE if the model also returns vectors of tokens.
     Operations whose outputs are parts that the model returns together share a pass.
     """
+    if len({row.items[0].task.op for row in rows}) == 1:
+        return [tuple(rows)]
     groups: dict[str, list[BatchRow]] = {}
     for row in rows:
         op = row.items[0].task.op

@@ -156,9 +156,10 @@ class Batch(NamedTuple):
         """
         lengths = self.lengths
         total = sum(lengths)
-        for row, tokens in zip(self.rows, lengths, strict=True):
-            share = tokens / total if total else 1 / len(lengths)
-            each_s = run_s * share / len(row.items)
+        shares = lengths if total else [1] * len(lengths)
+        unit_s = run_s / (total or len(lengths))
+        for row, share in zip(self.rows, shares, strict=True):
+            each_s = unit_s * share / len(row.items)
             for item in row.items:
                 item.task.device_s += each_s
 

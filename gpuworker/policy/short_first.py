@@ -37,11 +37,10 @@ a long input has waited for OVERLOADED_S."""
 
 def is_long(each: WaitingInput, limits: Limits) -> bool:
     """Returns whether an input is long."""
-    if limits.min_long_tokens is None:
+    minimum = limits.min_long_tokens
+    if minimum is None:
         return False
-    return is_long_entry(
-        max(each.tokens, each.entry_tokens), each.entry_inputs, limits.min_long_tokens, limits.max_size
-    )
+    return each.tokens >= minimum or is_long_entry(each.entry_tokens, each.entry_inputs, minimum, limits.max_size)
 
 
 def choose_candidates(waiting: Sequence[WaitingInput], first: list[int], context: CompositionContext) -> Candidates:
