@@ -14,7 +14,7 @@ import structlog
 import torch
 from sentence_transformers.base.modules.transformer import Transformer
 
-from gpuworker.backends import model_loading, packing, precision, prepacked_linear
+from gpuworker.backends import first_tokens, model_loading, packing, precision, prepacked_linear
 from gpuworker.backends.equivalence import PROBE_TEXTS, TOLERANCE
 from gpuworker.backends.onnx_transformer import OnnxTransformer, ensure_graph
 from gpuworker.backends.runtimes import RUNTIMES, Cores
@@ -58,6 +58,7 @@ def accelerate(
         if may_pack and runner.device.startswith("cuda"):
             _try_packing(runner, dtype)
     if options.compile:
+        runner.first_token_steps = None  # what is compiled is the model
         _apply_checked(runner, "--compile", dtype, lambda: _compile(runner, model))
     elif options.prepack and runner.device == "cpu":
         layers = prepacked_linear.prepack(runner.model, runner.threads.values())
@@ -128,8 +129,22 @@ def _try_packing(runner: SentenceRunner, dtype: torch.dtype) -> None:
     try:
         transformer.model.set_attn_implementation(packing.IMPLEMENTATION)
         if runner.difference(_run_probe(runner, exclusive=False), expected) <= TOLERANCE[dtype]:
+            _try_first_tokens(runner, expected, dtype)
             return
     except Exception as error:  # noqa: BLE001 - not every model can run so, and each raises an error of another class
         log.debug("this model does not pack", error=type(error).__name__)
     transformer.model.set_attn_implementation(usual)
     runner.packs = False
+
+
+def _try_first_tokens(runner: SentenceRunner, expected: Vector, dtype: torch.dtype) -> None:
+    """Has the last layer compute the first token of each text alone, if the vectors then stay what they are."""
+    runner.first_token_steps = first_tokens.steps_to_pooling(runner.model)
+    if runner.first_token_steps is None:
+        return
+    try:
+        if runner.difference(_run_probe(runner, exclusive=False), expected) <= TOLERANCE[dtype]:
+            return
+    except Exception as error:  # noqa: BLE001 - as above
+        log.debug("the last layer of this model computes all tokens", error=type(error).__name__)
+    runner.first_token_steps = None

@@ -1,4 +1,6 @@
-"""The last layer of a transformer for the first token of each sequence alone, where a head reads nothing else.
+"""The last layer of a transformer for the first token of each sequence alone, where what follows reads nothing else.
+
+These are the heads of most rerankers and classifiers, and the pooling `cls` of many embedding models.
 
 Of the other tokens this layer needs keys and values, but neither queries, nor what follows the attention: that is ten
 of the twelve products of matrices in it, of BERT's sizes. So a model of six layers has a seventh less to compute. A
@@ -8,13 +10,18 @@ language model's server does the same for the last token of a prompt.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import copy
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.nn import Module
+from sentence_transformers.sentence_transformer.modules import Pooling
+from torch.nn import Module, ModuleList
 
 from gpuworker.backends import packing
+
+if TYPE_CHECKING:
+    from sentence_transformers.base.model import BaseModel
 
 LAYERS = frozenset({"BertLayer", "CamembertLayer", "ElectraLayer", "RobertaLayer", "XLMRobertaLayer"})
 """Classes of transformers with the parts of BERT's layer, by their names: an import of each costs time at the start."""
@@ -29,12 +36,54 @@ def give_to_head(model: Module | None) -> None:
     encoder = getattr(body, "encoder", None) or getattr(body, "transformer", None)
     if not isinstance(encoder, Module):
         return
-    layers = getattr(encoder, "layer", None)
-    last = layers[-1] if isinstance(layers, torch.nn.ModuleList) else None
-    if last is not None and type(last).__name__ in LAYERS:
+    if (last := _last_layer_of(encoder)) is not None:
         last.forward = partial(_run_last_layer, last, last.forward)
     else:
         encoder.register_forward_hook(_keep_first_tokens, with_kwargs=True)
+
+
+Step = Callable[[dict[str, Any]], dict[str, Any]]
+"""Adds features to those of a batch, as the parts of a sentence-transformers model do."""
+
+
+def steps_to_pooling(model: BaseModel) -> list[Step] | None:
+    """Returns steps that compute what a model does of a packed batch; None if its pooling reads other tokens.
+
+    They share the weights with the model, which still computes all tokens.
+    """
+    transformer, *others = model
+    pooling = others[0] if others else None
+    if not (isinstance(pooling, Pooling) and pooling.pooling_mode == "cls" and pooling.include_prompt):
+        return None
+    body: Any = getattr(transformer, "model", None)
+    encoder = getattr(body, "encoder", None)
+    if not isinstance(encoder, Module) or (last := _last_layer_of(encoder)) is None:
+        return None
+    twin = copy(last)
+    twin.forward = partial(_run_last_layer, last, last.forward)
+    layers = ModuleList([*encoder.layer[:-1], twin])  # type: ignore[index]  # it has layers
+    body = _with_part(body, "encoder", _with_part(encoder, "layer", layers))
+    return [_with_part(transformer, "model", body), _drop_boundaries, *others]
+
+
+def _last_layer_of(encoder: Module) -> Any:  # noqa: ANN401 - of LAYERS
+    """Returns the last layer of an encoder if it is one of LAYERS, else None."""
+    layers = getattr(encoder, "layer", None)
+    last = layers[-1] if isinstance(layers, ModuleList) else None
+    return last if type(last).__name__ in LAYERS else None
+
+
+def _with_part(module: Module, name: str, part: Module) -> Any:  # noqa: ANN401 - of the class of the module
+    """Returns a module with another part, which shares all others and the weights."""
+    twin = copy(module)
+    twin._modules = {**module._modules, name: part}  # noqa: SLF001 - `setattr` would change the original's
+    return twin
+
+
+def _drop_boundaries(features: dict[str, Any]) -> dict[str, Any]:
+    """Has the pooling read features of shape (sequences, 1, size) as a padded batch."""
+    del features["cu_seq_lens_q"]
+    return features
 
 
 def _run_last_layer(

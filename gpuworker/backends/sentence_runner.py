@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from sentence_transformers.base.model import BaseModel
 
     from gpuworker.backends.base import Vector
+    from gpuworker.backends.first_tokens import Step
     from gpuworker.backends.tokenizer import ModelTokenizer, TokenizedInput
     from gpuworker.backends.whole_texts import WholeText
 
@@ -45,6 +46,7 @@ class SentenceRunner:
         threads: as above.
         first_position: the position of a sequence's first token, in packed batches.
         packs: whether batches are packed, so that they hold no padding.
+        first_token_steps: how packed batches run if the pooling reads only first tokens (see first_tokens); else None.
         transfer: moves tensors to and from the device.
         output: the feature that the last part of the model adds, which `run` returns.
         probe_options: how the probe texts are read that show whether the model can run in another way.
@@ -70,6 +72,7 @@ class SentenceRunner:
         self.threads = threads
         self.first_position = 0
         self.packs = False
+        self.first_token_steps: Sequence[Step] | None = None
         self.transfer = create_transfer(self.device)
         self._normalizes = normalizes
         self._bucket_tokens = bucket_tokens
@@ -142,7 +145,9 @@ class SentenceRunner:
         if self.tokenizer is None:
             self._use_threads(exclusive=exclusive)
             return self._encode_whole(batch, raw=raw)
-        steps = list(self.model)[:-1] if raw and self._normalizes else [self.model]
+        is_cut = raw and self._normalizes
+        steps = self.first_token_steps or (list(self.model) if is_cut else [self.model])
+        steps = steps[:-1] if is_cut else steps
         vectors = self._compute(batch, steps, self.output, exclusive=exclusive)
         places = batch.get("places")
         return vectors if places is None else vectors[places]
@@ -169,10 +174,8 @@ class SentenceRunner:
             rows = [vectors[is_token] for vectors, is_token in zip(outputs, mask, strict=True)]
         return rows if "places" not in batch else [rows[place] for place in batch["places"]]
 
-    def _compute(
-        self, batch: Mapping[str, Any], steps: Sequence[torch.nn.Module], name: str, *, exclusive: bool
-    ) -> Vector:
-        """Returns the feature of this name, after these parts of the model, one after the other, ran on a batch."""
+    def _compute(self, batch: Mapping[str, Any], steps: Sequence[Step], name: str, *, exclusive: bool) -> Vector:
+        """Returns the feature of this name, after these steps, one after the other, ran on a batch."""
 
         def compute(inputs: dict[str, Any]) -> torch.Tensor:
             features = features_of(inputs)
