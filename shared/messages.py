@@ -1,6 +1,6 @@
 """Messages between gateways and workers, as immutable values.
 
-Values created for each request are records or named tuples: to create a frozen dataclass takes several times as long.
+Values created for each request are records (see shared.record): to create a frozen dataclass takes many times as long.
 
 A request of many inputs travels as several entries. `position` is the index, in its request, of an entry's first input,
 where inputs that the gateway itself answers do not count; replies repeat it, and the first answer for a position is the

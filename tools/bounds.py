@@ -88,7 +88,11 @@ FIXED_BOUNDS = (
     FixedBound("api.http.auth.MAX_FAILURES", "wrong keys of an address in a row, then two in a second", NONE),
     FixedBound("api.http.auth.MAX_CACHED_KEYS", "API keys that a gateway remembers", REMEMBERED),
     FixedBound("api.http.auth.MAX_ADDRESSES", "addresses with wrong keys that it remembers", REMEMBERED),
-    FixedBound("api.dialects.revisions.MAX_CACHED", "texts that it remembers as revisions, or as none", REMEMBERED),
+    FixedBound(
+        "api.dialects.revisions.MAX_CACHED",
+        "short texts of workers that it remembers as revisions, or as none",
+        REMEMBERED,
+    ),
     FixedBound("api.http.share_holder.MAX_CACHED", "addresses whose network it remembers", REMEMBERED),
     FixedBound("shared.lua.tenant_limits.MAX_TENANTS", "tenants with an account; further ones share one", REDIS),
     FixedBound("shared.usage_counts.MAX_ROWS", "tenants, queues and operations whose use is counted apart", REDIS),

@@ -20,9 +20,14 @@ _REVISION = re.compile(REVISION_PATTERN)
 _REVISIONS = re.compile(f"{REVISION_PATTERN}(,{REVISION_PATTERN})*")
 
 
-@lru_cache(MAX_CACHED)
 def are_revisions(text: str) -> bool:
     """Whether a text is one revision, or several that commas separate, and nothing else: then it may be a header."""
+    return _is_revision(text) if len(text) <= MAX_REVISION else _REVISIONS.fullmatch(text) is not None
+
+
+@lru_cache(MAX_CACHED)
+def _is_revision(text: str) -> bool:
+    """Returns what `are_revisions` does, for a text of at most MAX_REVISION characters: no other is remembered."""
     return _REVISIONS.fullmatch(text) is not None
 
 

@@ -58,10 +58,9 @@ def accelerate(
         if may_pack and runner.device.startswith("cuda"):
             _try_packing(runner, dtype)
     if options.compile:
-        runner.first_token_steps = None  # what is compiled is the model
         _apply_checked(runner, "--compile", dtype, lambda: _compile(runner, model))
     elif options.prepack and runner.device == "cpu":
-        layers = prepacked_linear.prepack(runner.model, runner.threads.values())
+        layers = prepacked_linear.prepack(runner.model, runner.threads.values(), runner.max_tokens)
         log.debug("weights laid out ahead", layers=layers)
 
 
@@ -126,6 +125,7 @@ def _try_packing(runner: SentenceRunner, dtype: torch.dtype) -> None:
     expected = runner.encode(PROBE_TEXTS)
     runner.packs = True  # for the trial
     runner.first_position = packing.first_position_of(transformer.model)
+    runner.prepare_packing()
     try:
         transformer.model.set_attn_implementation(packing.IMPLEMENTATION)
         if runner.difference(_run_probe(runner, exclusive=False), expected) <= TOLERANCE[dtype]:
@@ -139,11 +139,11 @@ def _try_packing(runner: SentenceRunner, dtype: torch.dtype) -> None:
 
 def _try_first_tokens(runner: SentenceRunner, expected: Vector, dtype: torch.dtype) -> None:
     """Has the last layer compute the first token of each text alone, if the vectors then stay what they are."""
-    runner.first_token_steps = first_tokens.steps_to_pooling(runner.model)
-    if runner.first_token_steps is None:
-        return
     try:
-        if runner.difference(_run_probe(runner, exclusive=False), expected) <= TOLERANCE[dtype]:
+        runner.first_token_steps = first_tokens.steps_to_pooling(runner.model)
+        if runner.first_token_steps is None or (
+            runner.difference(_run_probe(runner, exclusive=False), expected) <= TOLERANCE[dtype]
+        ):
             return
     except Exception as error:  # noqa: BLE001 - as above
         log.debug("the last layer of this model computes all tokens", error=type(error).__name__)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from sentence_transformers import CrossEncoder
+from sentence_transformers.sentence_transformer.modules import Pooling
 from sentence_transformers.util import batch_to_device
 
 from gpuworker.backends import first_tokens
@@ -39,6 +40,11 @@ class ScoringRunner(SentenceRunner):
     output = "scores"
     probe_options = Options(query=PROBE_QUERY)
     difference = staticmethod(largest_difference)
+
+    def prepare_packing(self) -> None:
+        """Has the head get the first token of each sequence, unless the pooling of another module does."""
+        if not any(isinstance(part, Pooling) for part in self.model):
+            first_tokens.give_to_head(self.model.transformers_model)
 
     def encode(self, texts: Sequence[Any], prompt: str | None = None, *, raw: bool = False) -> Vector:  # noqa: ARG002 - the logits are raw
         """Returns the logits of pairs, by the steps of `predict`; a text is a pair with the probe query."""
@@ -87,7 +93,6 @@ class CrossEncoderBackend(TransformerBackend):
             found = scoring_type(names, is_multi_label=getattr(loaded.config, "problem_type", "") == MULTI_LABEL)
         self.ops, self.labels, self.activation = frozenset(found.ops), found.labels, found.activation
         self._whole_pairs = WholePairs(loaded)
-        first_tokens.give_to_head(loaded.transformers_model)
         return loaded
 
     def tokenize(self, inputs: Sequence[Input], options: Options = DEFAULT_OPTIONS) -> Sequence[Encoded]:

@@ -49,7 +49,7 @@ Step = Callable[[dict[str, Any]], dict[str, Any]]
 def steps_to_pooling(model: BaseModel) -> list[Step] | None:
     """Returns steps that compute what a model does of a packed batch; None if its pooling reads other tokens.
 
-    They share the weights with the model, which still computes all tokens.
+    They share the weights with the model, which still computes all tokens, for requests that want their vectors.
     """
     transformer, *others = model
     pooling = others[0] if others else None
@@ -74,7 +74,10 @@ def _last_layer_of(encoder: Module) -> Any:  # noqa: ANN401 - of LAYERS
 
 
 def _with_part(module: Module, name: str, part: Module) -> Any:  # noqa: ANN401 - of the class of the module
-    """Returns a module with another part, which shares all others and the weights."""
+    """Returns a module with another part, which shares all others, the weights and the hooks.
+
+    Hooks that the module gets later are for both: as in bfloat16 on a CPU, where one widens its output.
+    """
     twin = copy(module)
     twin._modules = {**module._modules, name: part}  # noqa: SLF001 - `setattr` would change the original's
     return twin

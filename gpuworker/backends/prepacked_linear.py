@@ -3,10 +3,10 @@
 A CPU's matrix product first copies the weights into the order in which its kernel reads them. For a batch of twenty
 short texts that is a sixth of the time, for a single text half of it. MKL can keep this layout (`cblas_sgemm_pack`,
 which needs the memory of the weights a second time), and torch has an operator for it that its own compiler uses.
-oneDNN has a layout too: with it, products of many rows take a tenth less time than with MKL's on CPUs from AMD, and
-more on those from Intel. But it compiles code for each number of rows, which takes a millisecond: so products of few
-rows never use it. The operators are not public: so each shape of a layer is tried first, for its result and for its
-speed.
+oneDNN has a layout too: on CPUs from AMD, products of many rows take a tenth less time with it than with MKL's; on
+those from Intel they take longer. But it compiles code for each number of rows, which takes a millisecond: so products
+of few rows never use it. The operators are not public: so each shape of a layer is tried first, for its result and for
+its speed.
 """
 
 from __future__ import annotations
@@ -32,11 +32,13 @@ MAX_SLOWDOWN = 1.2
 then the last bits of a vector would differ from one start of the engine to the next."""
 
 MANY_ROWS = 512
-"""Products of at least this many rows may use oneDNN's layout. They take six times as long as to compile the code."""
+"""Products of at least this many rows for each core may use oneDNN's layout. With a hidden size of 384, the product of
+the largest shape takes six times as long as to compile the code for it, and a model runs that once for each layer."""
 
 TRIED_MANY_ROWS = (MANY_ROWS, 777)
 MAX_ONEDNN_TIME = 0.97
-"""It is used if a product of many rows takes at most this part of the time with MKL's layout: less may be chance."""
+"""It is used if a product of many rows takes at most this part of the time with MKL's layout. Where both take about the
+same time chance decides, and the last bits of a vector may differ from one start of the engine to the next."""
 
 TOLERANCE = 1e-5
 """Largest difference from the usual product, as a fraction of its largest number: the effect of the order of sums."""
@@ -46,12 +48,17 @@ Layout = Callable[[Linear], Product]
 """Lays the weights of a layer out, and returns its product with them."""
 
 
-def prepack(model: Module, threads: Iterable[int]) -> int:
+def prepack(model: Module, threads: Iterable[int], max_rows: int) -> int:
     """Makes all linear layers that gain by it use prepacked weights, in threads with one of these numbers of cores.
 
     In threads with any other number they work as before: MKL requires the same number for the product as for the
     layout. So each number takes the memory of the weights once more, and oneDNN's layout does where it is used. Call it
     with float32 weights that do not change after that.
+
+    Args:
+        model: whose layers are changed.
+        threads: the numbers of cores.
+        max_rows: maximum tokens of a batch.
 
     Returns:
         The number of layers that use such weights for at least one of the numbers.
@@ -60,9 +67,10 @@ def prepack(model: Module, threads: Iterable[int]) -> int:
         return 0
     layers = list(_layers(model))
     products: list[dict[int, Product]] = [{} for _ in layers]
-    onednn_product = cache(_onednn_product)  # the layout is the same for any number of cores
+    onednn_product = cache(_onednn_product)  # the same layout serves any number of cores
     for number in sorted(set(threads)):
-        _with_threads(number, partial(_lay_out, number, layers, products, onednn_product))
+        layout_of_many = onednn_product if _has_onednn() and max_rows > MANY_ROWS * number else None
+        _with_threads(number, partial(_lay_out, number, layers, products, layout_of_many))
     for layer, by_threads in zip(layers, products, strict=True):
         if by_threads:
             layer.forward = partial(_forward, layer, by_threads)  # type: ignore[method-assign]
@@ -84,24 +92,24 @@ def _lay_out(
     threads: int,
     layers: Sequence[Linear],
     products: Sequence[dict[int, Product]],
-    onednn_product: Layout,
+    layout_of_many: Layout | None,
 ) -> None:
     layouts: dict[tuple[int, int, bool], Layout | None] = {}
     for layer, by_threads in zip(layers, products, strict=True):
         shape = (layer.out_features, layer.in_features, "bias" in dict(layer.named_parameters()))
         if shape not in layouts:
-            layouts[shape] = _choose_layout(layer, onednn_product)
+            layouts[shape] = _choose_layout(layer, layout_of_many)
         if (lay_out := layouts[shape]) is not None:
             by_threads[threads] = lay_out(layer)
 
 
-def _choose_layout(layer: Linear, onednn_product: Layout) -> Layout | None:
-    """Returns what makes the products of layers of this shape here; None: the usual way does."""
+def _choose_layout(layer: Linear, layout_of_many: Layout | None) -> Layout | None:
+    """Returns what makes the products of layers of this shape here, maybe another of many rows; None: the usual way."""
     product = _mkl_product(layer)
     if not _gains(layer, product):
         return None
-    if _has_onednn() and _many_rows_gain(layer, product, onednn_product(layer)):
-        return lambda each: _by_rows(_mkl_product(each), onednn_product(each))
+    if layout_of_many is not None and _many_rows_gain(layer, product, layout_of_many(layer)):
+        return lambda each: _by_rows(_mkl_product(each), layout_of_many(each))
     return _mkl_product
 
 
@@ -146,8 +154,10 @@ def _onednn_product(layer: Linear) -> Product:
 
 
 def _by_rows(of_few: Product, of_many: Product) -> Product:
+    min_rows = MANY_ROWS * torch.get_num_threads()
+
     def product(inputs: torch.Tensor) -> torch.Tensor:
-        return of_many(inputs) if _rows_of(inputs) >= MANY_ROWS else of_few(inputs)
+        return of_many(inputs) if _rows_of(inputs) >= min_rows else of_few(inputs)
 
     return product
 

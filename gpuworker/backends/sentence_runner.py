@@ -38,12 +38,14 @@ class SentenceRunner:
         normalizes: whether the model's last step normalizes its vectors.
         threads: of torch, for a batch that has the whole device (True), and for one that shares it (False).
         bucket_tokens: maximum tokens of a text, where batches are padded to few shapes; None where they are not.
+        max_tokens: of a batch; one with a single text may have more than its limit.
 
     Attributes:
         model: the loaded model.
         tokenizer: of the model.
         device: where it runs, as torch names it.
         threads: as above.
+        max_tokens: as above.
         first_position: the position of a sequence's first token, in packed batches.
         packs: whether batches are packed, so that they hold no padding.
         first_token_steps: how packed batches run if the pooling reads only first tokens (see first_tokens); else None.
@@ -65,17 +67,22 @@ class SentenceRunner:
         normalizes: bool,
         threads: Mapping[bool, int],
         bucket_tokens: int | None,
+        max_tokens: int,
     ) -> None:
         self.model = model
         self.tokenizer = tokenizer
         self.device = str(model.device)
         self.threads = threads
+        self.max_tokens = max_tokens
         self.first_position = 0
         self.packs = False
         self.first_token_steps: Sequence[Step] | None = None
         self.transfer = create_transfer(self.device)
         self._normalizes = normalizes
         self._bucket_tokens = bucket_tokens
+
+    def prepare_packing(self) -> None:
+        """Changes the model so that it can run packed batches; called once, before these are tried."""
 
     def encode(self, texts: Sequence[str], prompt: str | None = None, *, raw: bool = False) -> Vector:
         """Returns what the model's `encode` returns for these texts, as float32; `raw` without its normalization."""

@@ -121,9 +121,9 @@ class TransformerBackend(ABC):
     def _create_runner(self, loaded: BaseModel, options: EngineOptions, cores: int) -> SentenceRunner:
         threads = max(1, cores // self.runners)
         max_text_tokens = self.max_input_tokens or self.max_batch_tokens
+        max_batch_tokens = options.max_batch_tokens or self.max_batch_tokens
         self._shapes: list[tuple[int, int]] = []
         if options.compile and self.runs_sequentially and self._uses_buckets(options):
-            max_batch_tokens = options.max_batch_tokens or self.max_batch_tokens
             self._shapes = list(buckets.shapes(options.max_batch_size, max_batch_tokens, max_text_tokens))
         return self.runner_class(
             loaded,
@@ -132,6 +132,7 @@ class TransformerBackend(ABC):
             # torch compiles for a fixed number of threads: one number is enough.
             threads={True: threads if options.compile else cores, False: threads},
             bucket_tokens=max_text_tokens if self._uses_buckets(options) else None,
+            max_tokens=max(max_batch_tokens, max_text_tokens),
         )
 
     def _uses_buckets(self, options: EngineOptions) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from gpuworker.ipc.messages import EntryFailure
 from gpuworker.policy.composition import WaitingInput
 from shared.messages import DEFAULT_OPTIONS, EMBED, Input, Options
+from shared.record import Record
 
 if TYPE_CHECKING:
     from gpuworker.backends.base import Encoded, Output
@@ -74,7 +75,7 @@ class EntryTask:
         self.num_pending = len(self.inputs)
 
 
-class InputItem(NamedTuple):
+class InputItem(Record, frozen=True):
     """One tokenized input that waits: its index in its entry, when it was ready to run, and how often it ran again."""
 
     task: EntryTask

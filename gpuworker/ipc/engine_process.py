@@ -64,7 +64,7 @@ def engine_environment(environment: Mapping[str, str]) -> dict[str, str]:
         "MALLOC_MMAP_THRESHOLD_": str(32 * 2**20),
         "MALLOC_TRIM_THRESHOLD_": str(2**30),
         "MALLOC_TOP_PAD_": str(16 * 2**20),
-        # oneDNN, in bfloat16 on a CPU, keeps code for each number of rows, a MB each: by default 1,024 times, twice.
+        # oneDNN on a CPU keeps code for each shape and number of rows, a MB each: by default 1,024 times, twice.
         "LRU_CACHE_CAPACITY": "64",
         "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64",
         **environment,

@@ -22,9 +22,10 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from gpuworker.policy.limits import Limits
+from shared.record import Record
 
 
-class WaitingInput(NamedTuple):
+class WaitingInput(Record, frozen=True):
     """An input that waits for a batch.
 
     Attributes:

@@ -17,6 +17,8 @@ from sentence_transformers.sentence_transformer.modules import Pooling, StaticEm
 from transformers import (
     BertConfig,
     BertModel,
+    CamembertConfig,
+    CamembertModel,
     DistilBertConfig,
     DistilBertModel,
     ElectraConfig,
@@ -66,6 +68,7 @@ ARCHITECTURES = {
     "BERT": Architecture(partial(BertConfig, **SIZES), BertModel, "mean", "packed"),
     "ELECTRA": Architecture(partial(ElectraConfig, embedding_size=DIM, **SIZES), ElectraModel, "cls", "packed"),
     "RoBERTa": Architecture(partial(RobertaConfig, **SIZES), RobertaModel, "mean", "packed"),
+    "CamemBERT": Architecture(partial(CamembertConfig, **SIZES), CamembertModel, "cls", "packed"),
     "XLM-RoBERTa": Architecture(partial(XLMRobertaConfig, **SIZES), XLMRobertaModel, "cls", "packed"),
     "DistilBERT": Architecture(
         partial(DistilBertConfig, dim=DIM, n_layers=2, n_heads=4, hidden_dim=64), DistilBertModel, "mean", "packed"

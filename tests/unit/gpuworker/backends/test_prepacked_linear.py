@@ -29,6 +29,9 @@ pytestmark = [
 ]
 
 LAID_OUT_S, USUAL_S = 1.0, 2.0
+MANY = 4 * prepacked_linear.MANY_ROWS
+"""Tokens of a batch with which any number of cores here may use oneDNN's layout."""
+
 FASTER = pytest.mark.usefixtures("_layouts_are_faster")
 
 
@@ -71,9 +74,9 @@ def test_the_results_are_the_same(cores: int) -> None:
     """That holds for any number of rows, for inputs of two and three dimensions, on one core and on two."""
     ours, usual = model(), model()
     ours.load_state_dict(usual.state_dict())
-    assert prepacked_linear.prepack(ours, (1, 2)) == 4
+    assert prepacked_linear.prepack(ours, (1, 2), MANY) == 4
     with threads(cores), torch.inference_mode():
-        for rows in (1, 3, 31, 100, 257, 513):
+        for rows in (1, 3, 31, 100, 257, 513, 1_025):
             for shape in ((rows, 48), (1, rows, 48), (2, rows, 48)):
                 inputs = torch.randn(shape)
                 expected = usual(inputs)
@@ -84,7 +87,7 @@ def test_the_results_are_the_same(cores: int) -> None:
 def test_with_another_number_of_cores_layers_work_in_the_usual_way() -> None:
     """The layout is for one number of cores; with another, the result has the bits of the usual product."""
     layers = model()
-    prepacked_linear.prepack(layers, (1,))
+    prepacked_linear.prepack(layers, (1,), MANY)
     first, inputs = layers[0], torch.randn(1, 40, 48)
     assert isinstance(first, Linear)
     with threads(2), torch.inference_mode():
@@ -100,7 +103,7 @@ def test_each_number_of_cores_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
         return float(len(calls))
 
     monkeypatch.setattr(prepacked_linear, "_seconds", seconds)
-    assert prepacked_linear.prepack(model(), (2, 1, 2)) == 4
+    assert prepacked_linear.prepack(model(), (2, 1, 2), MANY) == 4
     assert [number for number, _ in calls] == [1] * 12 + [2] * 12  # MKL's and the usual one, oneDNN's and MKL's
     assert not any(thread.is_alive() for _, thread in calls)
 
@@ -111,7 +114,7 @@ def test_a_slower_layout_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
         times = itertools.cycle((1.0, usual_s))
         monkeypatch.setattr(prepacked_linear, "_seconds", lambda *_, times=times: next(times))
         layers = model()
-        assert prepacked_linear.prepack(layers, (1,)) == number
+        assert prepacked_linear.prepack(layers, (1,), MANY) == number
         assert sum(map(is_prepacked, layers.modules())) == number
 
 
@@ -137,7 +140,7 @@ def test_a_layout_with_other_results_is_not_used(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(prepacked_linear, "_mkl_product", broken)
     layers = model()
-    assert prepacked_linear.prepack(layers, (1,)) == 2
+    assert prepacked_linear.prepack(layers, (1,), MANY) == 2
     assert [is_prepacked(layers[i]) for i in (0, 2, 3, 5)] == [False, True, False, True]
 
 
@@ -169,11 +172,29 @@ def test_products_of_many_rows_use_onednn_where_it_is_faster(
     times = itertools.cycle((LAID_OUT_S, USUAL_S, LAID_OUT_S if is_faster else USUAL_S, USUAL_S))
     monkeypatch.setattr(prepacked_linear, "_seconds", lambda *_: next(times))
     layers = model()
-    assert prepacked_linear.prepack(layers, (1,)) == 4
+    assert prepacked_linear.prepack(layers, (1,), MANY) == 4
     rows_seen.clear()
     for rows in (1, 300, prepacked_linear.MANY_ROWS - 1, prepacked_linear.MANY_ROWS, 1_000):
         bits_with(layers, rows)
     assert rows_seen == ([prepacked_linear.MANY_ROWS, 1_000] if is_faster else [])
+
+
+@FASTER
+@pytest.mark.parametrize(("cores", "max_rows", "number"), [(1, 512, 0), (1, 513, 4), (2, 1_024, 0), (2, 1_025, 4)])
+def test_onednn_is_tried_for_batches_of_many_rows_on_each_core(
+    monkeypatch: pytest.MonkeyPatch, cores: int, max_rows: int, number: int
+) -> None:
+    """Otherwise its layout would take memory for nothing."""
+    laid_out = []
+    product = prepacked_linear._onednn_product
+
+    def recorded(layer: Linear) -> prepacked_linear.Product:
+        laid_out.append(layer)
+        return product(layer)
+
+    monkeypatch.setattr(prepacked_linear, "_onednn_product", recorded)
+    assert prepacked_linear.prepack(model(), (cores,), max_rows) == 4
+    assert len(laid_out) == number
 
 
 @FASTER
@@ -182,23 +203,23 @@ def test_a_layout_of_onednn_with_other_results_is_not_used(monkeypatch: pytest.M
     usual, broken = model(), model()
     broken.load_state_dict(usual.state_dict())
     monkeypatch.setattr(prepacked_linear, "_has_onednn", lambda: False)
-    prepacked_linear.prepack(usual, (1,))
+    prepacked_linear.prepack(usual, (1,), MANY)
     monkeypatch.setattr(prepacked_linear, "_has_onednn", lambda: True)
     monkeypatch.setattr(prepacked_linear, "_onednn_product", lambda layer: lambda inputs: layer(inputs) + 0.1)
-    prepacked_linear.prepack(broken, (1,))
+    prepacked_linear.prepack(broken, (1,), MANY)
     assert torch.equal(bits_with(broken, 700), bits_with(usual, 700))
 
 
 @FASTER
 def test_other_formats_are_not_laid_out() -> None:
     """The layout is for float32."""
-    assert prepacked_linear.prepack(model().to(torch.bfloat16), (1,)) == 0
+    assert prepacked_linear.prepack(model().to(torch.bfloat16), (1,), MANY) == 0
 
 
 def test_without_mkl_nothing_is_laid_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Other builds of torch have no such operator."""
     monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: False)
-    assert prepacked_linear.prepack(model(), (1,)) == 0
+    assert prepacked_linear.prepack(model(), (1,), MANY) == 0
 
 
 @FASTER
