@@ -39,7 +39,9 @@ Cluster = Annotated[
 ]
 Keep = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="The current users.acl of Redis: its newest passwords stay valid, too."),
+    typer.Option(
+        metavar="FILE", help="The current users.acl of Redis, - for stdin: its newest passwords stay valid, too."
+    ),
 ]
 
 

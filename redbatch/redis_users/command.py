@@ -20,6 +20,7 @@ from shared.process.settings import describe_file_error, print_error
 
 _NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _HOST = re.compile(r"[A-Za-z0-9._:-]+")
+STDIN = Path("-")
 _SUFFIX = re.compile(r"[A-Za-z0-9._-]{0,32}")
 
 
@@ -60,6 +61,8 @@ def print_swarm_secrets(suffix: str, hosts: Sequence[str], keep: Path | None) ->
 
 def _read(path: Path) -> str:
     try:
+        if path == STDIN:
+            return sys.stdin.read()
         return path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         raise NoUsersError(f"it cannot be read ({describe_file_error(error)})") from None

@@ -97,6 +97,14 @@ def test_options_set_namespace_host_port_and_tls() -> None:
     assert 'namespace: "yes"' in text  # unquoted, it would be a boolean
 
 
+def test_keep_reads_stdin() -> None:
+    """A container of the gateway's image cannot read a file of the host that only its owner may read."""
+    first = parse_secrets(output_of("k8s", "secrets"))["redis-users"]["users.acl"]
+    result = CliRunner().invoke(app, ["swarm", "secrets", "--suffix", "_2", "--keep", "-"], input=first)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert all(digest in result.stdout for digest in newest_digests(first).values())
+
+
 def test_keep_and_drop_old(tmp_path: Path) -> None:
     """--keep leaves the newest passwords valid; --drop-old prints only the users, without the old passwords."""
     file = tmp_path / "users.acl"
