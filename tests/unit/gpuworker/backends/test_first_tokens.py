@@ -124,12 +124,17 @@ def test_where_the_vectors_would_differ_all_tokens_are_computed(
     assert np.abs(found - expected_of(tmp_path)).max() <= 1e-5
 
 
-@pytest.mark.parametrize("pooling", ["mean", "lasttoken", ("cls", "mean")])
-def test_other_poolings_need_all_tokens(pooling: Any) -> None:  # noqa: ANN401 - a name or several
-    """So do those that leave the tokens of a prompt out."""
-    transformer = torch.nn.Identity()
-    assert first_tokens.steps_to_pooling([transformer, Pooling(32, pooling)]) is None  # type: ignore[arg-type]
-    assert first_tokens.steps_to_pooling([transformer, Pooling(32, "cls", include_prompt=False)]) is None  # type: ignore[arg-type]
+def test_other_poolings_need_all_tokens(tmp_path: Path) -> None:
+    """So do those that leave the tokens of a prompt out. The same transformer with the pooling `cls` does not."""
+    architecture = test_architectures.ARCHITECTURES["BERT"]
+    transformer = SentenceTransformer(str(test_architectures.build(architecture, tmp_path)))[0]
+
+    def steps(pooling: Pooling) -> Any:  # noqa: ANN401 - functions, or None
+        return first_tokens.steps_to_pooling(SentenceTransformer(modules=[transformer, pooling]))
+
+    assert steps(Pooling(32, "cls")) is not None
+    others = [Pooling(32, "mean"), Pooling(32, "lasttoken"), Pooling(32, ("cls", "mean"))]
+    assert [steps(each) for each in [*others, Pooling(32, "cls", include_prompt=False)]] == [None] * 4
 
 
 def test_a_reranker_whose_parts_are_those_of_an_embedding_model(tmp_path: Path) -> None:
